@@ -1,1 +1,12 @@
-//! (skeleton)
+//! The test bed of Tenon: a real Kubernetes control plane, simulated machines and an AWS double on one machine, for the `sandbox` program
+//! and the end-to-end tests. `docs/src/test-bed.md` shows how to live in it; each module here is one part of the bed.
+//!
+//! Rules that all parts keep: every server listens on loopback, every child process dies with the process that started it, every file
+//! is in the bed's own temporary directory or in the cache directory, and every error names the part that failed and its log.
+
+pub mod cache;
+pub mod clock;
+pub mod environment;
+pub mod ports;
+pub mod process;
+pub mod progress;

@@ -1,0 +1,60 @@
+//! The one place where the bed reads environment variables: each is declared here once, with its meaning.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// What the bed takes from the environment of the process it runs in.
+#[derive(Clone, Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+pub struct Environment {
+    /// Where built programs and downloads are kept between runs. Default: `$XDG_CACHE_HOME/tenon`, else `~/.cache/tenon`.
+    #[arg(long, env = "TENON_CACHE")]
+    pub tenon_cache: Option<PathBuf>,
+    /// The user's cache directory (XDG base directory specification).
+    #[arg(long, env = "XDG_CACHE_HOME")]
+    pub xdg_cache_home: Option<PathBuf>,
+    /// The user's home directory.
+    #[arg(long, env = "HOME")]
+    pub home: Option<PathBuf>,
+    /// A directory with `etcd`, `kube-apiserver` and `kubectl` (the convention of envtest); they are then used instead of being built.
+    #[arg(long, env = "KUBEBUILDER_ASSETS")]
+    pub kubebuilder_assets: Option<PathBuf>,
+    /// The search path of programs; the bed's exports put its own programs before it.
+    #[arg(long, env = "PATH", default_value = "/usr/local/bin:/usr/bin:/bin")]
+    pub path: String,
+    /// Keep the temporary directory of each bed when it stops (logs, etcd data), to look at it afterwards.
+    #[arg(long, env = "TENON_BED_KEEP", value_parser = clap::builder::FalseyValueParser::new(), default_value = "")]
+    pub keep: bool,
+    /// How many beds may run at once on this machine (1 to 16); each needs about 1 GB of memory.
+    #[arg(long, env = "TENON_BED_SLOTS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub slots: u16,
+    /// The address of a running bed's control API, as `sandbox up` exports it; the control verbs of `sandbox` use it.
+    #[arg(long, env = "TENON_BED_CONTROL")]
+    pub control: Option<String>,
+    /// The cargo that runs us; set by cargo itself.
+    #[arg(long, env = "CARGO", default_value = "cargo")]
+    pub cargo: PathBuf,
+}
+
+impl Environment {
+    /// Reads the environment of this process.
+    ///
+    /// # Errors
+    /// When a variable has a value that it can't have; the message names it and what is allowed.
+    pub fn read() -> Result<Self, clap::Error> {
+        Self::try_parse_from(std::iter::empty::<&str>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_without_any_argument() {
+        let environment = Environment::read().expect("the environment of a test run is valid");
+        assert!(environment.slots >= 1);
+        assert!(!environment.path.is_empty());
+    }
+}
