@@ -1,1 +1,9 @@
-//! (skeleton)
+//! The Kubernetes operator of Tenon.
+//!
+//! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes and the cloud. See `docs/src/architecture.md`.
+
+pub mod clock;
+pub mod cloud_provider;
+pub mod events;
+pub mod metrics;
+pub mod tasks;

@@ -1,0 +1,299 @@
+//! The planner's output: what to do, and for everything that was not done, why.
+//!
+//! A plan says everything that the actuator needs; the actuator makes no choices. Lists are in a fixed order (given with each field), so that the same
+//! snapshot gives the same bytes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+use serde::{Deserialize, Serialize};
+
+use crate::resources::{MicroUsd, Resources};
+use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, Requirement};
+
+/// The version of the format.
+pub const PLAN_VERSION: u32 = 1;
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// [`PLAN_VERSION`].
+    pub version: u32,
+    /// NodeClaims to create for pending pods. In the order of planning.
+    pub launches: Vec<Launch>,
+    /// Pending pods that fit on machines that exist or are on their way. Sorted by pod.
+    pub nominations: Vec<Nomination>,
+    /// Nodes to disrupt. Independent of each other; in the order of what they gain.
+    pub commands: Vec<Command>,
+    /// Why the rest waits or stays.
+    pub report: Report,
+}
+
+/// A pod, by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodRef {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+/// A NodeClaim to create.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Launch {
+    /// The NodePool.
+    pub node_pool: String,
+    /// Its uid, for the owner reference.
+    pub node_pool_uid: String,
+    /// Labels of the NodeClaim, with a concrete value for each custom requirement of the pool. Without those that only the simulation uses.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the NodeClaim: the template's, the pool's hash and its version, `nodeclaim-min-values-relaxed`.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.requirements`, with the instance types and the capacity types that are left; sorted by key.
+    pub requirements: Vec<Requirement>,
+    /// Instance types that hold the pods, cheapest first, at most [`crate::Policy::max_instance_types`].
+    pub instance_types: Vec<String>,
+    /// The capacity types that available offerings of these types have.
+    pub capacity_types: Vec<CapacityType>,
+    /// Requests of the pods and the daemons.
+    pub requests: Resources,
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
+    /// `spec.startupTaints`.
+    pub startup_taints: Vec<Taint>,
+    /// `spec.nodeClassRef`.
+    pub node_class: NodeClassRef,
+    /// `spec.expireAfter`.
+    pub expire_after: Option<String>,
+    /// `spec.terminationGracePeriod`.
+    pub termination_grace_period: Option<String>,
+    /// The pods that it is for. Sorted.
+    pub pods: Vec<PodRef>,
+    /// Price per hour of the cheapest offering.
+    pub price: MicroUsd,
+    /// Why this and not something else.
+    pub reason: LaunchReason,
+}
+
+/// Why a machine is launched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LaunchReason {
+    /// Pods are pending and fit nowhere else.
+    Provisioned,
+    /// It replaces disrupted nodes.
+    Replacement(DisruptionReason),
+}
+
+/// A pod that is expected on a machine that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nomination {
+    /// The pod.
+    pub pod: PodRef,
+    /// [`crate::snapshot::Node::key`] of the machine.
+    pub node: String,
+}
+
+/// Nodes to disrupt together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Command {
+    /// Why.
+    pub reason: DisruptionReason,
+    /// The method that found it.
+    pub method: Method,
+    /// The nodes, with what is needed to check the command against a later snapshot. Sorted by key.
+    pub candidates: Vec<Candidate>,
+    /// NodeClaims to create first; the candidates go only when these are initialised.
+    pub replacements: Vec<Launch>,
+    /// Where the candidates' pods go when they fit on machines that exist. Sorted by pod.
+    pub nominations: Vec<Nomination>,
+    /// Price per hour of the candidates less that of the replacements.
+    pub savings: MicroUsd,
+}
+
+/// One node of a [`Command`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    /// [`crate::snapshot::Node::key`].
+    pub node: String,
+    /// The NodeClaim to delete.
+    pub claim: String,
+    /// Its NodePool.
+    pub node_pool: String,
+    /// Pods that have to move. Sorted. A later snapshot with a pod more than these makes the command void.
+    pub pods: Vec<PodRef>,
+    /// Price per hour, when known.
+    pub price: Option<MicroUsd>,
+}
+
+/// How a command was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Method {
+    /// Nodes without pods.
+    Emptiness,
+    /// A node that differs from its NodePool or NodeClass.
+    Drift,
+    /// Several nodes at once, for at most one new one.
+    MultiNodeConsolidation,
+    /// One node, for nothing or for a cheaper one.
+    SingleNodeConsolidation,
+}
+
+/// Why what did not happen did not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Pods that stay pending. Sorted by pod.
+    pub pods: Vec<WaitingPod>,
+    /// Nodes that stay, among those that a disruption pass looked at. Sorted by key.
+    pub nodes: Vec<StayingNode>,
+    /// NodePools that took no part. Sorted by name.
+    pub node_pools: Vec<SkippedPool>,
+    /// Whether the pass was cut short by its cancel hook: what is in the plan is valid, the rest was not looked at.
+    pub cancelled: bool,
+}
+
+/// A pod that stays pending.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingPod {
+    /// The pod.
+    pub pod: PodRef,
+    /// Per NodePool, in the order tried, the first thing that excludes the pod. Empty when there is no NodePool.
+    pub reasons: Vec<(String, Exclusion)>,
+}
+
+/// The first constraint that keeps a pod off a NodePool, and how far off it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Exclusion {
+    /// The pool does not take part.
+    PoolNotReady(String),
+    /// A taint that the pod does not tolerate.
+    Taint {
+        /// Taint's key.
+        key: String,
+        /// Taint's value.
+        value: Option<String>,
+        /// Taint's effect.
+        effect: String,
+    },
+    /// A requirement of the pod that the pool's requirements cannot meet.
+    Requirement {
+        /// Label key.
+        key: String,
+        /// What the pod asks for.
+        pod: String,
+        /// What the pool offers.
+        pool: String,
+    },
+    /// No instance type of the pool meets the pool's and the pod's requirements together.
+    NoInstanceType,
+    /// Instance types match, but none is large enough: the resource that is shortest, what is asked (with daemons) and the largest allocatable amount.
+    Resources {
+        /// Resource name.
+        resource: String,
+        /// Asked for.
+        requested: i64,
+        /// The largest that a matching type has.
+        largest: i64,
+    },
+    /// Types match and are large enough, but none of them has an available offering that matches.
+    NoOffering,
+    /// The pool's limit for a resource leaves no room.
+    Limit {
+        /// Resource name, or `nodes`.
+        resource: String,
+        /// The limit.
+        limit: i64,
+        /// In use.
+        used: i64,
+    },
+    /// Fewer distinct values than `minValues` asks for.
+    MinValues {
+        /// Label key.
+        key: String,
+        /// `minValues`.
+        required: u32,
+        /// Distinct values left.
+        found: u32,
+    },
+    /// A topology rule (spread, pod affinity or anti-affinity) leaves no domain.
+    Topology {
+        /// Topology key.
+        key: String,
+        /// Which rule, in Kubernetes' words.
+        rule: String,
+    },
+    /// The pod's own specification can't be planned for (reason in Karpenter's words), e.g. a restricted label.
+    Pod(String),
+}
+
+/// A node that stays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StayingNode {
+    /// [`crate::snapshot::Node::key`].
+    pub node: String,
+    /// Why.
+    pub reason: Stay,
+}
+
+/// Why a node is not disrupted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stay {
+    /// Not managed by a NodePool that exists.
+    NotManaged,
+    /// Not initialised yet.
+    NotInitialized,
+    /// Being deleted already.
+    Deleting,
+    /// Pods are expected on it.
+    Nominated,
+    /// `karpenter.sh/do-not-disrupt` on the node or its NodeClaim.
+    DoNotDisrupt,
+    /// A pod with `karpenter.sh/do-not-disrupt`.
+    PodDoNotDisrupt(PodRef),
+    /// A pod that its PodDisruptionBudget protects.
+    Pdb {
+        /// The pod.
+        pod: PodRef,
+        /// The PDB.
+        budget: String,
+    },
+    /// A label is missing without which the node can't be priced (instance type, zone, capacity type).
+    MissingLabel(String),
+    /// `consolidateAfter` has not passed, or is `Never`, or consolidation is off for its kind.
+    NotConsolidatable,
+    /// The pool's budget is used up.
+    Budget(DisruptionReason),
+    /// Its pods would not all find a place: the first one that would not.
+    PodsDontFit(PodRef),
+    /// The pods would need more than one new machine.
+    NeedsSeveralReplacements,
+    /// No cheaper machine holds the pods.
+    NothingCheaper,
+    /// Replacing spot by spot is not enabled, or too few cheaper types are left.
+    SpotToSpot,
+    /// Drifted, but other nodes come first in this pass.
+    Later,
+}
+
+/// A NodePool that took no part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkippedPool {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}

@@ -1,0 +1,187 @@
+//! The border between the operator and the clouds: what a provider must be able to do, and what it answers.
+//!
+//! Two implementations: `aws` (EC2 and its neighbours) and `kwok` (plain Node objects, needs no cloud). The operator is generic over
+//! [`CloudProvider`]; only the wiring in `main` knows which one runs. A provider decides nothing that the planner decides: it is told which instance
+//! types may be launched, and picks among their offerings only as the cloud's own allocation does.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Client;
+use tenon_planner::resources::Resources;
+use tenon_planner::snapshot::{Catalog, NodeClassRef};
+use tokio::sync::Notify;
+
+use tenon_crds::nodeclaim::NodeClaim;
+
+use crate::clock::Clock;
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use crate::tasks::Tasks;
+
+/// What every part of the operator, a provider's controllers among them, is handed instead of making it.
+#[derive(Clone)]
+pub struct Context {
+    /// The Kubernetes API.
+    pub client: Client,
+    /// The only source of time.
+    pub clock: Clock,
+    /// Publishes Kubernetes events, without repeating itself.
+    pub recorder: Recorder,
+    /// Counters and histograms.
+    pub metrics: Metrics,
+    /// Wakes the provisioner and the disruption loop early, e.g. after an interruption or when a catalog changed.
+    pub wake: Arc<Notify>,
+    /// The cluster's name (`--cluster-name`): part of tags, user data and names in the cloud.
+    pub cluster_name: Arc<str>,
+}
+
+/// A machine of the cloud, as it is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instance {
+    /// `status.providerID`, e.g. `aws:///eu-central-1a/i-0123456789abcdef0`.
+    pub provider_id: String,
+    /// The NodeClaim that it was launched for, as its tags say; `None` when they don't (yet).
+    pub claim: Option<String>,
+    /// The NodePool in its tags.
+    pub node_pool: Option<String>,
+    /// When it was launched.
+    pub created_at: Option<Timestamp>,
+    /// It is on its way out: shutting down.
+    pub terminating: bool,
+    /// Labels that its nature gives it: instance type, zone, capacity type, architecture, ….
+    pub labels: BTreeMap<String, String>,
+    /// Image that it was launched from.
+    pub image_id: Option<String>,
+}
+
+/// The result of a launch: what is merged into the NodeClaim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launched {
+    /// The machine.
+    pub instance: Instance,
+    /// Annotations for the NodeClaim (hash of the NodeClass and its version, …).
+    pub annotations: BTreeMap<String, String>,
+    /// `status.capacity`.
+    pub capacity: Resources,
+    /// `status.allocatable`.
+    pub allocatable: Resources,
+}
+
+/// What a NodeClass says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeClassState {
+    /// Its `Ready` condition: `Ok` when True, else reason and message.
+    pub ready: Result<(), (String, String)>,
+    /// `Ready` is Unknown rather than False.
+    pub unknown: bool,
+    /// Has a deletion timestamp.
+    pub deleting: bool,
+    /// `metadata.generation`.
+    pub generation: i64,
+}
+
+/// Kind of NodeClass that a provider serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeClassKind {
+    /// API group.
+    pub group: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Label on NodeClaims and Nodes whose value is the NodeClass' name: `<group>/<kind in lower case>`.
+    pub label: &'static str,
+}
+
+/// A node condition that means that the machine has to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairPolicy {
+    /// Condition type.
+    pub condition: &'static str,
+    /// Condition status.
+    pub status: &'static str,
+    /// How long it is tolerated.
+    pub toleration: jiff::SignedDuration,
+}
+
+/// Why a call to the cloud failed, by what the caller has to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudError {
+    /// The machine does not exist (any more). The normal end of a deletion.
+    #[error("no machine {0} exists in the cloud")]
+    NotFound(String),
+    /// Nothing of what the claim allows can be had now: delete the claim, plan again without these offerings.
+    #[error("insufficient capacity, {0}")]
+    InsufficientCapacity(String),
+    /// The NodeClass is not ready: delete the claim, its pods wait for the NodeClass.
+    #[error("NodeClass not ready, {0}")]
+    NodeClassNotReady(String),
+    /// The launch failed for a reason that is worth a condition: `reason` is a CamelCase word, `message` is for people.
+    #[error("creating the machine, {message}")]
+    Create {
+        /// Reason of the condition Launched.
+        reason: String,
+        /// Its message.
+        message: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// Anything else; tried again with back-off.
+    #[error("{operation}")]
+    Other {
+        /// What was being done, with the names involved.
+        operation: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A cloud.
+pub trait CloudProvider: Send + Sync + 'static {
+    /// Label of metrics: `aws`, `kwok`.
+    fn name(&self) -> &'static str;
+
+    /// The kinds of NodeClass that it serves; the first is the default.
+    fn node_class_kinds(&self) -> &'static [NodeClassKind];
+
+    /// Conditions that mean that a machine has to be replaced.
+    fn repair_policies(&self) -> &'static [RepairPolicy];
+
+    /// State of a NodeClass, from the provider's watch; `None` when it does not exist.
+    fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState>;
+
+    /// All instance types for a NodeClass, also those without available offerings; from memory, refreshed by the provider's own tasks.
+    /// `Err` carries why nothing is known yet.
+    fn catalog(&self, reference: &NodeClassRef) -> Result<Arc<Catalog>, CloudError>;
+
+    /// Launches a machine that satisfies the claim's requirements and requests. The claim exists in Kubernetes, with its finalizer. Called again for the same
+    /// claim (same uid) after a crash it finds the machine that it launched before, instead of launching a second one.
+    fn create(
+        &self,
+        claim: &NodeClaim,
+    ) -> impl Future<Output = Result<Launched, CloudError>> + Send;
+
+    /// Starts the deletion of the claim's machine. Called again until it answers [`CloudError::NotFound`].
+    fn delete(&self, claim: &NodeClaim) -> impl Future<Output = Result<(), CloudError>> + Send;
+
+    /// The machine with this provider id.
+    fn get(&self, provider_id: &str) -> impl Future<Output = Result<Instance, CloudError>> + Send;
+
+    /// All machines of this cluster that the operator launched, those on their way out too.
+    fn list(&self) -> impl Future<Output = Result<Vec<Instance>, CloudError>> + Send;
+
+    /// Why the claim's machine differs from what its NodeClass now asks for; `None` when it does not. The reason becomes the condition's reason.
+    fn is_drifted(
+        &self,
+        claim: &NodeClaim,
+    ) -> impl Future<Output = Result<Option<String>, CloudError>> + Send;
+
+    /// Starts what the provider does all the time, on any replica: its watches and refreshes (NodeClass store, prices, catalog), which only read.
+    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks);
+
+    /// Starts the provider's own controllers (status of NodeClasses, interruption, tagging, garbage collection), which write. Only on the leader.
+    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks);
+}

@@ -1,0 +1,81 @@
+//! The one place where the operator spawns tasks: named, counted, and stopped together.
+
+use std::future::Future;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Tasks that live and end together.
+///
+/// The first task that ends while it was not told to stop ends all of them: a controller that has lost one of its loops is worse than one that
+/// restarts.
+#[derive(Debug)]
+pub struct Tasks {
+    set: JoinSet<&'static str>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// An empty set that stops when `stop` is cancelled.
+    pub fn new(stop: CancellationToken) -> Self {
+        Self { set: JoinSet::new(), stop }
+    }
+
+    /// The token that tells the tasks to stop.
+    pub fn stop_token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Spawns a task that runs until the token is cancelled; it is dropped at its next await then. A task that has something to finish on shutdown
+    /// takes a clone of [`Self::stop_token`] and is spawned with [`Self::spawn_graceful`].
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.spawn_graceful(name, async move {
+            stop.run_until_cancelled(task).await;
+        });
+    }
+
+    /// Spawns a task that watches [`Self::stop_token`] itself.
+    pub fn spawn_graceful(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        use tracing::Instrument as _;
+        let span = tracing::info_span!("task", name);
+        self.set.spawn(
+            async move {
+                task.await;
+                name
+            }
+            .instrument(span),
+        );
+    }
+
+    /// Waits until all tasks have ended. When one ends or panics before the token was cancelled, cancels it and returns that task's name.
+    pub async fn join(mut self) -> Result<(), TaskEnded> {
+        let mut first = Ok(());
+        while let Some(ended) = self.set.join_next().await {
+            if self.stop.is_cancelled() {
+                continue;
+            }
+            self.stop.cancel();
+            first = Err(match ended {
+                Ok(name) => TaskEnded::Early(name),
+                Err(error) => TaskEnded::Panicked(error),
+            });
+        }
+        first
+    }
+}
+
+/// A task ended although nobody told it to.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskEnded {
+    /// It returned.
+    #[error("task {0} ended early")]
+    Early(&'static str),
+    /// It panicked.
+    #[error("a task panicked")]
+    Panicked(#[source] tokio::task::JoinError),
+}
