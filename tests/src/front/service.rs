@@ -1,0 +1,102 @@
+//! The seams by which services and the gate plug into the front.
+
+use futures::future::BoxFuture;
+
+use super::request::AwsRequest;
+use super::response::{AwsError, AwsResponse};
+use super::world::World;
+
+/// A service, or a part of one, that the front answers itself instead of forwarding it to moto.
+pub trait Service: Send + Sync + 'static {
+    /// Its name, for logs.
+    fn name(&self) -> &'static str;
+
+    /// Whether it answers this call. The first service that says yes gets the call; what nobody wants goes to moto.
+    fn handles(&self, request: &AwsRequest) -> bool;
+
+    /// Answers a call that was authenticated and authorised. Errors are rendered by the front in the call's protocol.
+    fn call<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        principal: &'a Principal,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
+}
+
+/// Who makes a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`; the empty text for callers of unsigned actions.
+    pub arn: String,
+    /// Account ID.
+    pub account: String,
+    /// The unique ID (`AROA…:session`, `AIDA…`), as `sts:GetCallerIdentity` tells it.
+    pub user_id: String,
+    /// The ARN of the role behind a session.
+    pub role_arn: Option<String>,
+    /// Tags of the session (Pod Identity sets them).
+    pub session_tags: Vec<(String, String)>,
+}
+
+impl Principal {
+    /// The administrator of the bed: may do everything, and stands for a person with full rights.
+    pub fn administrator(account: &str) -> Self {
+        Self {
+            arn: format!("arn:aws:iam::{account}:user/administrator"),
+            account: account.to_owned(),
+            user_id: "AIDAADMINISTRATOROFBED".to_owned(),
+            role_arn: None,
+            session_tags: vec![],
+        }
+    }
+}
+
+/// What the gate checked, for the call log, and what it decided.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// ARNs (or `*`) that the call was checked against.
+    pub resources: Vec<String>,
+    /// The refusal to answer with.
+    pub denied: Option<AwsError>,
+}
+
+/// Finds out who calls, and whether they may.
+pub trait Gate: Send + Sync + 'static {
+    /// Who signed this call; an error when the credentials are unknown or have expired.
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<Principal, AwsError>>;
+
+    /// Whether they may make it. Resolves the resources that the call touches by itself, from the request and the world.
+    fn authorise<'a>(
+        &'a self,
+        principal: &'a Principal,
+        request: &'a AwsRequest,
+        world: &'a World,
+    ) -> BoxFuture<'a, Decision>;
+}
+
+/// Lets everybody do everything, as [`Principal::administrator`].
+#[derive(Clone, Copy, Debug)]
+pub struct AllowAll;
+
+impl Gate for AllowAll {
+    fn authenticate<'a>(
+        &'a self,
+        _request: &'a AwsRequest,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
+        Box::pin(async { Ok(Principal::administrator(world.account())) })
+    }
+
+    fn authorise<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _request: &'a AwsRequest,
+        _world: &'a World,
+    ) -> BoxFuture<'a, Decision> {
+        Box::pin(async { Decision::default() })
+    }
+}
