@@ -1,0 +1,245 @@
+//! `NodePool` (`karpenter.sh/v1`): what nodes of a kind look like, how many there may be, and when they may be disrupted.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::budget::Budget;
+use crate::conditions::Condition;
+use crate::duration::{Duration, NillableDuration};
+use crate::quantity::ResourceList;
+use crate::requirement::Requirement;
+use crate::taint::Taint;
+use crate::text_enum::text_enum;
+
+/// What a NodePool asks for.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "karpenter.sh",
+    version = "v1",
+    kind = "NodePool",
+    plural = "nodepools",
+    category = "karpenter",
+    status = "NodePoolStatus",
+    derive = "PartialEq",
+    doc = "NodePool describes nodes that may be launched for pending pods, and when they may be disrupted."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSpec {
+    /// When nodes of the pool may be disrupted, and how many at once.
+    #[serde(default)]
+    pub disruption: Disruption,
+    /// The most resources that all nodes of the pool may have together. The resource `nodes` counts nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ResourceList>,
+    /// Keeps exactly this many nodes, whatever the pods ask for (static pool, alpha).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// What the nodes look like.
+    pub template: NodeClaimTemplate,
+    /// Pools of greater weight are tried first; absent counts as 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i32>,
+}
+
+/// The template of the NodeClaims that a pool makes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaimTemplate {
+    /// Labels and annotations of the nodes.
+    #[serde(default, skip_serializing_if = "TemplateMetadata::is_absent")]
+    pub metadata: TemplateMetadata,
+    /// Specification of the NodeClaims.
+    pub spec: NodeClaimTemplateSpec,
+}
+
+/// Labels and annotations of the nodes of a pool. Absent and empty differ in the drift hash, and so they differ here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TemplateMetadata {
+    /// Annotations of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Labels of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// Specification of the NodeClaims of a pool. Absent and empty lists differ in the drift hash, and so they differ here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaimTemplateSpec {
+    /// How old a node may become before it is replaced, or `Never`.
+    #[serde(default = "default_expire_after")]
+    pub expire_after: NillableDuration,
+    /// The NodeClass that holds the settings of the cloud provider.
+    pub node_class_ref: NodeClassReference,
+    /// What labels the nodes must have.
+    pub requirements: Vec<Requirement>,
+    /// Taints that something on the node removes once it is ready for pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup_taints: Option<Vec<Taint>>,
+    /// Taints that stay on the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<Taint>>,
+    /// How long a node may drain before what is left on it is deleted. Absent means as long as it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period: Option<Duration>,
+}
+
+/// Names a NodeClass.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct NodeClassReference {
+    /// API group of the NodeClass, such as `karpenter.k8s.aws`.
+    pub group: String,
+    /// Kind of the NodeClass, such as `EC2NodeClass`.
+    pub kind: String,
+    /// Name of the NodeClass.
+    pub name: String,
+}
+
+/// When nodes of a pool may be disrupted, and how many at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Disruption {
+    /// Limits of how many nodes may be disrupted at once; the strictest active one counts. An empty list sets no limit.
+    #[serde(default = "Disruption::default_budgets")]
+    pub budgets: Vec<Budget>,
+    /// How long a node must see no pod come or go before it is considered for consolidation, or `Never`.
+    #[serde(default = "Disruption::default_consolidate_after")]
+    pub consolidate_after: NillableDuration,
+    /// Which nodes are considered for consolidation.
+    #[serde(default)]
+    pub consolidation_policy: ConsolidationPolicy,
+}
+
+text_enum! {
+    /// Which nodes are considered for consolidation.
+    #[derive(Default)]
+    pub enum ConsolidationPolicy {
+        /// Only nodes without pods that count.
+        WhenEmpty = "WhenEmpty",
+        /// Also nodes whose pods fit elsewhere or on a cheaper node.
+        #[default]
+        WhenEmptyOrUnderutilized = "WhenEmptyOrUnderutilized",
+        /// As before, when the savings outweigh the disruption.
+        Balanced = "Balanced",
+    }
+}
+
+/// What was observed about a NodePool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolStatus {
+    /// Conditions: `ValidationSucceeded` and `NodeClassReady` feed `Ready`; `NodeRegistrationHealthy` stands for itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The generation of the NodeClass for which nodes were registered last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_class_observed_generation: Option<i64>,
+    /// How many nodes the pool has.
+    #[serde(default)]
+    pub nodes: i64,
+    /// What the nodes of the pool have together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceList>,
+}
+
+/// 30 days: old enough to be no bother, young enough that machines get patched.
+pub(crate) fn default_expire_after() -> NillableDuration {
+    NillableDuration::After("720h".parse().expect("a literal in Go's notation"))
+}
+
+impl TemplateMetadata {
+    fn is_absent(&self) -> bool {
+        self.annotations.is_none() && self.labels.is_none()
+    }
+}
+
+impl Disruption {
+    fn default_budgets() -> Vec<Budget> {
+        vec![Budget::default()]
+    }
+
+    fn default_consolidate_after() -> NillableDuration {
+        NillableDuration::After(Duration::zero())
+    }
+}
+
+impl Default for Disruption {
+    fn default() -> Self {
+        Self {
+            budgets: Self::default_budgets(),
+            consolidate_after: Self::default_consolidate_after(),
+            consolidation_policy: ConsolidationPolicy::default(),
+        }
+    }
+}
+
+impl Default for NodeClaimTemplateSpec {
+    fn default() -> Self {
+        Self {
+            expire_after: default_expire_after(),
+            node_class_ref: NodeClassReference::default(),
+            requirements: Vec::new(),
+            startup_taints: None,
+            taints: None,
+            termination_grace_period: None,
+        }
+    }
+}
+
+impl NodeClaimTemplate {
+    /// Labels of the nodes, none if absent.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.metadata.labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// Annotations of the nodes, none if absent.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.metadata
+            .annotations
+            .iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+}
+
+impl NodeClaimTemplateSpec {
+    /// Taints that stay, none if absent.
+    pub fn taints(&self) -> &[Taint] {
+        self.taints.as_deref().unwrap_or_default()
+    }
+
+    /// Taints that are removed after the start, none if absent.
+    pub fn startup_taints(&self) -> &[Taint] {
+        self.startup_taints.as_deref().unwrap_or_default()
+    }
+}
+
+impl NodeClassReference {
+    /// The label that names the NodeClass on its nodes: key and value.
+    pub fn label(&self) -> (String, &str) {
+        (self.label_key(), &self.name)
+    }
+
+    /// The key of the label that names the NodeClass on its nodes, such as `karpenter.k8s.aws/ec2nodeclass`.
+    pub fn label_key(&self) -> String {
+        format!("{}/{}", self.group, self.kind.to_lowercase())
+    }
+}
+
+impl NodePool {
+    /// Whether the pool keeps a fixed number of nodes.
+    pub fn is_static(&self) -> bool {
+        self.spec.replicas.is_some()
+    }
+
+    /// Weight, where absent counts as 0.
+    pub fn weight(&self) -> i32 {
+        self.spec.weight.unwrap_or(0)
+    }
+}
