@@ -286,6 +286,10 @@ pub enum Stay {
     SpotToSpot,
     /// Drifted, but other nodes come first in this pass.
     Later,
+    /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
+    Changed(String),
+    /// A pod would have to wait for a machine that is still starting.
+    WaitsForMachine(PodRef),
 }
 
 /// A NodePool that took no part.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::resources::MicroUsd;
+
 /// Options of the planner. Defaults are Karpenter's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -14,6 +16,8 @@ pub struct Policy {
     pub spot_to_spot: bool,
     /// How many instance types a launch carries at most.
     pub max_instance_types: usize,
+    /// What a further machine is taken to cost per hour beyond its price, when the planner weighs few large machines against many small ones.
+    pub node_price: MicroUsd,
 }
 
 impl Default for Policy {
@@ -23,6 +27,8 @@ impl Default for Policy {
             preferences: PreferencePolicy::Respect,
             spot_to_spot: false,
             max_instance_types: 600,
+            // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never outweighs a real difference in price.
+            node_price: MicroUsd(500),
         }
     }
 }

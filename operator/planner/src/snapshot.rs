@@ -334,6 +334,22 @@ pub struct Node {
     pub do_not_disrupt: bool,
     /// Of the NodeClaim, else of the Node.
     pub created_at: Timestamp,
+    /// The Node's condition Ready is True. Machines that are not count against disruption budgets.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub ready: bool,
+    /// `spec.requirements` of the NodeClaim while the phase is [`NodePhase::Pending`], empty afterwards: until the provider has chosen, these and not
+    /// the labels say what the machine will be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requirements: Vec<Requirement>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// How far a machine has come.
@@ -471,6 +487,10 @@ pub struct Pod {
     pub terminating: bool,
     /// What forbids its eviction now, if anything.
     pub eviction: Eviction,
+    /// Why no machine can be planned for it, in Karpenter's words, where the builder knows and the shape can't say it: a PersistentVolumeClaim that is
+    /// missing or not bindable, `matchFields` in its node affinity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// Where a pod is.
