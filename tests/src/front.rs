@@ -3,9 +3,11 @@
 //! A call passes: log → faults → authentication → authorisation → a service of ours, or moto → log. moto (a separate process, see [`crate::moto`])
 //! holds what it models well: IAM, SQS, EventBridge, VPCs, launch templates. The front holds what moto lacks or gets wrong.
 
+pub mod amis;
 pub mod moto_client;
 pub mod request;
 pub mod response;
 pub mod service;
+pub mod ssm;
 pub mod world;
 pub mod xml;
