@@ -8,6 +8,7 @@ pub mod cache;
 pub mod clock;
 pub mod environment;
 pub mod front;
+pub mod machine;
 pub mod ports;
 pub mod process;
 pub mod progress;
