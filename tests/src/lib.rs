@@ -4,11 +4,14 @@
 //! Rules that all parts keep: every server listens on loopback, every child process dies with the process that started it, every file
 //! is in the bed's own temporary directory or in the cache directory, and every error names the part that failed and its log.
 
+pub mod bed;
 pub mod cache;
 pub mod clock;
+pub mod control_plane;
 pub mod environment;
 pub mod front;
-pub mod machine;
+pub mod kwok;
 pub mod ports;
 pub mod process;
 pub mod progress;
+pub mod wait;

@@ -1,0 +1,236 @@
+//! One bed: the parts brought up together, what a program needs to use them, and their orderly end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::Client;
+use tempfile::TempDir;
+
+use crate::cache::{self, CacheError, Lock};
+use crate::clock::Clock;
+use crate::control_plane::programs::{ProgramError, Programs};
+use crate::control_plane::{ControlPlane, ControlPlaneConfig, ControlPlaneError};
+use crate::environment::Environment;
+use crate::kwok::{Kwok, KwokError};
+use crate::ports::{PortError, Ports};
+use crate::progress::Progress;
+
+/// The account of every bed.
+pub const ACCOUNT: &str = "123456789012";
+
+/// Which parts a bed has beside the control plane and kwok.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Parts {
+    /// The AWS double with its front, and the machines.
+    pub aws: bool,
+    /// The two system nodes, whose kubelet runs the operator's pods as processes.
+    pub kubelet: bool,
+}
+
+impl Parts {
+    /// All parts.
+    pub const fn all() -> Self {
+        Self { aws: true, kubelet: true }
+    }
+
+    /// Nothing but Kubernetes; starts fastest.
+    pub const fn control_plane_only() -> Self {
+        Self { aws: false, kubelet: false }
+    }
+}
+
+/// What a bed should be like.
+#[derive(Clone, Debug)]
+pub struct BedConfig {
+    /// The cluster's name in EKS and in the kubeconfig's context.
+    pub cluster: String,
+    /// The AWS region.
+    pub region: String,
+    /// After how many seconds without heartbeat a node counts as lost.
+    pub node_monitor_grace_seconds: u32,
+    /// Which parts it has.
+    pub parts: Parts,
+    /// Where steps are shown.
+    pub progress: Progress,
+}
+
+impl Default for BedConfig {
+    fn default() -> Self {
+        Self {
+            cluster: "bed".to_owned(),
+            region: "eu-central-1".to_owned(),
+            node_monitor_grace_seconds: 40,
+            parts: Parts::all(),
+            progress: Progress::hidden(),
+        }
+    }
+}
+
+/// The bed can't be brought up or down.
+#[derive(Debug, thiserror::Error)]
+pub enum BedError {
+    /// The cache can't be used.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// An environment variable of the bed has an invalid value.
+    #[error("the environment is not valid")]
+    Environment(#[source] clap::Error),
+    /// The bed's directory can't be made or removed.
+    #[error("can't make or remove the bed's directory{}", .path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
+    Directory {
+        /// The directory, if there was one.
+        path: Option<PathBuf>,
+        /// Why.
+        source: io::Error,
+    },
+    /// No ports are free.
+    #[error("the bed got no ports")]
+    Ports(#[from] PortError),
+    /// A program is missing and can't be built.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The control plane does not run.
+    #[error(transparent)]
+    ControlPlane(#[from] ControlPlaneError),
+    /// kwok does not run.
+    #[error(transparent)]
+    Kwok(#[from] KwokError),
+}
+
+/// A running bed. [`Bed::stop`] ends it in order; dropping it kills its processes.
+#[derive(Debug)]
+pub struct Bed {
+    config: BedConfig,
+    clock: Clock,
+    environment: Environment,
+    programs: Programs,
+    plane: ControlPlane,
+    kwok: Kwok,
+    dir: TempDir,
+    _ports: Ports,
+    _slot: Lock,
+}
+
+impl Bed {
+    /// Starts a bed; builds what is missing, and waits if as many beds as may (`TENON_BED_SLOTS`) run already.
+    ///
+    /// # Errors
+    /// When a part does not start; the error names the part, its log, and the log's last lines. The bed's directory then stays, with all
+    /// logs.
+    pub async fn start(config: BedConfig) -> Result<Self, BedError> {
+        let environment = Environment::read().map_err(BedError::Environment)?;
+        let cache = cache::dir()?;
+        let progress = &config.progress;
+        let programs = Programs::provide(progress).await?;
+        let slot = slot(&cache, environment.slots, progress).await?;
+        let mut ports = Ports::reserve(&cache)?;
+        let mut dir = tempfile::Builder::new()
+            .prefix("tenon-bed-")
+            .tempdir()
+            .map_err(|source| BedError::Directory { path: None, source })?;
+        // Until everything runs: the logs of what did not start are needed.
+        dir.disable_cleanup(true);
+        let clock = Clock::system();
+        let plane = ControlPlaneConfig {
+            dir: dir.path().to_path_buf(),
+            context: format!("arn:aws:eks:{}:{ACCOUNT}:cluster/{}", config.region, config.cluster),
+            issuer: issuer(&config),
+            token_webhook: None,
+            node_monitor_grace_seconds: config.node_monitor_grace_seconds,
+        };
+        let plane = ControlPlane::start(&plane, &programs, &mut ports, progress).await?;
+        let kwok =
+            Kwok::start(dir.path(), plane.kubeconfig(), &programs, &mut ports, progress).await?;
+        dir.disable_cleanup(environment.keep);
+        Ok(Self {
+            config,
+            clock,
+            environment,
+            programs,
+            plane,
+            kwok,
+            dir,
+            _ports: ports,
+            _slot: slot,
+        })
+    }
+
+    /// The bed's directory: logs, data, kubeconfig.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The bed's clock.
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// A client with the rights of `system:masters`.
+    pub fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// The control plane.
+    pub const fn control_plane(&self) -> &ControlPlane {
+        &self.plane
+    }
+
+    /// The process ids of the bed's servers, by name.
+    pub fn pids(&self) -> BTreeMap<String, u32> {
+        let mut pids = self.plane.pids();
+        pids.insert("kwok".to_owned(), self.kwok.process().pid());
+        pids
+    }
+
+    /// Kills the API server, leaves it down for `down`, and starts it again.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart_api_server(&mut self, down: Duration) -> Result<(), BedError> {
+        Ok(self.plane.restart_api_server(down).await?)
+    }
+
+    /// Stops all parts, waits until they are gone, and removes the bed's directory (unless `TENON_BED_KEEP` is set).
+    ///
+    /// # Errors
+    /// When the directory can't be removed.
+    pub async fn stop(self) -> Result<(), BedError> {
+        let Self { plane, kwok, dir, environment, .. } = self;
+        kwok.stop().await;
+        plane.stop().await;
+        if environment.keep {
+            drop(dir.keep());
+            return Ok(());
+        }
+        let path = Some(dir.path().to_path_buf());
+        dir.close().map_err(|source| BedError::Directory { path, source })
+    }
+}
+
+/// The issuer of the cluster's tokens, in the form that EKS gives it.
+fn issuer(config: &BedConfig) -> String {
+    format!("https://oidc.eks.{}.amazonaws.com/id/0123456789ABCDEF0123456789ABCDEF", config.region)
+}
+
+/// Waits for one of the machine's slots for beds.
+async fn slot(cache: &Path, slots: u16, progress: &Progress) -> Result<Lock, BedError> {
+    let mut step = None;
+    loop {
+        for index in 0..slots {
+            if let Some(lock) = Lock::try_acquire(&cache.join(format!("beds/slot-{index}")))? {
+                if let Some(step) = step {
+                    crate::progress::Step::done(step);
+                }
+                return Ok(lock);
+            }
+        }
+        let what = format!(
+            "waiting for one of the {slots} running beds to stop (TENON_BED_SLOTS allows more)"
+        );
+        step.get_or_insert_with(|| progress.step(what));
+        // Polled, as a lock of several files can't be waited for.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
