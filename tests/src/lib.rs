@@ -11,6 +11,7 @@ pub mod control_plane;
 pub mod environment;
 pub mod front;
 pub mod kwok;
+pub mod machine;
 pub mod ports;
 pub mod process;
 pub mod progress;
