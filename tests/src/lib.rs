@@ -12,6 +12,7 @@ pub mod environment;
 pub mod front;
 pub mod kwok;
 pub mod machine;
+pub mod moto;
 pub mod ports;
 pub mod process;
 pub mod progress;

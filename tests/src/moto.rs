@@ -16,8 +16,6 @@ use crate::environment::Environment;
 use crate::process::{Process, ProcessError, ProcessSpec, tail};
 use crate::progress::Progress;
 
-pub mod amis;
-
 /// The version of moto that `tests/moto/requirements.txt` pins; facts that are cached from it carry it in their names.
 pub const VERSION: &str = "5.2.5";
 

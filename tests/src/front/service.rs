@@ -1,5 +1,7 @@
 //! The seams by which services and the gate plug into the front.
 
+use axum::body::Bytes;
+use axum::http::{Request, Response};
 use futures::future::BoxFuture;
 
 use super::request::AwsRequest;
@@ -21,6 +23,19 @@ pub trait Service: Send + Sync + 'static {
         principal: &'a Principal,
         world: &'a World,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
+}
+
+/// A route of the front that is no AWS API call: the container credential endpoint, the token webhook.
+pub trait Endpoint: Send + Sync + 'static {
+    /// Whether it answers requests to this path.
+    fn handles(&self, path: &str) -> bool;
+
+    /// Answers a request.
+    fn call<'a>(
+        &'a self,
+        request: Request<Bytes>,
+        world: &'a World,
+    ) -> BoxFuture<'a, Response<Bytes>>;
 }
 
 /// Who makes a call.

@@ -1,8 +1,19 @@
-//! What every service of the front can see: the account, the clock, moto behind us, and the cluster that the account holds.
+//! What every service of the front can see: the account, the clock, moto behind us, EC2's state, prices and faults, and the cluster that the account holds.
 
-use parking_lot::RwLock;
+use std::collections::BTreeMap;
 
+use parking_lot::{Mutex, RwLock};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::amis::{Ami, amis};
+use super::catalog::Catalog;
+use super::consistency::Consistency;
+use super::faults::Faults;
+use super::instances::{InstanceTable, StateTimes};
 use super::moto_client::MotoClient;
+use super::prices::Prices;
+use super::templates::Templates;
 use crate::clock::Clock;
 
 /// The EKS cluster of the bed, as `DescribeCluster` and the machines see it.
@@ -28,6 +39,19 @@ pub struct Cluster {
     pub service_cidr: String,
 }
 
+/// A fleet that was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fleet {
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// The client token of its request.
+    pub client_token: String,
+    /// The request, to tell a repetition from another request with the same token.
+    pub(super) fingerprint: String,
+    /// The answer's content, given again to a repetition.
+    pub(super) answer: String,
+}
+
 /// The state of the double that services share.
 #[derive(Debug)]
 pub struct World {
@@ -36,23 +60,60 @@ pub struct World {
     clock: Clock,
     moto: MotoClient,
     cluster: RwLock<Option<Cluster>>,
+    rng: Mutex<StdRng>,
+    instances: InstanceTable,
+    templates: Templates,
+    pub(super) fleets: Mutex<BTreeMap<String, Fleet>>,
+    /// Tags that users put on images.
+    pub(super) image_tags: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+    amis: Vec<Ami>,
+    catalog: Catalog,
+    prices: Prices,
+    consistency: Consistency,
+    faults: Faults,
 }
 
 impl World {
-    /// A world before moto at `moto`.
+    /// A world before moto, with an empty catalog.
     pub fn new(
         account: impl Into<String>,
         region: impl Into<String>,
         clock: Clock,
         moto: MotoClient,
     ) -> Self {
+        let seed = 1;
         Self {
             account: account.into(),
             region: region.into(),
             clock,
             moto,
             cluster: RwLock::new(None),
+            rng: Mutex::new(StdRng::seed_from_u64(seed)),
+            instances: InstanceTable::new(clock, StateTimes::default()),
+            templates: Templates::default(),
+            fleets: Mutex::default(),
+            image_tags: Mutex::default(),
+            amis: amis(),
+            catalog: Catalog::default(),
+            prices: Prices::default(),
+            consistency: Consistency::new(clock),
+            faults: Faults::new(seed),
         }
+    }
+
+    /// The same world with these instance types.
+    #[must_use]
+    pub fn with_catalog(mut self, catalog: Catalog) -> Self {
+        self.catalog = catalog;
+        self
+    }
+
+    /// The same world with another seed for IDs and for faults with a probability.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.rng = Mutex::new(StdRng::seed_from_u64(seed));
+        self.faults = Faults::new(seed);
+        self
     }
 
     /// The account ID.
@@ -83,5 +144,79 @@ impl World {
     /// Announces the cluster.
     pub fn set_cluster(&self, cluster: Cluster) {
         *self.cluster.write() = Some(cluster);
+    }
+
+    /// EC2 instances.
+    pub fn instances(&self) -> &InstanceTable {
+        &self.instances
+    }
+
+    /// EC2 launch templates.
+    pub fn templates(&self) -> &Templates {
+        &self.templates
+    }
+
+    /// Machine images.
+    pub fn amis(&self) -> &[Ami] {
+        &self.amis
+    }
+
+    /// Instance types and their zones.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Prices.
+    pub fn prices(&self) -> &Prices {
+        &self.prices
+    }
+
+    /// Eventual consistency.
+    pub fn consistency(&self) -> &Consistency {
+        &self.consistency
+    }
+
+    /// Faults.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// A new resource ID: `i-` and 17 hexadecimal digits, from the seeded source.
+    pub fn id(&self, prefix: &str) -> String {
+        let number: u128 = self.rng.lock().random();
+        format!("{prefix}-{:017x}", number & ((1 << 68) - 1))
+    }
+
+    /// Tags of an EC2 resource that the front holds (instance, volume, network interface, spot request, fleet, launch template, image); `None` for those that
+    /// moto holds (VPCs, subnets, security groups, …).
+    pub fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
+        let kind = id.split_once('-').map_or("", |(kind, _)| kind);
+        match kind {
+            "i" => self.instances.get(id).map(|instance| instance.tags.clone()),
+            "lt" => self.templates.get(id).map(|template| template.tags),
+            "fleet" => self.fleets.lock().get(id).map(|fleet| fleet.tags.clone()),
+            "ami" => Some(self.image_tags.lock().get(id).cloned().unwrap_or_default()),
+            "vol" => self
+                .instances
+                .all()
+                .values()
+                .flat_map(|instance| &instance.volumes)
+                .find(|volume| volume.id == id)
+                .map(|volume| volume.tags.clone()),
+            "eni" => {
+                let all = self.instances.all();
+                all.values()
+                    .flat_map(|instance| &instance.interfaces)
+                    .find(|interface| interface.id == id)
+                    .map(|interface| interface.tags.clone())
+            }
+            "sir" => {
+                let all = self.instances.all();
+                all.values()
+                    .find(|instance| instance.spot_request_id.as_deref() == Some(id))
+                    .map(|instance| instance.tags.clone())
+            }
+            _ => None,
+        }
     }
 }

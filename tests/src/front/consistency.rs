@@ -1,0 +1,142 @@
+//! Eventual consistency: what was just made can stay invisible to other calls for a while, with AWS's own errors.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::request::AwsRequest;
+use crate::clock::Clock;
+
+/// What can be fresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// An IAM role, to other services (EKS, EC2, STS); by name.
+    Role,
+    /// An instance profile or the role in it, to EC2; by name.
+    InstanceProfile,
+    /// A launch template, by ID and by name.
+    LaunchTemplate,
+    /// An instance, to DescribeInstances; by ID.
+    Instance,
+}
+
+/// For how long each kind stays invisible after it was made or changed, in seconds; zero switches it off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Delays {
+    /// Roles.
+    pub role: f64,
+    /// Instance profiles.
+    pub instance_profile: f64,
+    /// Launch templates.
+    pub launch_template: f64,
+    /// Instances.
+    pub instance: f64,
+}
+
+impl Delays {
+    /// The same delay for all.
+    pub fn all(delay: Duration) -> Self {
+        let seconds = delay.as_secs_f64();
+        Self {
+            role: seconds,
+            instance_profile: seconds,
+            launch_template: seconds,
+            instance: seconds,
+        }
+    }
+
+    fn of(&self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Role => self.role,
+            Kind::InstanceProfile => self.instance_profile,
+            Kind::LaunchTemplate => self.launch_template,
+            Kind::Instance => self.instance,
+        }
+    }
+}
+
+/// Knows what is still invisible.
+#[derive(Debug)]
+pub struct Consistency {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    delays: Delays,
+    changed: BTreeMap<(Kind, String), Timestamp>,
+}
+
+impl Consistency {
+    /// Everything visible at once.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, state: Mutex::new(State::default()) }
+    }
+
+    /// Sets the delays, also for what is already there.
+    pub fn set(&self, delays: Delays) {
+        self.state.lock().delays = delays;
+    }
+
+    /// The delays.
+    pub fn delays(&self) -> Delays {
+        self.state.lock().delays
+    }
+
+    /// Notes that something was made or changed now.
+    pub fn changed(&self, kind: Kind, name: &str) {
+        let now = self.clock.now();
+        self.state.lock().changed.insert((kind, name.to_owned()), now);
+    }
+
+    /// Whether other calls can see it.
+    pub fn is_visible(&self, kind: Kind, name: &str) -> bool {
+        let state = self.state.lock();
+        let delay = SignedDuration::from_secs_f64(state.delays.of(kind));
+        delay.is_zero()
+            || state
+                .changed
+                .get(&(kind, name.to_owned()))
+                .is_none_or(|at| self.clock.now().duration_since(*at) >= delay)
+    }
+
+    /// Notes what a successful IAM call made or changed.
+    pub(super) fn observe(&self, request: &AwsRequest) {
+        if request.service != "iam" {
+            return;
+        }
+        let name = |param: &str| request.params.get(param).unwrap_or_default().to_owned();
+        match request.action.as_str() {
+            "CreateRole" => self.changed(Kind::Role, &name("RoleName")),
+            "CreateInstanceProfile" | "AddRoleToInstanceProfile" => {
+                self.changed(Kind::InstanceProfile, &name("InstanceProfileName"));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_invisible_until_its_delay_is_over() {
+        let consistency = Consistency::new(Clock::system());
+        consistency.changed(Kind::Role, "r");
+        assert!(consistency.is_visible(Kind::Role, "r"), "off by default");
+        consistency.set(Delays { role: 5.0, ..Delays::default() });
+        assert!(!consistency.is_visible(Kind::Role, "r"));
+        assert!(
+            consistency.is_visible(Kind::Role, "other")
+                && consistency.is_visible(Kind::LaunchTemplate, "r")
+        );
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(consistency.is_visible(Kind::Role, "r"));
+    }
+}

@@ -1,0 +1,549 @@
+//! The instances of the double: the one truth about them, their state machine, and a view that the machine simulator watches.
+//!
+//! They live here and not in moto, because moto loses what the launch template says (groups, profile, metadata options, volumes), knows no states between
+//! `running` and `terminated`, and scans every tag of the region for every instance it lists: 64 s at 5,000 instances.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::prices::CapacityType;
+use crate::clock::Clock;
+
+/// EC2's instance states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Launched, not yet started.
+    Pending,
+    /// Started.
+    Running,
+    /// Will be stopped.
+    Stopping,
+    /// Stopped; can be started again.
+    Stopped,
+    /// Will be terminated.
+    ShuttingDown,
+    /// Gone; still listed for a while.
+    Terminated,
+}
+
+impl State {
+    /// As EC2 writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::ShuttingDown => "shutting-down",
+            Self::Terminated => "terminated",
+        }
+    }
+
+    /// EC2's number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Pending => 0,
+            Self::Running => 16,
+            Self::ShuttingDown => 32,
+            Self::Terminated => 48,
+            Self::Stopping => 64,
+            Self::Stopped => 80,
+        }
+    }
+
+    /// Whether the instance is there to stay: neither terminated nor on the way to it.
+    pub fn is_alive(self) -> bool {
+        !matches!(self, Self::ShuttingDown | Self::Terminated)
+    }
+}
+
+/// How long the states between take, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct StateTimes {
+    /// From `pending` to `running`.
+    pub pending: f64,
+    /// From `stopping` to `stopped`.
+    pub stopping: f64,
+    /// From `shutting-down` to `terminated`.
+    pub shutting_down: f64,
+    /// For how long a terminated instance is still listed.
+    pub listed: f64,
+}
+
+impl Default for StateTimes {
+    /// Short, so that tests don't wait, and long enough that every state can be seen.
+    fn default() -> Self {
+        Self { pending: 0.5, stopping: 0.5, shutting_down: 0.5, listed: 3600.0 }
+    }
+}
+
+/// IMDS settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MetadataOptions {
+    /// `enabled` or `disabled`.
+    pub http_endpoint: String,
+    /// `enabled` or `disabled`.
+    pub http_protocol_ipv6: String,
+    /// 1 to 64.
+    pub http_put_response_hop_limit: u32,
+    /// `required` or `optional`.
+    pub http_tokens: String,
+    /// `enabled` or `disabled`.
+    pub instance_metadata_tags: String,
+}
+
+/// An EBS volume of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Volume {
+    /// `vol-…`.
+    pub id: String,
+    /// `/dev/xvda`.
+    pub device: String,
+    /// GiB.
+    pub size_gib: u32,
+    /// `gp3`.
+    pub volume_type: String,
+    /// Encrypted.
+    pub encrypted: bool,
+    /// Provisioned operations per second.
+    pub iops: Option<u32>,
+    /// Provisioned throughput in MiB/s.
+    pub throughput: Option<u32>,
+    /// Goes with the instance.
+    pub delete_on_termination: bool,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A network interface of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    /// `eni-…`.
+    pub id: String,
+    /// Device index on its card.
+    pub device_index: u32,
+    /// Network card.
+    pub card_index: u32,
+    /// `interface`, `efa`, `efa-only`.
+    pub interface_type: String,
+    /// Private address.
+    pub private_ip: Ipv4Addr,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The instance profile that an instance was launched with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Profile {
+    /// ARN.
+    pub arn: String,
+    /// `AIPA…`.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// ARN of the role in it.
+    pub role_arn: String,
+}
+
+/// The launch template version that an instance was launched from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateRef {
+    /// `lt-…`.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// Version, resolved.
+    pub version: u64,
+}
+
+/// A maintenance event, as DescribeInstanceStatus tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduledEvent {
+    /// `instance-retirement`, `system-reboot`, ….
+    pub code: String,
+    /// Description.
+    pub description: String,
+    /// Not before.
+    pub not_before: Timestamp,
+}
+
+/// Status checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Health {
+    /// The instance check fails since.
+    pub instance_impaired_since: Option<Timestamp>,
+    /// The system check fails since.
+    pub system_impaired_since: Option<Timestamp>,
+    /// Maintenance events.
+    pub events: Vec<ScheduledEvent>,
+}
+
+/// One instance: everything that a real one would know of its launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// `i-…`.
+    pub id: String,
+    /// `r-…`.
+    pub reservation_id: String,
+    /// Type.
+    pub instance_type: String,
+    /// How it is paid.
+    pub capacity_type: CapacityType,
+    /// State.
+    pub state: State,
+    /// Why it was stopped or terminated: code and message.
+    pub state_reason: Option<(String, String)>,
+    /// When it was launched.
+    pub launched: Timestamp,
+    /// When its state changed last.
+    pub changed: Timestamp,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet_id: String,
+    /// VPC.
+    pub vpc_id: String,
+    /// Image.
+    pub image_id: String,
+    /// `x86_64` or `arm64`.
+    pub architecture: String,
+    /// First private address.
+    pub private_ip: Ipv4Addr,
+    /// `ip-10-0-0-4.eu-central-1.compute.internal`.
+    pub private_dns_name: String,
+    /// Security groups: ID and name.
+    pub security_groups: Vec<(String, String)>,
+    /// Instance profile.
+    pub profile: Option<Profile>,
+    /// IMDS settings.
+    pub metadata_options: MetadataOptions,
+    /// User data in base64, as the launch template holds it.
+    pub user_data: Option<String>,
+    /// Volumes.
+    pub volumes: Vec<Volume>,
+    /// Network interfaces.
+    pub interfaces: Vec<Interface>,
+    /// `default` or `dedicated`.
+    pub tenancy: String,
+    /// Detailed monitoring.
+    pub monitoring: bool,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+    /// `sir-…` of a spot instance.
+    pub spot_request_id: Option<String>,
+    /// The fleet that launched it.
+    pub fleet_id: Option<String>,
+    /// The launch template.
+    pub template: Option<TemplateRef>,
+    /// The client token.
+    pub client_token: String,
+    /// ARN of who launched it.
+    pub launched_by: String,
+    /// Status checks.
+    pub health: Health,
+}
+
+impl Instance {
+    /// Karpenter's and the cloud controller's name for it.
+    pub fn provider_id(&self) -> String {
+        format!("aws:///{}/{}", self.zone, self.id)
+    }
+}
+
+/// Every instance that is listed, by ID.
+pub type Instances = Arc<BTreeMap<String, Arc<Instance>>>;
+
+/// A change of state, in the order in which they happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateChange {
+    /// Instance.
+    pub id: String,
+    /// Its new state.
+    pub state: State,
+}
+
+/// The table of instances.
+#[derive(Debug)]
+pub struct InstanceTable {
+    clock: Clock,
+    inner: Mutex<Inner>,
+    view: watch::Sender<Instances>,
+    woken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    times: StateTimes,
+    /// When the state of an instance changes by itself.
+    due: BTreeMap<String, Instant>,
+    changes: Vec<StateChange>,
+}
+
+impl InstanceTable {
+    /// No instances.
+    pub fn new(clock: Clock, times: StateTimes) -> Self {
+        let inner = Inner { times, ..Inner::default() };
+        Self {
+            clock,
+            inner: Mutex::new(inner),
+            view: watch::Sender::new(Instances::default()),
+            woken: Notify::new(),
+        }
+    }
+
+    /// All instances now.
+    pub fn all(&self) -> Instances {
+        Arc::clone(&self.view.borrow())
+    }
+
+    /// One instance.
+    pub fn get(&self, id: &str) -> Option<Arc<Instance>> {
+        self.view.borrow().get(id).cloned()
+    }
+
+    /// The newest state of all instances, for those who follow them.
+    pub fn watch(&self) -> watch::Receiver<Instances> {
+        self.view.subscribe()
+    }
+
+    /// How long the states between take.
+    pub fn times(&self) -> StateTimes {
+        self.inner.lock().times
+    }
+
+    /// Changes how long the states between take, for changes that begin from now on.
+    pub fn set_times(&self, times: StateTimes) {
+        self.inner.lock().times = times;
+    }
+
+    /// Addresses in use in a subnet.
+    pub fn addresses(&self, subnet_id: &str) -> BTreeSet<Ipv4Addr> {
+        let all = self.all();
+        let in_subnet = all.values().filter(|instance| {
+            instance.subnet_id == subnet_id && instance.state != State::Terminated
+        });
+        in_subnet
+            .flat_map(|instance| instance.interfaces.iter().map(|interface| interface.private_ip))
+            .collect()
+    }
+
+    /// Adds instances that were just launched.
+    pub(super) fn insert(&self, launched: Vec<Instance>) {
+        let mut inner = self.inner.lock();
+        let due = Instant::now() + seconds(inner.times.pending);
+        for instance in &launched {
+            inner.due.insert(instance.id.clone(), due);
+            inner.changes.push(StateChange { id: instance.id.clone(), state: instance.state });
+        }
+        self.view.send_modify(|view| {
+            let view = Arc::make_mut(view);
+            view.extend(
+                launched.into_iter().map(|instance| (instance.id.clone(), Arc::new(instance))),
+            );
+        });
+        self.woken.notify_one();
+    }
+
+    /// Changes an instance's data, not its state.
+    pub fn update(&self, id: &str, change: impl FnOnce(&mut Instance)) {
+        self.view.send_if_modified(|view| match Arc::make_mut(view).get_mut(id) {
+            Some(instance) => {
+                change(Arc::make_mut(instance));
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Begins a change of state (`stopping`, `shutting-down`, `pending` again); returns the state before, or `None` for an unknown instance. Nothing happens
+    /// to an instance that is already on the way there or cannot go there.
+    pub fn begin(&self, id: &str, state: State, reason: Option<(&str, &str)>) -> Option<State> {
+        let before = self.get(id)?.state;
+        let possible = match state {
+            State::ShuttingDown => before.is_alive(),
+            State::Stopping => matches!(before, State::Pending | State::Running),
+            State::Pending => before == State::Stopped,
+            State::Running | State::Stopped | State::Terminated => false,
+        };
+        if !possible {
+            return Some(before);
+        }
+        let mut inner = self.inner.lock();
+        let times = inner.times;
+        let takes = match state {
+            State::ShuttingDown => times.shutting_down,
+            State::Stopping => times.stopping,
+            _ => times.pending,
+        };
+        inner.due.insert(id.to_owned(), Instant::now() + seconds(takes));
+        self.enter(&mut inner, id, state, reason);
+        self.woken.notify_one();
+        Some(before)
+    }
+
+    fn enter(&self, inner: &mut Inner, id: &str, state: State, reason: Option<(&str, &str)>) {
+        let now = self.clock.now();
+        self.update(id, |instance| {
+            instance.state = state;
+            instance.changed = now;
+            if let Some((code, message)) = reason {
+                instance.state_reason = Some((code.to_owned(), message.to_owned()));
+            }
+        });
+        inner.changes.push(StateChange { id: id.to_owned(), state });
+    }
+
+    /// Makes the changes that are due; returns all changes since the last call, and when the next is due.
+    pub(super) fn advance(&self) -> (Vec<StateChange>, Option<Instant>) {
+        let mut inner = self.inner.lock();
+        let now = Instant::now();
+        let due: Vec<String> =
+            inner.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            inner.due.remove(&id);
+            match self.get(&id).map(|instance| instance.state) {
+                Some(State::Pending) => self.enter(&mut inner, &id, State::Running, None),
+                Some(State::Stopping) => self.enter(&mut inner, &id, State::Stopped, None),
+                Some(State::ShuttingDown) => {
+                    self.enter(&mut inner, &id, State::Terminated, None);
+                    let listed = seconds(inner.times.listed);
+                    inner.due.insert(id, now + listed);
+                }
+                Some(State::Terminated) => self.view.send_modify(|view| {
+                    Arc::make_mut(view).remove(&id);
+                }),
+                Some(State::Running | State::Stopped) | None => {}
+            }
+        }
+        (std::mem::take(&mut inner.changes), inner.due.values().min().copied())
+    }
+
+    /// Waits until something was launched or begins to change.
+    pub(super) async fn woken(&self) {
+        self.woken.notified().await;
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn mk_instance(id: &str) -> Instance {
+        let ip = Ipv4Addr::new(10, 0, 0, 4);
+        Instance {
+            id: id.to_owned(),
+            reservation_id: "r-1".to_owned(),
+            instance_type: "m5.large".to_owned(),
+            capacity_type: CapacityType::Spot,
+            state: State::Pending,
+            state_reason: None,
+            launched: Timestamp::UNIX_EPOCH,
+            changed: Timestamp::UNIX_EPOCH,
+            zone: "eu-central-1a".to_owned(),
+            subnet_id: "subnet-1".to_owned(),
+            vpc_id: "vpc-1".to_owned(),
+            image_id: "ami-1".to_owned(),
+            architecture: "x86_64".to_owned(),
+            private_ip: ip,
+            private_dns_name: "ip-10-0-0-4.eu-central-1.compute.internal".to_owned(),
+            security_groups: vec![("sg-1".to_owned(), "nodes".to_owned())],
+            profile: None,
+            metadata_options: MetadataOptions {
+                http_endpoint: "enabled".to_owned(),
+                http_protocol_ipv6: "disabled".to_owned(),
+                http_put_response_hop_limit: 1,
+                http_tokens: "required".to_owned(),
+                instance_metadata_tags: "disabled".to_owned(),
+            },
+            user_data: None,
+            volumes: vec![],
+            interfaces: vec![Interface {
+                id: "eni-1".to_owned(),
+                device_index: 0,
+                card_index: 0,
+                interface_type: "interface".to_owned(),
+                private_ip: ip,
+                tags: BTreeMap::new(),
+            }],
+            tenancy: "default".to_owned(),
+            monitoring: false,
+            tags: BTreeMap::from([("k".to_owned(), "v<".to_owned())]),
+            spot_request_id: Some("sir-1".to_owned()),
+            fleet_id: None,
+            template: None,
+            client_token: String::new(),
+            launched_by: String::new(),
+            health: Health::default(),
+        }
+    }
+
+    fn states(changes: &[StateChange]) -> Vec<State> {
+        changes.iter().map(|change| change.state).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_goes_through_every_state_in_its_time() {
+        let table = InstanceTable::new(
+            Clock::system(),
+            StateTimes { pending: 1.0, stopping: 1.0, shutting_down: 2.0, listed: 10.0 },
+        );
+        table.insert(vec![mk_instance("i-1")]);
+        assert_eq!(states(&table.advance().0), [State::Pending]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(states(&table.advance().0), [State::Running]);
+        assert_eq!(table.begin("i-1", State::ShuttingDown, Some(("c", "m"))), Some(State::Running));
+        assert_eq!(
+            table.begin("i-1", State::ShuttingDown, None),
+            Some(State::ShuttingDown),
+            "again"
+        );
+        assert_eq!(table.addresses("subnet-1").len(), 1, "still there");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(states(&table.advance().0), [State::ShuttingDown, State::Terminated]);
+        assert!(table.addresses("subnet-1").is_empty());
+        assert!(table.get("i-1").unwrap().state_reason.is_some());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        table.advance();
+        assert!(table.get("i-1").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopped_instance_can_be_started_and_a_terminated_one_cannot() {
+        let table = InstanceTable::new(
+            Clock::system(),
+            StateTimes { pending: 0.0, stopping: 0.0, shutting_down: 0.0, listed: 9.0 },
+        );
+        table.insert(vec![mk_instance("i-1")]);
+        table.advance();
+        table.begin("i-1", State::Stopping, None);
+        table.advance();
+        assert_eq!(table.begin("i-1", State::Pending, None), Some(State::Stopped));
+        assert_eq!(table.get("i-1").unwrap().state, State::Pending);
+        table.begin("i-1", State::ShuttingDown, None);
+        table.advance();
+        assert_eq!(table.begin("i-1", State::Pending, None), Some(State::Terminated));
+        assert_eq!(table.get("i-1").unwrap().state, State::Terminated);
+    }
+}
