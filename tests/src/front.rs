@@ -10,6 +10,7 @@ pub mod faults;
 pub mod filters;
 pub mod instances;
 pub mod moto_client;
+pub mod policy;
 pub mod prices;
 pub mod request;
 pub mod response;
