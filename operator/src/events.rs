@@ -227,7 +227,10 @@ impl Publisher {
             let object = self.object(&event, &namespace, &instance);
             let api: Api<KubeEvent> = Api::namespaced(client.clone(), &namespace);
             if let Err(error) = api.create(&PostParams::default(), &object).await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "failed to publish an event");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to publish an event"
+                );
             }
         }
     }
@@ -314,7 +317,8 @@ mod tests {
     async fn own_windows_and_distinguishing_values_are_respected() {
         let (recorder, mut publisher) = Recorder::new(Clock::anchored(Timestamp::UNIX_EPOCH));
         let event = |message| {
-            Event::normal(&node("a"), "Unconsolidatable", message).within(SignedDuration::from_mins(15))
+            Event::normal(&node("a"), "Unconsolidatable", message)
+                .within(SignedDuration::from_mins(15))
         };
         recorder.publish(event("1"));
         recorder.publish(event("2").distinct_by("other"));

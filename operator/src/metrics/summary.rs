@@ -80,10 +80,8 @@ struct Exposition<const N: usize> {
 impl<const N: usize> Collector for Exposition<N> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let all = self.summaries.series.lock();
-        let labels = |values: &[String; N]| Labels {
-            names: self.summaries.names,
-            values: values.clone(),
-        };
+        let labels =
+            |values: &[String; N]| Labels { names: self.summaries.names, values: values.clone() };
         let mut metric =
             encoder.encode_descriptor(self.name, self.help, None, MetricType::Unknown)?;
         for (values, series) in all.iter() {
