@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::conditions::Condition;
-use crate::duration::Duration;
 use crate::requirement::Requirement;
 use crate::text_enum::text_enum;
 use crate::timestamp::Timestamp;
@@ -116,7 +115,7 @@ text_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubnetSelectorTerm {
     /// ID of the subnet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Tags of the subnets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -127,10 +126,10 @@ pub struct SubnetSelectorTerm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecurityGroupSelectorTerm {
     /// ID of the security group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Group name (not the `Name` tag); EC2's wildcards are allowed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Tags of the security groups.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -142,13 +141,18 @@ pub struct SecurityGroupSelectorTerm {
 #[serde(rename_all = "camelCase")]
 pub struct CapacityReservationSelectorTerm {
     /// ID of the capacity reservation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Which instances the reservation admits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_match_criteria: Option<InstanceMatchCriteria>,
     /// Account that owns the reservation.
-    #[serde(default, rename = "ownerID", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "ownerID",
+        deserialize_with = "non_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub owner_id: Option<String>,
     /// Tags of the capacity reservations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -170,19 +174,19 @@ text_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct AmiSelectorTerm {
     /// An AMI family and a version of its EKS images, such as `al2023@latest` or `bottlerocket@v1.20.4`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     /// ID of the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Name of the image (not the `Name` tag); EC2's wildcards are allowed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Account that owns the image, or `self` or `amazon`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Name or ARN of an SSM parameter that holds the ID of the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub ssm_parameter: Option<String>,
     /// Tags of the images.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -383,9 +387,9 @@ pub struct KubeletConfiguration {
     /// Thresholds at which pods are evicted after a grace period, by signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_soft: Option<BTreeMap<String, String>>,
-    /// Grace periods of the soft thresholds, by signal.
+    /// Grace periods of the soft thresholds, by signal, in Go's notation. Kept as text: the schema accepts any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eviction_soft_grace_period: Option<BTreeMap<String, Duration>>,
+    pub eviction_soft_grace_period: Option<BTreeMap<String, String>>,
     /// Percentage of disk usage at which images are always removed.
     #[serde(
         default,
@@ -526,6 +530,11 @@ text_enum! {
         /// Its instances are about to be taken away.
         Expiring = "expiring",
     }
+}
+
+/// Selectors treat an empty text as absent, although the schema accepts it.
+fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
 impl MetadataOptions {

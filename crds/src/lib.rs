@@ -13,6 +13,7 @@ pub mod duration;
 pub mod ec2nodeclass;
 pub mod kwoknodeclass;
 pub mod labels;
+pub mod manifests;
 pub mod nodeclaim;
 pub mod nodepool;
 pub mod quantity;
