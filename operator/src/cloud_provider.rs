@@ -14,6 +14,7 @@ use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use tokio::sync::Notify;
 
+use tenon_crds::labels::LabelRules;
 use tenon_crds::nodeclaim::NodeClaim;
 
 use crate::clock::Clock;
@@ -32,7 +33,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// Counters and histograms.
     pub metrics: Metrics,
-    /// Wakes the provisioner and the disruption loop early, e.g. after an interruption or when a catalog changed.
+    /// Wakes the provisioner, the disruption loop and the NodePools' readiness early, e.g. after an interruption, or when a catalog or the state of a
+    /// NodeClass changed. Call `notify_one`: the permit is kept, nothing is lost.
     pub wake: Arc<Notify>,
     /// The cluster's name (`--cluster-name`): part of tags, user data and names in the cloud.
     pub cluster_name: Arc<str>,
@@ -150,7 +152,12 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// Conditions that mean that a machine has to be replaced.
     fn repair_policies(&self) -> &'static [RepairPolicy];
 
-    /// State of a NodeClass, from the provider's watch; `None` when it does not exist.
+    /// What this cloud knows about labels.
+    fn label_rules(&self) -> LabelRules {
+        LabelRules::core()
+    }
+
+    /// State of a NodeClass, from the provider's watch; `None` when it does not exist. When it changes the provider calls [`Context::wake`].
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState>;
 
     /// All instance types for a NodeClass, also those without available offerings; from memory, refreshed by the provider's own tasks.
