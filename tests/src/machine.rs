@@ -20,51 +20,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::front::instances::{Instance, Instances, State};
+use crate::kwok::NODE_ANNOTATION;
 
 pub mod bootstrap;
+pub mod facts;
 pub mod node;
 
-use bootstrap::{Bootstrap, Family};
+use bootstrap::Bootstrap;
+use facts::Facts;
 use node::{Hardware, UNINITIALIZED};
-
-/// Annotation with which kwok takes a Node's heartbeats over.
-const HEARTBEAT: &str = "kwok.x-k8s.io/node";
-
-/// State of an instance, in EC2's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Being started.
-    Pending,
-    /// Running.
-    Running,
-    /// Being stopped or shut down, stopped, or terminated: its kubelet is silent.
-    Ended,
-}
-
-/// An instance, as the simulator sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// What it is.
-    pub hardware: Hardware,
-    /// Its state.
-    pub state: State,
-    /// Family of its image; `Err` says why the image can't join (unknown or custom image).
-    pub family: Result<Family, String>,
-    /// User data, base64.
-    pub user_data: String,
-    /// Whether its role may join, else why not (no profile, no access entry).
-    pub authorisation: Result<(), String>,
-    /// Whether it has a network and sane settings (subnet, security groups, metadata service), else what is wrong.
-    pub network: Result<(), String>,
-}
-
-/// Where the machines come from.
-pub trait Machines: Send + Sync + 'static {
-    /// All machines, ended ones too, by instance id.
-    fn machines(&self) -> BTreeMap<String, Machine>;
-    /// Changes whenever [`Self::machines`] may answer something else.
-    fn changes(&self) -> watch::Receiver<u64>;
-}
 
 /// How machines behave.
 #[derive(Clone, Debug)]
@@ -84,7 +49,7 @@ impl Default for Config {
         Self {
             boot: Duration::from_millis(500),
             ready: Duration::from_millis(500),
-            node_removal: Some(Duration::from_secs(60)),
+            node_removal: Some(Duration::from_mins(1)),
             seed: 1,
         }
     }
@@ -135,11 +100,12 @@ struct Shared {
 }
 
 impl Simulator {
-    /// Starts to watch `machines` and to play their kubelets against the API server of `client`, whose rights must be an administrator's.
+    /// Starts to follow `instances` and to play their kubelets against the API server of `client`, whose rights must be an administrator's.
     pub fn start(
         client: Client,
         clock: Clock,
-        machines: Arc<dyn Machines>,
+        instances: watch::Receiver<Instances>,
+        facts: Facts,
         config: Config,
     ) -> Self {
         let shared = Arc::new(Shared {
@@ -150,7 +116,7 @@ impl Simulator {
         });
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
-        let run = run(client, clock, machines, Arc::clone(&shared));
+        let run = run(client, clock, instances, Arc::new(facts), Arc::clone(&shared));
         let token = stop.clone();
         task.spawn(async move {
             token.run_until_cancelled(run).await;
@@ -217,48 +183,61 @@ impl Shared {
     }
 }
 
-async fn run(client: Client, clock: Clock, machines: Arc<dyn Machines>, shared: Arc<Shared>) {
-    let mut changes = machines.changes();
+async fn run(
+    client: Client,
+    clock: Clock,
+    mut instances: watch::Receiver<Instances>,
+    facts: Arc<Facts>,
+    shared: Arc<Shared>,
+) {
     let mut lives = JoinSet::new();
-    let mut known: BTreeMap<String, watch::Sender<Machine>> = BTreeMap::new();
+    let mut known: BTreeMap<String, watch::Sender<Arc<Instance>>> = BTreeMap::new();
     loop {
-        for (id, machine) in machines.machines() {
-            if let Some(sender) = known.get(&id) {
+        let now = Arc::clone(&instances.borrow_and_update());
+        for (id, instance) in now.iter() {
+            if let Some(sender) = known.get(id) {
                 sender.send_if_modified(|present| {
-                    let changed = *present != machine;
-                    *present = machine;
+                    let changed = present.state != instance.state;
+                    *present = Arc::clone(instance);
                     changed
                 });
-            } else if machine.state != State::Ended {
-                let (sender, receiver) = watch::channel(machine);
-                known.insert(id, sender);
+            } else if instance.state.is_alive() {
+                let (sender, receiver) = watch::channel(Arc::clone(instance));
+                known.insert(id.clone(), sender);
                 let kubelet = Kubelet {
                     nodes: Api::all(client.clone()),
                     clock,
+                    facts: Arc::clone(&facts),
                     shared: Arc::clone(&shared),
-                    machine: receiver,
+                    instance: receiver,
                 };
                 lives.spawn(kubelet.live());
             }
         }
-        if changes.changed().await.is_err() {
+        if instances.changed().await.is_err() {
             break;
         }
     }
     while lives.join_next().await.is_some() {}
 }
 
+/// Whether the machine has been told to stop, or has stopped: its kubelet is silent.
+fn is_silent(state: State) -> bool {
+    !matches!(state, State::Pending | State::Running)
+}
+
 /// One machine's life.
 struct Kubelet {
     nodes: Api<Node>,
     clock: Clock,
+    facts: Arc<Facts>,
     shared: Arc<Shared>,
-    machine: watch::Receiver<Machine>,
+    instance: watch::Receiver<Arc<Instance>>,
 }
 
 impl Kubelet {
     async fn live(mut self) {
-        let id = self.machine.borrow().hardware.instance_id.clone();
+        let id = self.instance.borrow().id.clone();
         match self.play(&id).await {
             Ok(()) => {}
             Err(Death::Problem(problem)) => self.shared.problem(&id, problem),
@@ -279,13 +258,13 @@ impl Kubelet {
             }
         }
         self.alive(boot).await?;
-        let machine = self.machine.borrow().clone();
-        let node = join(&machine).map_err(Death::Problem)?;
-        let name = machine.hardware.private_dns_name.clone();
+        let instance = Arc::clone(&self.instance.borrow());
+        let (hardware, node) = join(&self.facts, &instance).map_err(Death::Problem)?;
+        let name = hardware.private_dns_name.clone();
         self.nodes.create(&PostParams::default(), &node).await.map_err(|error| {
             Death::Problem(format!("the API server refuses the Node {name}: {error}"))
         })?;
-        let outcome = self.joined(&name, &machine.hardware, &config, &faults).await;
+        let outcome = self.joined(&name, &hardware, &config, &faults).await;
         if let Err(Death::Ended) = outcome {
             self.silence(&name).await?;
             if let Some(delay) = config.node_removal {
@@ -317,7 +296,6 @@ impl Kubelet {
             .await?;
         self.alive(config.ready).await?;
         self.report(name, "True", "KubeletReady", "kubelet is posting ready status").await?;
-        self.hand_over_heartbeats(name).await?;
         for fault in faults {
             match fault {
                 Fault::GoesNotReady(millis) => {
@@ -336,17 +314,14 @@ impl Kubelet {
     }
 
     async fn reach_running(&mut self) -> Result<(), Death> {
-        let machine = self
-            .machine
-            .wait_for(|machine| machine.state != State::Pending)
-            .await
-            .map_err(|_| Death::Ended)?;
-        if machine.state == State::Running { Ok(()) } else { Err(Death::Ended) }
+        let started = self.instance.wait_for(|instance| instance.state != State::Pending).await;
+        let instance = started.map_err(|_| Death::Ended)?;
+        if instance.state == State::Running { Ok(()) } else { Err(Death::Ended) }
     }
 
     async fn until_ended(&mut self) -> Result<(), Death> {
         // An error means that the simulator stops, which ends the machine's part in it too.
-        let _ = self.machine.wait_for(|machine| machine.state == State::Ended).await;
+        let _ = self.instance.wait_for(|instance| is_silent(instance.state)).await;
         Err(Death::Ended)
     }
 
@@ -405,13 +380,8 @@ impl Kubelet {
         )
     }
 
-    async fn hand_over_heartbeats(&self, name: &str) -> Result<(), Death> {
-        let patch = json!({ "metadata": { "annotations": { HEARTBEAT: "fake" } } });
-        ignore_missing(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
-    }
-
     async fn silence(&self, name: &str) -> Result<(), Death> {
-        let patch = json!({ "metadata": { "annotations": { HEARTBEAT: null } } });
+        let patch = json!({ "metadata": { "annotations": { NODE_ANNOTATION: null } } });
         ignore_missing(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 }
@@ -431,13 +401,15 @@ impl From<kube::Error> for Death {
 }
 
 /// What a real node needs to join, then the Node that it registers.
-fn join(machine: &Machine) -> Result<Node, String> {
-    machine.network.clone()?;
-    machine.authorisation.clone()?;
-    let family = machine.family.clone()?;
-    let bootstrap =
-        Bootstrap::read(family, &machine.user_data).map_err(|error| error.to_string())?;
-    node::register(&machine.hardware, family, &bootstrap)
+fn join(facts: &Facts, instance: &Instance) -> Result<(Hardware, Node), String> {
+    facts.network(instance)?;
+    facts.admission(instance)?;
+    let family = facts.family(instance)?;
+    let hardware = facts.hardware(instance)?;
+    let user_data = instance.user_data.as_deref().unwrap_or_default();
+    let bootstrap = Bootstrap::read(family, user_data).map_err(|error| error.to_string())?;
+    let node = node::register(&hardware, family, &bootstrap)?;
+    Ok((hardware, node))
 }
 
 /// Somebody may delete the Node at any time; a kubelet that has lost its Node goes on in silence.

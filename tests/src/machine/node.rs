@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tenon_crds::quantity::Quantity as Amount;
 
 use super::bootstrap::{Bootstrap, Family};
+use crate::kwok::{MACHINE_ANNOTATION, NODE_ANNOTATION};
 
 /// What the machine is, apart from what its bootstrap says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +75,11 @@ pub fn register(
         metadata: ObjectMeta {
             name: Some(hardware.private_dns_name.clone()),
             labels: Some(labels),
+            // kwok keeps the lease and plays the pods; the status stays ours.
+            annotations: Some(BTreeMap::from([
+                (NODE_ANNOTATION.to_owned(), "fake".to_owned()),
+                (MACHINE_ANNOTATION.to_owned(), hardware.instance_id.clone()),
+            ])),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
