@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -13,6 +14,7 @@ use crate::clock::Clock;
 use crate::control_plane::programs::{ProgramError, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneConfig, ControlPlaneError};
 use crate::environment::Environment;
+use crate::kubelet::{Image, Kubelet, KubeletConfig, NoPodIdentity, NodeError, SystemNode};
 use crate::kwok::{Kwok, KwokError};
 use crate::ports::{PortError, Ports};
 use crate::progress::Progress;
@@ -52,6 +54,8 @@ pub struct BedConfig {
     pub node_monitor_grace_seconds: u32,
     /// Which parts it has.
     pub parts: Parts,
+    /// The images that the system nodes run as processes; more are added for the programs of this workspace.
+    pub images: Vec<Image>,
     /// Where steps are shown.
     pub progress: Progress,
 }
@@ -63,6 +67,7 @@ impl Default for BedConfig {
             region: "eu-central-1".to_owned(),
             node_monitor_grace_seconds: 40,
             parts: Parts::all(),
+            images: Vec::new(),
             progress: Progress::hidden(),
         }
     }
@@ -97,6 +102,9 @@ pub enum BedError {
     /// kwok does not run.
     #[error(transparent)]
     Kwok(#[from] KwokError),
+    /// A system node can't be registered.
+    #[error(transparent)]
+    Node(#[from] NodeError),
 }
 
 /// A running bed. [`Bed::stop`] ends it in order; dropping it kills its processes.
@@ -108,6 +116,7 @@ pub struct Bed {
     programs: Programs,
     plane: ControlPlane,
     kwok: Kwok,
+    kubelet: Option<Kubelet>,
     dir: TempDir,
     _ports: Ports,
     _slot: Lock,
@@ -143,6 +152,11 @@ impl Bed {
         let plane = ControlPlane::start(&plane, &programs, &mut ports, progress).await?;
         let kwok =
             Kwok::start(dir.path(), plane.kubeconfig(), &programs, &mut ports, progress).await?;
+        let kubelet = if config.parts.kubelet {
+            Some(start_kubelet(&config, dir.path(), &plane, &ports, clock).await?)
+        } else {
+            None
+        };
         dir.disable_cleanup(environment.keep);
         Ok(Self {
             config,
@@ -151,6 +165,7 @@ impl Bed {
             programs,
             plane,
             kwok,
+            kubelet,
             dir,
             _ports: ports,
             _slot: slot,
@@ -177,6 +192,11 @@ impl Bed {
         &self.plane
     }
 
+    /// The kubelet of the system nodes, if the bed has one.
+    pub const fn kubelet(&self) -> Option<&Kubelet> {
+        self.kubelet.as_ref()
+    }
+
     /// The process ids of the bed's servers, by name.
     pub fn pids(&self) -> BTreeMap<String, u32> {
         let mut pids = self.plane.pids();
@@ -197,7 +217,10 @@ impl Bed {
     /// # Errors
     /// When the directory can't be removed.
     pub async fn stop(self) -> Result<(), BedError> {
-        let Self { plane, kwok, dir, environment, .. } = self;
+        let Self { plane, kwok, kubelet, dir, environment, .. } = self;
+        if let Some(kubelet) = kubelet {
+            kubelet.stop().await;
+        }
         kwok.stop().await;
         plane.stop().await;
         if environment.keep {
@@ -207,6 +230,54 @@ impl Bed {
         let path = Some(dir.path().to_path_buf());
         dir.close().map_err(|source| BedError::Directory { path, source })
     }
+}
+
+async fn start_kubelet(
+    config: &BedConfig,
+    dir: &Path,
+    plane: &ControlPlane,
+    ports: &Ports,
+    clock: Clock,
+) -> Result<Kubelet, BedError> {
+    let step = config.progress.step("registering the system nodes");
+    let pods = dir.join("pods");
+    std::fs::create_dir_all(&pods)
+        .map_err(|source| BedError::Directory { path: Some(pods.clone()), source })?;
+    let kubelet = Kubelet::start(KubeletConfig {
+        dir: pods,
+        logs: dir.join("logs"),
+        client: plane.client(),
+        api_server_port: plane.port(),
+        images: config.images.clone(),
+        addresses: ports.loopback_prefix(),
+        pod_identity: Arc::new(NoPodIdentity),
+        credentials_url: String::new(),
+        region: config.region.clone(),
+        env: BTreeMap::new(),
+        nodes: system_nodes(&config.region),
+        clock,
+    })
+    .await?;
+    step.done();
+    Ok(kubelet)
+}
+
+/// Two nodes of a managed node group, in two zones.
+fn system_nodes(region: &str) -> Vec<SystemNode> {
+    let node = |zone: &str, number: u8| SystemNode {
+        name: format!("ip-10-0-{number}-10.{region}.compute.internal"),
+        zone: format!("{region}{zone}"),
+        region: region.to_owned(),
+        address: format!("10.0.{number}.10"),
+        instance_id: format!("i-0000000000000000{number}"),
+        instance_type: "m6i.xlarge".to_owned(),
+        labels: BTreeMap::from([
+            ("eks.amazonaws.com/nodegroup".to_owned(), "system".to_owned()),
+            ("eks.amazonaws.com/capacityType".to_owned(), "ON_DEMAND".to_owned()),
+        ]),
+        critical_addons_only: true,
+    };
+    vec![node("a", 1), node("b", 2)]
 }
 
 /// The issuer of the cluster's tokens, in the form that EKS gives it.

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod control_plane;
 pub mod environment;
 pub mod front;
+pub mod kubelet;
 pub mod kwok;
 pub mod machine;
 pub mod moto;
