@@ -1,8 +1,12 @@
 //! Disruption budgets: how many nodes of a pool may be disrupted at once, for which reasons, and when.
+//!
+//! Pure arithmetic over the API type; who counts the nodes and the disruptions under way is the planner's business.
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cron::{ParseScheduleError, Schedule, Window};
 use crate::duration::Duration;
 use crate::text_enum::text_enum;
 
@@ -49,9 +53,104 @@ impl Budget {
     }
 }
 
+/// A budget that cannot be evaluated. Nothing may be disrupted then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// `nodes` is neither a count nor a percentage.
+    #[error(
+        "budget: nodes `{nodes}` is neither a count such as `5` nor a percentage such as `10%`"
+    )]
+    Nodes {
+        /// What was given.
+        nodes: String,
+    },
+    /// `schedule` cannot be read.
+    #[error("budget: {0}")]
+    Schedule(#[source] ParseScheduleError),
+}
+
+/// How many nodes `nodes` stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Count(u32),
+    Percent(u32),
+}
+
+impl Budget {
+    /// Whether the budget limits disruptions for the reason.
+    pub fn covers(&self, reason: DisruptionReason) -> bool {
+        self.reasons.as_ref().is_none_or(|reasons| reasons.contains(&reason))
+    }
+
+    /// Whether the budget is active.
+    pub fn is_active(&self, now: Timestamp) -> Result<bool, BudgetError> {
+        Ok(self.windows()?.is_none_or(|(schedule, length)| schedule.is_open(length, now)))
+    }
+
+    /// Whether the budget is active, and when that changes.
+    pub fn window(&self, now: Timestamp) -> Result<Window, BudgetError> {
+        Ok(self.windows()?.map_or(Window::Open { until: None }, |(schedule, length)| {
+            schedule.window(length, now)
+        }))
+    }
+
+    /// How many of `n_nodes` nodes may be disrupted at once as far as this budget is concerned: none means that it sets no limit
+    /// now. A percentage is rounded up; a count may exceed the number of nodes.
+    pub fn allowed(&self, n_nodes: u32, now: Timestamp) -> Result<Option<u32>, BudgetError> {
+        let limit = self.limit()?;
+        if !self.is_active(now)? {
+            return Ok(None);
+        }
+        Ok(Some(match limit {
+            Limit::Count(count) => count,
+            Limit::Percent(percent) => {
+                let nodes = (u64::from(n_nodes) * u64::from(percent)).div_ceil(100);
+                u32::try_from(nodes).unwrap_or(u32::MAX)
+            }
+        }))
+    }
+
+    fn windows(&self) -> Result<Option<(Schedule, jiff::SignedDuration)>, BudgetError> {
+        let Some(schedule) = &self.schedule else { return Ok(None) };
+        let schedule = schedule.parse().map_err(BudgetError::Schedule)?;
+        let length = self.duration.as_ref().map_or(jiff::SignedDuration::ZERO, Duration::as_signed);
+        Ok(Some((schedule, length)))
+    }
+
+    fn limit(&self) -> Result<Limit, BudgetError> {
+        let limit = match self.nodes.strip_suffix('%') {
+            Some(percent) => percent.parse().map(Limit::Percent),
+            None => self.nodes.parse().map(Limit::Count),
+        };
+        limit.map_err(|_| BudgetError::Nodes { nodes: self.nodes.clone() })
+    }
+}
+
+/// How many of a pool's `n_nodes` nodes may be disrupted at once for the reason: the least of all active budgets that cover it,
+/// none if no budget limits it. A budget that cannot be evaluated fails the whole, whatever it covers: then nothing may be
+/// disrupted.
+pub fn allowed_disruptions(
+    budgets: &[Budget],
+    reason: DisruptionReason,
+    n_nodes: u32,
+    now: Timestamp,
+) -> Result<Option<u32>, BudgetError> {
+    let mut least = None;
+    for budget in budgets {
+        let allowed = budget.allowed(n_nodes, now)?;
+        if let Some(allowed) = allowed.filter(|_| budget.covers(reason)) {
+            least = Some(least.map_or(allowed, |least: u32| least.min(allowed)));
+        }
+    }
+    Ok(least)
+}
+
 impl Default for Budget {
     /// 10 % of the nodes, always, for all reasons.
     fn default() -> Self {
         Self::always(Self::default_nodes())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,10 @@
 
 pub mod budget;
 pub mod conditions;
+pub mod cron;
 pub mod duration;
 pub mod ec2nodeclass;
+pub mod hash;
 pub mod kwoknodeclass;
 pub mod labels;
 pub mod manifests;
@@ -21,9 +23,10 @@ pub mod requirement;
 pub mod taint;
 mod text_enum;
 pub mod timestamp;
+pub mod validation;
 
 pub use budget::{Budget, DisruptionReason};
-pub use conditions::{Condition, ConditionStatus};
+pub use conditions::{Condition, ConditionStatus, ConditionTypes, Conditions};
 pub use duration::{Duration, NillableDuration};
 pub use ec2nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use kwoknodeclass::{KWOKNodeClass, KWOKNodeClassSpec, KWOKNodeClassStatus};
