@@ -4,10 +4,13 @@
 //! holds what it models well: IAM, SQS, EventBridge, VPCs. The front holds what moto lacks or gets wrong.
 
 pub mod amis;
+pub mod authorization;
 pub mod catalog;
 pub mod consistency;
+pub mod eks;
 pub mod faults;
 pub mod filters;
+pub mod identity;
 pub mod instances;
 pub mod moto_client;
 pub mod policy;

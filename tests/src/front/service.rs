@@ -91,6 +91,9 @@ pub trait Gate: Send + Sync + 'static {
         request: &'a AwsRequest,
         world: &'a World,
     ) -> BoxFuture<'a, Decision>;
+
+    /// Told after a call was answered, whatever the answer: what it may have changed must be looked at anew.
+    fn answered(&self, _request: &AwsRequest) {}
 }
 
 /// Lets everybody do everything, as [`Principal::administrator`].

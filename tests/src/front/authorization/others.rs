@@ -1,0 +1,141 @@
+//! SQS, EventBridge, SSM, STS, Pricing, and services that have one resource per call or none.
+
+use serde_json::Value;
+
+use super::{Check, Resolver};
+use crate::front::response::AwsError;
+
+pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
+    let request = resolver.request;
+    let mut checks = match request.service.as_str() {
+        "sqs" => vec![sqs(resolver).await],
+        "events" => vec![events(resolver).await],
+        "ssm" => ssm(resolver),
+        "sts" => match request.params.get("RoleArn") {
+            Some(role) => vec![resolver.own(role)],
+            None => vec![resolver.own("*")],
+        },
+        "arc-zonal-shift" => {
+            let resource = request.segments().get(1).cloned().unwrap_or_default();
+            let action = match request.segments().first().map(String::as_str) {
+                Some("managedresources") => "arc-zonal-shift:GetManagedResource".to_owned(),
+                _ => request.iam_action(),
+            };
+            vec![
+                resolver
+                    .check(&action, &resource)
+                    .with("arc-zonal-shift:ResourceIdentifier", &resource),
+            ]
+        }
+        _ => vec![resolver.own("*")],
+    };
+    let tags = request.request_tags().into_iter().map(|(_, key, value)| (key, value));
+    if let Some(first) = checks.first_mut() {
+        let mut check = first.clone().tagging(tags);
+        for key in
+            request.json["TagKeys"].as_array().into_iter().flatten().filter_map(Value::as_str)
+        {
+            check = check.with("aws:TagKeys", key);
+        }
+        *first = check;
+    }
+    Ok(checks)
+}
+
+async fn sqs(resolver: &Resolver<'_>) -> Check {
+    let request = resolver.request;
+    let param = |name: &str| request.json[name].as_str().or_else(|| request.params.get(name));
+    let url = param("QueueUrl");
+    let name = url.and_then(|url| url.rsplit('/').next()).or_else(|| param("QueueName"));
+    let Some(name) = name else {
+        return resolver.own(resolver.arn("sqs", "*"));
+    };
+    let check = resolver.own(resolver.arn("sqs", name));
+    // Messages come by the second: their calls are not worth a question for tags, which no policy of ours asks for.
+    let hot = [
+        "ReceiveMessage",
+        "DeleteMessage",
+        "DeleteMessageBatch",
+        "SendMessage",
+        "SendMessageBatch",
+        "GetQueueUrl",
+        "CreateQueue",
+    ];
+    let Some(url) = url.filter(|_| !hot.contains(&request.action.as_str())) else {
+        return check;
+    };
+    let body = serde_json::json!({ "QueueUrl": url });
+    let tags = resolver.world.moto().json("sqs", "AmazonSQS.ListQueueTags", &body).await;
+    let tags = tags.ok().and_then(|answer| answer["Tags"].as_object().cloned()).unwrap_or_default();
+    check.tagged(tags.iter().map(|(key, value)| (key, value.as_str().unwrap_or_default())))
+}
+
+async fn events(resolver: &Resolver<'_>) -> Check {
+    let request = resolver.request;
+    let body = |field: &str| request.json[field].as_str();
+    let bus = body("EventBusName")
+        .filter(|bus| *bus != "default")
+        .map_or(String::new(), |bus| format!("{bus}/"));
+    // `Name` is the rule itself, `Rule` the rule whose targets are meant.
+    let name = match request.action.as_str() {
+        "PutTargets" | "RemoveTargets" | "ListTargetsByRule" => body("Rule"),
+        _ => body("Name"),
+    };
+    let arn = match (request.action.as_str(), body("ResourceARN")) {
+        (_, Some(arn)) => arn.to_owned(),
+        ("ListRules", _) => resolver.arn("events", &format!("rule/{bus}*")),
+        ("PutEvents", _) => resolver.arn("events", "event-bus/default"),
+        _ => match name {
+            Some(name) => resolver.arn("events", &format!("rule/{bus}{name}")),
+            None => "*".to_owned(),
+        },
+    };
+    let mut check = resolver.own(&arn);
+    for target in request.json["Targets"].as_array().into_iter().flatten() {
+        check = check.with("events:TargetArn", target["Arn"].as_str().unwrap_or_default());
+    }
+    if let Some(pattern) =
+        body("EventPattern").and_then(|text| serde_json::from_str::<Value>(text).ok())
+    {
+        for (key, field) in [("events:source", "source"), ("events:detail-type", "detail-type")] {
+            for value in pattern[field].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                check = check.with(key, value);
+            }
+        }
+    }
+    let on_a_rule = arn.contains(":rule/") && !arn.ends_with('*');
+    if !on_a_rule || matches!(request.action.as_str(), "DescribeRule" | "ListTargetsByRule") {
+        return check;
+    }
+    let body = serde_json::json!({ "ResourceARN": arn });
+    let tags = resolver.world.moto().json("events", "AWSEvents.ListTagsForResource", &body).await;
+    let tags = tags.ok().and_then(|answer| answer["Tags"].as_array().cloned()).unwrap_or_default();
+    check.tagged(tags.iter().filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?))))
+}
+
+fn ssm(resolver: &Resolver<'_>) -> Vec<Check> {
+    let body = &resolver.request.json;
+    let names: Vec<&str> = match resolver.request.action.as_str() {
+        "GetParameters" => {
+            body["Names"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+        }
+        "GetParametersByPath" => body["Path"].as_str().into_iter().collect(),
+        _ => body["Name"].as_str().into_iter().collect(),
+    };
+    if names.is_empty() {
+        return vec![resolver.own("*")];
+    }
+    names.into_iter().map(|name| resolver.own(parameter_arn(resolver, name))).collect()
+}
+
+/// ARN of a parameter. Parameters of AWS belong to no account.
+fn parameter_arn(resolver: &Resolver<'_>, name: &str) -> String {
+    if name.starts_with("arn:") {
+        return name.to_owned();
+    }
+    let name = name.trim_start_matches('/');
+    if name.starts_with("aws/") {
+        return format!("arn:aws:ssm:{}::parameter/{name}", resolver.request.region);
+    }
+    resolver.arn("ssm", &format!("parameter/{name}"))
+}
