@@ -5,9 +5,9 @@
 
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
-use jiff::Timestamp;
 
 /// A schedule; each field is a set of the values that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -278,3 +278,6 @@ impl schemars::JsonSchema for NillableDuration {
         schemars::json_schema!({ "type": "string", "pattern": "^(([0-9]+(s|m|h))+|Never)$" })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -356,3 +356,6 @@ impl LabelRules {
         Some(Restriction::Domain { key: key.to_owned(), domain })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -344,3 +344,6 @@ impl schemars::JsonSchema for Quantity {
         schemars::json_schema!({ "x-kubernetes-int-or-string": true, "pattern": PATTERN })
     }
 }
+
+#[cfg(test)]
+mod tests;
