@@ -4,11 +4,49 @@
 //! randomness other than from `seed`; the same input gives the same bytes. [`check()`] is written from the rules of Kubernetes, independently of the
 //! solver, and accepts every plan that the solver makes.
 
+mod cells;
+pub mod check;
+mod compile;
+mod daemons;
+mod disruption;
+pub mod intern;
+mod launch;
+mod limits;
+mod pack;
 pub mod plan;
 pub mod policy;
+mod provision;
+pub mod requirements;
 pub mod resources;
 pub mod snapshot;
+mod solver;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod validate;
 
+pub use check::{Violation, check};
+pub use disruption::{disrupt, revalidate};
 pub use plan::Plan;
 pub use policy::Policy;
+pub use provision::provision;
 pub use snapshot::Snapshot;
+pub use validate::SnapshotError;
+
+/// Asked now and then whether the caller has lost interest. A plan that is cut short is valid, and says so in [`plan::Report::cancelled`].
+pub trait Cancel: Sync {
+    /// Whether to stop.
+    fn is_cancelled(&self) -> bool;
+}
+
+/// Never.
+impl Cancel for () {
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+impl<F: Fn() -> bool + Sync> Cancel for F {
+    fn is_cancelled(&self) -> bool {
+        self()
+    }
+}

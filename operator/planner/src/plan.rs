@@ -288,6 +288,8 @@ pub enum Stay {
     Later,
     /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
     Changed(String),
+    /// What it would save is too little for what it would disrupt (consolidation policy Balanced).
+    SavesTooLittle,
     /// A pod would have to wait for a machine that is still starting.
     WaitsForMachine(PodRef),
 }

@@ -1,0 +1,190 @@
+//! A checker of plans, written from the rules of Kubernetes and independently of the solver: it works on names and labels, machine by machine, and knows
+//! nothing of cells, patterns or ids. The solver's tests, `tenon simulate` and the operator's own assertions use it.
+
+mod commands;
+mod labels;
+mod places;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::{Plan, PodRef};
+use crate::snapshot::{DisruptionReason, Placement, Snapshot};
+
+/// A rule that a plan breaks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Violation {
+    /// A pod that the snapshot does not have.
+    UnknownPod(PodRef),
+    /// A machine, NodePool or instance type that the snapshot does not have.
+    Unknown {
+        /// What.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A pod that gets more than one place.
+    PlacedTwice(PodRef),
+    /// A pod that needs no place: it runs, and its machine stays.
+    NeedsNoPlace(PodRef),
+    /// A pod of a node that goes gets no place.
+    LosesItsPlace(PodRef),
+    /// The machine is going, or takes no pods.
+    NoMachine {
+        /// The pod.
+        pod: PodRef,
+        /// The machine.
+        machine: String,
+    },
+    /// The pods of a machine ask for more than it has.
+    Overfull {
+        /// The machine; for a launch with the instance type.
+        machine: String,
+        /// Of what.
+        resource: String,
+        /// Asked for, daemons included.
+        requested: i64,
+        /// There.
+        allocatable: i64,
+    },
+    /// A taint is not tolerated.
+    Taint {
+        /// The pod.
+        pod: PodRef,
+        /// The machine.
+        machine: String,
+        /// The taint's key.
+        key: String,
+    },
+    /// Node selector, required affinity or volumes don't allow the machine.
+    Affinity {
+        /// The pod.
+        pod: PodRef,
+        /// The machine; for a launch with instance type and zone.
+        machine: String,
+    },
+    /// Two pods of a machine want the same port of the host.
+    HostPort {
+        /// One of them.
+        pod: PodRef,
+        /// The machine.
+        machine: String,
+    },
+    /// Spread, pod affinity or anti-affinity is violated.
+    Topology {
+        /// The pod.
+        pod: PodRef,
+        /// Which rule and where.
+        rule: String,
+    },
+    /// The pool may not launch.
+    PoolNotReady(String),
+    /// An instance type of a launch can't be bought as its requirements say.
+    NotOffered {
+        /// The launch, by number.
+        launch: String,
+        /// The type.
+        instance_type: String,
+    },
+    /// The types are not ranked by price, or the price is not that of the first.
+    NotRanked(String),
+    /// A NodePool's limit is exceeded, each launch being charged with its largest type.
+    Limit {
+        /// The pool.
+        pool: String,
+        /// Of what.
+        resource: String,
+    },
+    /// A launch carries fewer distinct values than `minValues`.
+    MinValues {
+        /// The launch.
+        launch: String,
+        /// The key.
+        key: String,
+    },
+    /// More nodes of a pool go than its budgets allow.
+    Budget {
+        /// The pool.
+        pool: String,
+        /// For this reason.
+        reason: DisruptionReason,
+    },
+    /// A node goes that must stay.
+    MustStay {
+        /// The node.
+        node: String,
+        /// Why.
+        reason: String,
+    },
+    /// Consolidation that saves nothing.
+    SavesNothing(String),
+}
+
+/// Everything that a plan breaks, sorted; empty for a valid plan.
+pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
+    let mut found = BTreeSet::new();
+    let pods: BTreeMap<(&str, &str), usize> = snapshot
+        .pods
+        .iter()
+        .enumerate()
+        .map(|(index, pod)| ((pod.namespace.as_str(), pod.name.as_str()), index))
+        .collect();
+    let going: BTreeSet<&str> = plan
+        .commands
+        .iter()
+        .flat_map(|command| &command.candidates)
+        .map(|candidate| candidate.node.as_str())
+        .collect();
+    let moved = |pod: usize| match snapshot.pods[pod].placement {
+        Placement::Unschedulable => true,
+        Placement::Waiting => false,
+        Placement::Bound(node) => {
+            let node = &snapshot.nodes[node.0 as usize];
+            node.deleting || going.contains(node.key.as_str())
+        }
+    };
+    let mut placed: BTreeSet<usize> = BTreeSet::new();
+    let mut place = |pod: &PodRef, found: &mut BTreeSet<Violation>| {
+        let index = pods.get(&(pod.namespace.as_str(), pod.name.as_str())).copied();
+        let Some(index) = index.filter(|&index| snapshot.pods[index].uid == pod.uid) else {
+            found.insert(Violation::UnknownPod(pod.clone()));
+            return None;
+        };
+        if !placed.insert(index) {
+            found.insert(Violation::PlacedTwice(pod.clone()));
+        }
+        if !moved(index) {
+            found.insert(Violation::NeedsNoPlace(pod.clone()));
+        }
+        Some(index)
+    };
+
+    let mut on_machine: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let nominations = plan
+        .nominations
+        .iter()
+        .chain(plan.commands.iter().flat_map(|command| &command.nominations));
+    for nomination in nominations {
+        if let Some(pod) = place(&nomination.pod, &mut found) {
+            on_machine.entry(nomination.node.clone()).or_default().push(pod);
+        }
+    }
+    let launches: Vec<_> = plan
+        .launches
+        .iter()
+        .chain(plan.commands.iter().flat_map(|command| &command.replacements))
+        .collect();
+    let in_launch: Vec<Vec<usize>> = launches
+        .iter()
+        .map(|launch| launch.pods.iter().filter_map(|pod| place(pod, &mut found)).collect())
+        .collect();
+
+    for (machine, pods) in &on_machine {
+        places::check_machine(snapshot, &going, machine, pods, &mut found);
+    }
+    for (number, (launch, pods)) in launches.iter().zip(&in_launch).enumerate() {
+        places::check_launch(snapshot, number, launch, pods, &mut found);
+    }
+    places::check_limits(snapshot, &launches, &mut found);
+    commands::check_commands(snapshot, plan, &placed, &mut found);
+    found.into_iter().collect()
+}

@@ -1,0 +1,144 @@
+//! Whether nodes may go as a plan says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Violation;
+use super::places::reference;
+use crate::plan::{Method, Plan};
+use crate::snapshot::{
+    BudgetNodes, DisruptionReason, Eviction, NodePhase, Placement, Pod, Snapshot,
+};
+
+pub(super) fn check_commands(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    placed: &BTreeSet<usize>,
+    found: &mut BTreeSet<Violation>,
+) {
+    let mut going: BTreeMap<(&str, DisruptionReason), u32> = BTreeMap::new();
+    let mut all: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for command in &plan.commands {
+        for candidate in &command.candidates {
+            let node =
+                snapshot.nodes.iter().enumerate().find(|(_, node)| node.key == candidate.node);
+            let Some((index, node)) = node else {
+                found.insert(Violation::Unknown { kind: "machine", name: candidate.node.clone() });
+                continue;
+            };
+            let mut must_stay = |reason: &str| {
+                let (node, reason) = (candidate.node.clone(), reason.to_owned());
+                found.insert(Violation::MustStay { node, reason });
+            };
+            if !seen.insert(index) {
+                must_stay("it is in two commands");
+            }
+            let Some(claim) = &node.claim else {
+                must_stay("it has no NodeClaim");
+                continue;
+            };
+            if claim.name != candidate.claim {
+                must_stay("its NodeClaim is another one");
+            }
+            if node.deleting || node.phase != NodePhase::Initialized || node.name.is_none() {
+                must_stay("it is not up");
+            }
+            if node.do_not_disrupt {
+                must_stay("do-not-disrupt");
+            }
+            let drift = command.reason == DisruptionReason::Drifted;
+            if drift && claim.drifted.is_none() {
+                must_stay("it has not drifted");
+            }
+            if !drift && claim.consolidatable.is_none() {
+                must_stay("it is not consolidatable");
+            }
+            let forced = drift && claim.has_termination_grace_period;
+            let pods: Vec<_> = snapshot
+                .pods
+                .iter()
+                .enumerate()
+                .filter(|(_, pod)| matches!(pod.placement, Placement::Bound(on) if on.0 as usize == index))
+                .collect();
+            if !forced && pods.iter().any(|(_, pod)| blocks(pod)) {
+                must_stay("a pod forbids its eviction");
+            }
+            if command.reason != DisruptionReason::Empty {
+                for (pod, _) in pods.iter().filter(|(_, pod)| needs_place(pod)) {
+                    if !placed.contains(pod) {
+                        found.insert(Violation::LosesItsPlace(reference(snapshot, *pod)));
+                    }
+                }
+            }
+            if let Some(pool) = claim.node_pool.as_deref() {
+                *going.entry((pool, command.reason)).or_default() += 1;
+                *all.entry(pool).or_default() += 1;
+            }
+        }
+        let consolidation = matches!(
+            command.method,
+            Method::SingleNodeConsolidation | Method::MultiNodeConsolidation
+        );
+        if consolidation && !command.replacements.is_empty() && command.savings.0 <= 0 {
+            found.insert(Violation::SavesNothing(command.candidates[0].node.clone()));
+        }
+    }
+    for (&(pool, reason), &n) in &going {
+        // Nodes that go for other reasons count as well; which of them were counted first depends on the order of the commands.
+        if n > allowance(snapshot, pool, reason) {
+            found.insert(Violation::Budget { pool: pool.to_owned(), reason });
+        }
+    }
+    for (&pool, &n) in &all {
+        let most = going.keys().filter(|(of, _)| *of == pool);
+        let most = most.map(|&(_, reason)| allowance(snapshot, pool, reason)).max();
+        if let (Some((_, reason)), true) =
+            (going.keys().find(|(of, _)| *of == pool), most.is_some_and(|most| n > most))
+        {
+            found.insert(Violation::Budget { pool: pool.to_owned(), reason: *reason });
+        }
+    }
+}
+
+fn blocks(pod: &Pod) -> bool {
+    !pod.terminating
+        && match pod.eviction {
+            Eviction::Allowed => false,
+            Eviction::DoNotDisrupt => true,
+            Eviction::BlockedByPdb(_) | Eviction::FullyBlockedByPdb(_) => !pod.mirror,
+        }
+}
+
+fn needs_place(pod: &Pod) -> bool {
+    !pod.daemon
+        && !pod.mirror
+        && (!pod.terminating || pod.stateful)
+        && !matches!(pod.eviction, Eviction::DoNotDisrupt | Eviction::FullyBlockedByPdb(_))
+}
+
+fn allowance(snapshot: &Snapshot, pool: &str, reason: DisruptionReason) -> u32 {
+    let Some(found) = snapshot.node_pools.iter().find(|candidate| candidate.name == pool) else {
+        return 0;
+    };
+    let nodes = snapshot.nodes.iter().filter(|node| {
+        node.phase == NodePhase::Initialized
+            && node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref()) == Some(pool)
+    });
+    let (mut total, mut busy) = (0_u32, 0_u32);
+    for node in nodes {
+        total += 1;
+        busy += u32::from(node.deleting || !node.ready);
+    }
+    let mut allowed = u32::MAX;
+    for budget in &found.disruption.budgets {
+        if !budget.reasons.is_empty() && !budget.reasons.contains(&reason) {
+            continue;
+        }
+        let value = match budget.nodes {
+            BudgetNodes::Count(count) => count,
+            BudgetNodes::Percent(percent) => (total * percent).div_ceil(100),
+        };
+        allowed = allowed.min(value);
+    }
+    allowed.saturating_sub(busy)
+}

@@ -1,0 +1,299 @@
+//! A snapshot as dense tables: what the solver works on.
+//!
+//! Names become ids, requirements become value sets over ids, amounts become rows of integers with one column per resource. Instance types, machines and
+//! shapes are tables (struct of arrays); a pod is an index. Everything here is immutable while a plan is made.
+
+pub(crate) mod machines;
+pub(crate) mod shapes;
+pub(crate) mod taints;
+pub(crate) mod types;
+
+use indexmap::IndexSet;
+use rustc_hash::FxBuildHasher;
+
+use crate::daemons::Daemons;
+use crate::intern::{Key, Symbols};
+use crate::plan::SkippedPool;
+use crate::policy::Policy;
+use crate::requirements::Requirements;
+use crate::resources::Resources;
+use crate::snapshot::{NodePhase, Snapshot};
+use machines::Machines;
+use shapes::{Class, Shape};
+use types::{Template, TypeTable};
+
+/// Label keys that the planner itself knows.
+pub(crate) mod label {
+    pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
+    pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+    pub(crate) const REGISTERED: &str = "karpenter.sh/registered";
+    pub(crate) const INITIALIZED: &str = "karpenter.sh/initialized";
+    pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+    pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+    pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+    pub(crate) const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+    pub(crate) const ARCH: &str = "kubernetes.io/arch";
+    pub(crate) const OS: &str = "kubernetes.io/os";
+    pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+}
+
+/// Keys with an id that code refers to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WellKnownKeys {
+    pub(crate) capacity_type: Key,
+    pub(crate) zone: Key,
+    pub(crate) instance_type: Key,
+    pub(crate) hostname: Key,
+    pub(crate) registered: Key,
+    pub(crate) initialized: Key,
+}
+
+/// The columns of amounts.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    names: IndexSet<String, FxBuildHasher>,
+}
+
+impl Columns {
+    fn collect(snapshot: &Snapshot) -> Self {
+        let mut columns = Self::default();
+        for name in ["cpu", "memory", "ephemeral-storage", "pods"] {
+            columns.names.insert(name.to_owned());
+        }
+        let mut use_all = |amounts: &Resources| {
+            for name in amounts.extended.keys() {
+                if !columns.names.contains(name) {
+                    columns.names.insert(name.clone());
+                }
+            }
+        };
+        snapshot.shapes.iter().for_each(|shape| use_all(&shape.requests));
+        snapshot.daemon_sets.iter().for_each(|daemon| use_all(&daemon.shape.requests));
+        snapshot.nodes.iter().for_each(|node| {
+            use_all(&node.allocatable);
+            use_all(&node.capacity);
+        });
+        for catalog in &snapshot.catalogs {
+            catalog.instance_types.iter().for_each(|kind| use_all(&kind.capacity));
+        }
+        for pool in &snapshot.node_pools {
+            for name in pool.limits.keys().filter(|name| *name != "nodes") {
+                columns.names.insert(name.clone());
+            }
+        }
+        columns
+    }
+
+    /// How many columns a row has.
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The column of a resource.
+    pub(crate) fn index(&self, name: &str) -> Option<usize> {
+        self.names.get_index_of(name)
+    }
+
+    /// A column's resource.
+    pub(crate) fn name(&self, column: usize) -> &str {
+        &self.names[column]
+    }
+
+    /// Amounts as a row.
+    pub(crate) fn row(&self, amounts: &Resources) -> Vec<i64> {
+        self.names.iter().map(|name| amounts.get(name)).collect()
+    }
+
+    /// A row as amounts.
+    pub(crate) fn amounts(&self, row: &[i64]) -> Resources {
+        let mut amounts = Resources::default();
+        for (name, &amount) in self.names.iter().zip(row) {
+            if amount != 0 {
+                amounts.set(name, amount);
+            }
+        }
+        amounts
+    }
+}
+
+/// Everything that a plan is made from.
+#[derive(Debug)]
+pub(crate) struct Problem<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) policy: &'a Policy,
+    pub(crate) symbols: Symbols,
+    pub(crate) keys: WellKnownKeys,
+    pub(crate) columns: Columns,
+    /// By key: machines to come will define it.
+    well_known: Vec<bool>,
+    pub(crate) catalogs: Vec<TypeTable>,
+    /// NodePools that may launch, the heaviest first.
+    pub(crate) templates: Vec<Template>,
+    /// NodePools that may not, and why.
+    pub(crate) skipped: Vec<SkippedPool>,
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) machines: Machines,
+    /// Indices of [`Snapshot::pods`] by the machine they are bound to.
+    pub(crate) pods_on: Vec<Vec<usize>>,
+}
+
+impl<'a> Problem<'a> {
+    /// Compiles a snapshot.
+    pub(crate) fn new(snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
+        let mut symbols = Symbols::default();
+        let keys = WellKnownKeys {
+            capacity_type: symbols.key(label::CAPACITY_TYPE),
+            zone: symbols.key(label::ZONE),
+            instance_type: symbols.key(label::INSTANCE_TYPE),
+            hostname: symbols.key(label::HOSTNAME),
+            registered: symbols.key(label::REGISTERED),
+            initialized: symbols.key(label::INITIALIZED),
+        };
+        let columns = Columns::collect(snapshot);
+        let catalogs: Vec<_> = snapshot
+            .catalogs
+            .iter()
+            .map(|catalog| TypeTable::new(catalog, &columns, &mut symbols))
+            .collect();
+        let mut well_known: Vec<Key> = [
+            label::NODE_POOL,
+            label::ZONE,
+            label::REGION,
+            label::INSTANCE_TYPE,
+            label::ARCH,
+            label::OS,
+            label::CAPACITY_TYPE,
+            label::WINDOWS_BUILD,
+        ]
+        .iter()
+        .map(|name| symbols.key(name))
+        .collect();
+        well_known.extend(catalogs.iter().flat_map(|catalog| catalog.keys.iter().copied()));
+
+        let mut pods_on = vec![Vec::new(); snapshot.nodes.len()];
+        for (index, pod) in snapshot.pods.iter().enumerate() {
+            if let crate::snapshot::Placement::Bound(node) = pod.placement {
+                pods_on[node.0 as usize].push(index);
+            }
+        }
+        let daemons = Daemons::new(snapshot, &columns, &mut symbols);
+        let (shapes, classes) = shapes::compile(snapshot, policy, &columns, &mut symbols);
+        let template_inputs = types::template_requirements(snapshot, &mut symbols);
+        let mut problem = Self {
+            snapshot,
+            policy,
+            keys,
+            columns,
+            well_known: Vec::new(),
+            catalogs,
+            templates: Vec::new(),
+            skipped: Vec::new(),
+            shapes,
+            classes,
+            machines: Machines::new(snapshot, &mut symbols),
+            pods_on,
+            symbols,
+        };
+        problem.well_known = vec![false; problem.symbols.n_keys()];
+        for key in well_known {
+            problem.well_known[key.index()] = true;
+        }
+        for (pool, input) in template_inputs {
+            match input
+                .and_then(|requirements| Template::new(&problem, pool, requirements, &daemons))
+            {
+                Ok(template) => problem.templates.push(template),
+                Err(reason) => problem
+                    .skipped
+                    .push(SkippedPool { name: snapshot.node_pools[pool].name.clone(), reason }),
+            }
+        }
+        machines::fill_room(&mut problem, &daemons);
+        problem
+    }
+
+    /// Whether machines to come will define a label that neither pool nor type mentions.
+    pub(crate) fn is_well_known(&self, key: Key) -> bool {
+        self.well_known[key.index()]
+    }
+
+    /// Whether only the simulation uses a label.
+    pub(crate) fn is_simulation_only(&self, key: Key) -> bool {
+        [self.keys.registered, self.keys.initialized, self.keys.hostname].contains(&key)
+    }
+
+    /// Whether a label belongs to Karpenter or to a provider, and no user may ask for it unless it is well-known.
+    pub(crate) fn is_restricted(&self, key: &str) -> bool {
+        is_restricted(key, self.snapshot)
+    }
+
+    /// The template of a pool of the snapshot, if it may launch.
+    pub(crate) fn template_of(&self, pool: &str) -> Option<usize> {
+        self.templates
+            .iter()
+            .position(|template| self.snapshot.node_pools[template.pool].name == pool)
+    }
+}
+
+/// Whether a key lies in Karpenter's own domain or in that of a provider's NodeClass, or is the host name.
+pub(crate) fn is_restricted(key: &str, snapshot: &Snapshot) -> bool {
+    if key == label::HOSTNAME {
+        return true;
+    }
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    let within = |restricted: &str| {
+        domain.strip_suffix(restricted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    within("karpenter.sh")
+        || snapshot.node_pools.iter().any(|pool| within(&pool.template.node_class.group))
+}
+
+/// Whether a row of requests fits into a row of room; a row of room with a negative amount takes nothing.
+pub(crate) fn fits(requests: &[i64], room: &[i64]) -> bool {
+    requests.iter().zip(room).all(|(&want, &have)| want <= have && have >= 0)
+}
+
+/// How many times a row of requests fits into a row of room.
+pub(crate) fn times(requests: &[i64], room: &[i64]) -> usize {
+    let mut times = i64::MAX;
+    for (&want, &have) in requests.iter().zip(room) {
+        if have < 0 {
+            return 0;
+        }
+        if want > 0 {
+            times = times.min(have / want);
+        }
+    }
+    usize::try_from(times).unwrap_or(usize::MAX)
+}
+
+/// `row += n × other`.
+pub(crate) fn add_times(row: &mut [i64], other: &[i64], n: usize) {
+    let n = i64::try_from(n).unwrap_or(i64::MAX);
+    for (amount, &more) in row.iter_mut().zip(other) {
+        *amount = amount.saturating_add(more.saturating_mul(n));
+    }
+}
+
+/// `row -= n × other`.
+pub(crate) fn take_times(row: &mut [i64], other: &[i64], n: usize) {
+    let n = i64::try_from(n).unwrap_or(i64::MAX);
+    for (amount, &less) in row.iter_mut().zip(other) {
+        *amount = amount.saturating_sub(less.saturating_mul(n));
+    }
+}
+
+/// Whether a machine's labels or, before it has any, its claim's requirements meet a set, strictly.
+pub(crate) fn machine_meets(problem: &Problem<'_>, machine: usize, wanted: &Requirements) -> bool {
+    let symbols = &problem.symbols;
+    let pending = problem.snapshot.nodes[machine].phase == NodePhase::Pending;
+    wanted.iter().all(|(key, set)| match problem.machines.label(machine, key) {
+        Some(value) => set.has(value, symbols),
+        None if pending => match problem.machines.promised[machine].get(key) {
+            Some(promised) => promised.is_subset(set, symbols),
+            None => set.admits_absence(),
+        },
+        None => set.admits_absence(),
+    })
+}

@@ -1,0 +1,215 @@
+//! Pod shapes: what scheduling can see of pods, with the alternatives in the order in which they are tried.
+
+use indexmap::{IndexMap, IndexSet};
+use k8s_openapi::api::core::v1::Toleration;
+use rustc_hash::FxBuildHasher;
+
+use super::taints::Preferred;
+use super::{Columns, is_restricted, label};
+use crate::intern::Symbols;
+use crate::plan::Exclusion;
+use crate::policy::{Policy, PreferencePolicy};
+use crate::requirements::Requirements;
+use crate::snapshot::{Operator, PodShape, Snapshot};
+
+/// How many alternatives of one shape are tried at most; what a pod spec with more of them asks for can't be told from noise.
+const MAX_VARIANTS: usize = 256;
+
+/// A port of the host: protocol, address, number.
+pub(crate) type HostPort = (String, String, u16);
+
+/// Index into [`super::Problem::classes`].
+pub(crate) type ClassId = usize;
+
+/// A shape, compiled.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    /// By column.
+    pub(crate) requests: Vec<i64>,
+    pub(crate) ports: Vec<HostPort>,
+    /// Where it may run; shapes that differ only in amounts and labels share it.
+    pub(crate) class: ClassId,
+    /// Why nothing can be planned for it.
+    pub(crate) problem: Option<Exclusion>,
+    /// It asks never to be handled by a NodePool.
+    pub(crate) opted_out: bool,
+}
+
+/// Where pods may run.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) tolerations: Vec<Toleration>,
+    /// The most wanted first.
+    pub(crate) variants: Vec<Variant>,
+}
+
+/// One alternative of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Variant {
+    /// Selector, one required term, at most one preference, one alternative of the volumes.
+    pub(crate) requirements: Requirements,
+    /// Whether PreferNoSchedule taints count.
+    pub(crate) preferred_taints: Preferred,
+}
+
+/// Compiles the shapes of a snapshot.
+pub(crate) fn compile(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    columns: &Columns,
+    symbols: &mut Symbols,
+) -> (Vec<Shape>, Vec<Class>) {
+    let soft_taints = snapshot
+        .node_pools
+        .iter()
+        .flat_map(|pool| &pool.template.taints)
+        .chain(snapshot.nodes.iter().flat_map(|node| &node.taints))
+        .any(|taint| taint.effect == "PreferNoSchedule");
+    let mut classes: IndexMap<(Vec<Variant>, String), Class, FxBuildHasher> = IndexMap::default();
+    let shapes = snapshot
+        .shapes
+        .iter()
+        .map(|shape| {
+            let variants = variants(shape, policy, soft_taints, symbols);
+            let tolerations = serde_json::to_string(&shape.tolerations)
+                .expect("tolerations are strings and numbers");
+            let entry = classes.entry((variants.clone(), tolerations));
+            let class = entry.index();
+            entry.or_insert_with(|| Class { tolerations: shape.tolerations.clone(), variants });
+            Shape {
+                requests: columns.row(&shape.requests),
+                ports: host_ports(shape),
+                class,
+                problem: problem_of(shape, snapshot),
+                opted_out: opted_out(shape),
+            }
+        })
+        .collect();
+    (shapes, classes.into_values().collect())
+}
+
+/// The alternatives of a shape, the most wanted first: as many preferences as can be had, and of equally many the earlier required term.
+///
+/// Karpenter enforces one preference at a time, the heaviest, and drops it when that fails; a term that it has dropped it does not try again. Trying
+/// every term for every preference finds a place whenever Karpenter does.
+fn variants(
+    shape: &PodShape,
+    policy: &Policy,
+    soft_taints: bool,
+    symbols: &mut Symbols,
+) -> Vec<Variant> {
+    let selector = Requirements::from_labels(&shape.node_selector, symbols);
+    let mut preferences: Vec<Option<Requirements>> = Vec::new();
+    if policy.preferences == PreferencePolicy::Respect {
+        let mut sorted: Vec<_> = shape.preferred_affinity.iter().collect();
+        sorted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+        preferences.extend(sorted.iter().map(|(_, term)| Some(Requirements::new(term, symbols))));
+    }
+    preferences.push(None);
+    let mut alternatives = |terms: &[Vec<crate::snapshot::Requirement>]| -> Vec<Requirements> {
+        if terms.is_empty() {
+            return vec![Requirements::default()];
+        }
+        terms.iter().map(|term| Requirements::new(term, symbols)).collect()
+    };
+    let (terms, volumes) =
+        (alternatives(&shape.required_affinity), alternatives(&shape.volume_topology));
+    let mut list: IndexSet<Variant, FxBuildHasher> = IndexSet::default();
+    let taints: &[Preferred] =
+        if soft_taints { &[Preferred::Counts, Preferred::Ignored] } else { &[Preferred::Counts] };
+    for &preferred_taints in taints {
+        let preferences = match preferred_taints {
+            Preferred::Counts => &preferences[..],
+            Preferred::Ignored => &preferences[preferences.len() - 1..],
+        };
+        for preference in preferences {
+            for term in &terms {
+                for volume in &volumes {
+                    let mut requirements = selector.clone();
+                    requirements.extend(term, symbols);
+                    if let Some(preference) = preference {
+                        requirements.extend(preference, symbols);
+                    }
+                    requirements.extend(volume, symbols);
+                    if list.len() < MAX_VARIANTS {
+                        list.insert(Variant { requirements, preferred_taints });
+                    }
+                }
+            }
+        }
+    }
+    list.into_iter().collect()
+}
+
+/// Host ports with the address that Kubernetes assumes.
+pub(crate) fn host_ports(shape: &PodShape) -> Vec<HostPort> {
+    shape
+        .host_ports
+        .iter()
+        .map(|(protocol, ip, port)| {
+            let ip = if ip.is_empty() { "0.0.0.0".to_owned() } else { ip.clone() };
+            (protocol.clone(), ip, *port)
+        })
+        .collect()
+}
+
+/// Whether two sets of ports can't be on one host.
+pub(crate) fn ports_conflict(a: &[HostPort], b: &[HostPort]) -> bool {
+    let any = |ip: &str| ip == "0.0.0.0" || ip == "::";
+    a.iter().any(|(protocol, ip, port)| {
+        b.iter().any(|(other_protocol, other_ip, other_port)| {
+            protocol == other_protocol
+                && port == other_port
+                && (ip == other_ip || any(ip) || any(other_ip))
+        })
+    })
+}
+
+fn opted_out(shape: &PodShape) -> bool {
+    shape
+        .required_affinity
+        .first()
+        .into_iter()
+        .flatten()
+        .any(|term| term.key == label::NODE_POOL && term.operator == Operator::DoesNotExist)
+}
+
+/// What makes a shape one that can't be planned for.
+fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
+    if !shape.resource_claims.is_empty() {
+        return Some(Exclusion::Pod(
+            "pod has Dynamic Resource Allocation requirements that are not yet supported"
+                .to_owned(),
+        ));
+    }
+    let spread = shape.topology_spread.iter().find(|spread| spread.required);
+    let affinity = shape.pod_affinity.iter().find(|term| term.weight.is_none());
+    let key = spread.map(|spread| &spread.topology_key);
+    if let Some(key) = key.or(affinity.map(|term| &term.topology_key)) {
+        let rule = "required topology spread and pod affinity are not planned for yet".to_owned();
+        return Some(Exclusion::Topology { key: key.clone(), rule });
+    }
+    let defined = |key: &str| {
+        let in_types = snapshot.catalogs.iter().any(|catalog| {
+            catalog.instance_types.iter().any(|kind| {
+                kind.requirements.iter().any(|requirement| requirement.key == key)
+                    || kind.offerings.iter().any(|offer| {
+                        offer.requirements.iter().any(|requirement| requirement.key == key)
+                    })
+            })
+        });
+        let core = [label::NODE_POOL, label::CAPACITY_TYPE, label::REGISTERED, label::INITIALIZED];
+        core.contains(&key)
+            || in_types
+            || snapshot.node_pools.iter().any(|pool| pool.template.labels.contains_key(key))
+    };
+    shape
+        .node_selector
+        .keys()
+        .chain(shape.required_affinity.iter().flatten().map(|term| &term.key))
+        .find(|key| is_restricted(key, snapshot) && (*key == label::HOSTNAME || !defined(key)))
+        .map(|key| {
+            let advice = "specify a well known label or a custom label";
+            Exclusion::Pod(format!("label {key} is restricted; {advice}"))
+        })
+}

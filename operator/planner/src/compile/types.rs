@@ -1,0 +1,230 @@
+//! Instance types as tables, and what each NodePool can launch of them.
+
+use fixedbitset::FixedBitSet;
+use indexmap::IndexSet;
+use rustc_hash::FxBuildHasher;
+
+use super::{Columns, Problem, fits, label};
+use crate::daemons::{Daemons, Overheads};
+use crate::intern::{Key, Symbols};
+use crate::requirements::{Requirements, ValueSet};
+use crate::snapshot::{CapacityType, Catalog, Snapshot};
+
+/// A price that nothing has: not for sale.
+pub(crate) const NOT_FOR_SALE: i64 = i64::MAX;
+
+/// Where and how machines are bought: a zone, a capacity type and what else offerings differ in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Market {
+    pub(crate) capacity_type: CapacityType,
+    pub(crate) requirements: Requirements,
+}
+
+/// The instance types of one catalog.
+#[derive(Debug)]
+pub(crate) struct TypeTable {
+    /// By type, sorted.
+    pub(crate) names: Vec<String>,
+    pub(crate) requirements: Vec<Requirements>,
+    pub(crate) markets: Vec<Market>,
+    /// By type and market: micro-dollars per hour, or [`NOT_FOR_SALE`].
+    prices: Vec<i64>,
+    /// By type and column.
+    capacity: Vec<i64>,
+    allocatable: Vec<i64>,
+    width: usize,
+    /// Every key that a type or an offering defines: well-known by definition.
+    pub(crate) keys: IndexSet<Key, FxBuildHasher>,
+}
+
+impl TypeTable {
+    pub(crate) fn new(catalog: &Catalog, columns: &Columns, symbols: &mut Symbols) -> Self {
+        let mut markets: IndexSet<Market, FxBuildHasher> = IndexSet::default();
+        let mut table = Self {
+            names: Vec::new(),
+            requirements: Vec::new(),
+            markets: Vec::new(),
+            prices: Vec::new(),
+            capacity: Vec::new(),
+            allocatable: Vec::new(),
+            width: columns.len(),
+            keys: IndexSet::default(),
+        };
+        let mut offers = Vec::new();
+        let (zone, capacity_type) = (symbols.key(label::ZONE), symbols.key(label::CAPACITY_TYPE));
+        let instance_type = symbols.key(label::INSTANCE_TYPE);
+        for (index, kind) in catalog.instance_types.iter().enumerate() {
+            let mut requirements = Requirements::new(&kind.requirements, symbols);
+            if requirements.get(instance_type).is_none() {
+                let name = symbols.value(&kind.name);
+                requirements.add(instance_type, ValueSet::one_of([name]), symbols);
+            }
+            table.keys.extend(requirements.iter().map(|(key, _)| key));
+            table.requirements.push(requirements);
+            table.names.push(kind.name.clone());
+            table.capacity.extend(columns.row(&kind.capacity));
+            table.allocatable.extend(columns.row(&kind.allocatable()));
+            for offering in &kind.offerings {
+                let mut requirements = Requirements::new(&offering.requirements, symbols);
+                for (key, value) in [
+                    (zone, offering.zone.as_str()),
+                    (capacity_type, offering.capacity_type.as_str()),
+                ] {
+                    let value = symbols.value(value);
+                    requirements.add(key, ValueSet::one_of([value]), symbols);
+                }
+                table.keys.extend(requirements.iter().map(|(key, _)| key));
+                let market = Market { capacity_type: offering.capacity_type, requirements };
+                let market = markets.insert_full(market).0;
+                let full = offering.capacity_type == CapacityType::Reserved
+                    && offering.reservation_capacity.unwrap_or(0) == 0;
+                if offering.available && !full {
+                    offers.push((index, market, offering.price.0));
+                }
+            }
+        }
+        table.markets = markets.into_iter().collect();
+        table.prices = vec![NOT_FOR_SALE; table.names.len() * table.markets.len()];
+        for (index, market, price) in offers {
+            let cell = &mut table.prices[index * table.markets.len() + market];
+            *cell = price.min(*cell);
+        }
+        table
+    }
+
+    /// How many types there are.
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Prices of a type by market.
+    pub(crate) fn prices(&self, kind: usize) -> &[i64] {
+        let n = self.markets.len();
+        &self.prices[kind * n..(kind + 1) * n]
+    }
+
+    /// What a machine of the type has.
+    pub(crate) fn capacity(&self, kind: usize) -> &[i64] {
+        &self.capacity[kind * self.width..(kind + 1) * self.width]
+    }
+
+    /// What pods and daemons may use of it.
+    pub(crate) fn allocatable(&self, kind: usize) -> &[i64] {
+        &self.allocatable[kind * self.width..(kind + 1) * self.width]
+    }
+
+    /// The index of a type.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.names.binary_search_by(|probe| probe.as_str().cmp(name)).ok()
+    }
+}
+
+/// What one NodePool can launch.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// Index into [`Snapshot::node_pools`].
+    pub(crate) pool: usize,
+    /// Index into [`Problem::catalogs`].
+    pub(crate) catalog: usize,
+    /// Requirements of the pool, its labels, and the two labels of machines that are up.
+    pub(crate) requirements: Requirements,
+    /// Types that meet them, have an offering that does, and hold their own daemons.
+    pub(crate) types: FixedBitSet,
+    /// By type and column: what is left for pods.
+    net: Vec<i64>,
+    width: usize,
+    /// Daemons per group of types.
+    pub(crate) overheads: Overheads,
+}
+
+/// The requirements of every NodePool that could launch, the heaviest pool first, or why it can't.
+pub(crate) fn template_requirements(
+    snapshot: &Snapshot,
+    symbols: &mut Symbols,
+) -> Vec<(usize, Result<Requirements, String>)> {
+    let mut order: Vec<usize> = (0..snapshot.node_pools.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&snapshot.node_pools[a], &snapshot.node_pools[b]);
+        b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name))
+    });
+    order
+        .into_iter()
+        .filter(|&index| snapshot.node_pools[index].replicas.is_none())
+        .map(|index| {
+            let pool = &snapshot.node_pools[index];
+            let mut requirements = Requirements::new(&pool.template.requirements, symbols);
+            let labels = Requirements::from_labels(&pool.template.labels, symbols);
+            requirements.extend(&labels, symbols);
+            for (key, value) in [
+                (label::NODE_POOL, pool.name.as_str()),
+                (label::REGISTERED, "true"),
+                (label::INITIALIZED, "true"),
+            ] {
+                let (key, value) = (symbols.key(key), symbols.value(value));
+                requirements.add(key, ValueSet::one_of([value]), symbols);
+            }
+            (index, pool.not_ready.clone().map_or(Ok(requirements), Err))
+        })
+        .collect()
+}
+
+impl Template {
+    pub(crate) fn new(
+        problem: &Problem<'_>,
+        pool: usize,
+        requirements: Requirements,
+        daemons: &Daemons,
+    ) -> Result<Self, String> {
+        let catalog = problem.snapshot.node_pools[pool]
+            .catalog
+            .ok_or("the instance types of its NodeClass are not known yet")?
+            .0 as usize;
+        let table = &problem.catalogs[catalog];
+        let on_sale = markets_meeting(problem, catalog, &requirements);
+        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        let overheads = daemons.overheads(problem, &requirements, taints, table);
+        let width = problem.columns.len();
+        let mut net = Vec::with_capacity(table.len() * width);
+        let mut types = FixedBitSet::with_capacity(table.len());
+        let nothing = vec![0; width];
+        for kind in 0..table.len() {
+            let overhead = overheads.of(kind);
+            net.extend(
+                table.allocatable(kind).iter().zip(overhead).map(|(have, less)| have - less),
+            );
+            let room = &net[kind * width..];
+            let sold = on_sale.ones().any(|market| table.prices(kind)[market] != NOT_FOR_SALE);
+            if sold
+                && fits(&nothing, room)
+                && table.requirements[kind].intersects(&requirements, &problem.symbols).is_ok()
+            {
+                types.insert(kind);
+            }
+        }
+        if types.is_clear() {
+            return Err(
+                "none of its instance types meets its requirements and is available".to_owned()
+            );
+        }
+        Ok(Self { pool, catalog, requirements, types, net, width, overheads })
+    }
+
+    /// What a machine of a type has left for pods.
+    pub(crate) fn net(&self, kind: usize) -> &[i64] {
+        &self.net[kind * self.width..(kind + 1) * self.width]
+    }
+}
+
+/// The markets of a catalog that meet a set.
+pub(crate) fn markets_meeting(
+    problem: &Problem<'_>,
+    catalog: usize,
+    requirements: &Requirements,
+) -> FixedBitSet {
+    let markets = &problem.catalogs[catalog].markets;
+    let mut meeting = FixedBitSet::with_capacity(markets.len());
+    for (index, market) in markets.iter().enumerate() {
+        meeting.set(index, market.requirements.intersects(requirements, &problem.symbols).is_ok());
+    }
+    meeting
+}

@@ -1,0 +1,197 @@
+//! What DaemonSets take of machines: per NodePool and group of instance types for machines to come, and what is still to come on those that exist.
+
+use fixedbitset::FixedBitSet;
+use indexmap::IndexMap;
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use rustc_hash::FxBuildHasher;
+
+use crate::compile::shapes::{HostPort, host_ports};
+use crate::compile::taints::{Preferred, untolerated};
+use crate::compile::types::TypeTable;
+use crate::compile::{Columns, Problem, add_times, machine_meets};
+use crate::intern::Symbols;
+use crate::requirements::Requirements;
+use crate::snapshot::{NodePhase, PodShape, Snapshot};
+
+/// The DaemonSets of a snapshot.
+#[derive(Debug)]
+pub(crate) struct Daemons {
+    list: Vec<Daemon>,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    requests: Vec<i64>,
+    ports: Vec<HostPort>,
+    tolerations: Vec<Toleration>,
+    /// One of them has to be met.
+    terms: Vec<Requirements>,
+}
+
+/// Daemons per instance type, for one NodePool: types with the same daemons form a group.
+#[derive(Debug)]
+pub(crate) struct Overheads {
+    groups: Vec<Group>,
+    of_type: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Group {
+    requests: Vec<i64>,
+    ports: Vec<HostPort>,
+}
+
+impl Overheads {
+    /// Requests of the daemons of a type.
+    pub(crate) fn of(&self, kind: usize) -> &[i64] {
+        &self.groups[self.of_type[kind] as usize].requests
+    }
+
+    /// Host ports of the daemons of a type.
+    pub(crate) fn ports(&self, kind: usize) -> &[HostPort] {
+        &self.groups[self.of_type[kind] as usize].ports
+    }
+
+    /// Per column the least that the daemons of some of the types take.
+    pub(crate) fn least(&self, types: &FixedBitSet) -> Vec<i64> {
+        let mut least: Option<Vec<i64>> = None;
+        for kind in types.ones() {
+            let requests = self.of(kind);
+            match &mut least {
+                None => least = Some(requests.to_vec()),
+                Some(least) => {
+                    least.iter_mut().zip(requests).for_each(|(a, &b)| *a = b.min(*a));
+                }
+            }
+        }
+        least.unwrap_or_else(|| vec![0; self.groups[0].requests.len()])
+    }
+}
+
+impl Daemons {
+    pub(crate) fn new(snapshot: &Snapshot, columns: &Columns, symbols: &mut Symbols) -> Self {
+        let list = snapshot
+            .daemon_sets
+            .iter()
+            // Their claims are not planned for, so they would reserve room that they may never use.
+            .filter(|daemon| daemon.shape.resource_claims.is_empty())
+            .map(|daemon| Daemon {
+                requests: columns.row(&daemon.shape.requests),
+                ports: host_ports(&daemon.shape),
+                tolerations: daemon.shape.tolerations.clone(),
+                terms: terms(&daemon.shape, symbols),
+            })
+            .collect();
+        Self { list }
+    }
+
+    /// What the daemons take of machines that a NodePool launches.
+    pub(crate) fn overheads(
+        &self,
+        problem: &Problem<'_>,
+        template: &Requirements,
+        taints: &[Taint],
+        types: &TypeTable,
+    ) -> Overheads {
+        let symbols = &problem.symbols;
+        let candidates: Vec<(usize, Vec<&Requirements>)> = self
+            .list
+            .iter()
+            .enumerate()
+            .filter(|(_, daemon)| {
+                untolerated(taints, &daemon.tolerations, Preferred::Ignored).is_none()
+            })
+            .map(|(index, daemon)| {
+                let met = |term: &&Requirements| {
+                    template.compatible(term, |key| problem.is_well_known(key), symbols).is_ok()
+                };
+                (index, daemon.terms.iter().filter(met).collect())
+            })
+            .collect();
+        let mut groups: IndexMap<Vec<usize>, u32, FxBuildHasher> = IndexMap::default();
+        let mut of_type = Vec::with_capacity(types.len());
+        for requirements in &types.requirements {
+            let runs: Vec<usize> = candidates
+                .iter()
+                .filter(|(_, terms)| {
+                    terms.iter().any(|term| requirements.intersects(term, symbols).is_ok())
+                })
+                .map(|&(index, _)| index)
+                .collect();
+            let next =
+                u32::try_from(groups.len()).expect("there are at most as many groups as types");
+            of_type.push(*groups.entry(runs).or_insert(next));
+        }
+        let mut made: Vec<_> =
+            groups.keys().map(|runs| self.group(runs, problem.columns.len())).collect();
+        if made.is_empty() {
+            made.push(self.group(&[], problem.columns.len()));
+        }
+        Overheads { groups: made, of_type }
+    }
+
+    fn group(&self, runs: &[usize], width: usize) -> Group {
+        let mut group = Group { requests: vec![0; width], ports: Vec::new() };
+        for &index in runs {
+            add_times(&mut group.requests, &self.list[index].requests, 1);
+            group.ports.extend(self.list[index].ports.iter().cloned());
+        }
+        group
+    }
+
+    /// What daemons are still going to take of a machine that exists, beyond those that run on it; never negative.
+    pub(crate) fn still_to_come(&self, problem: &Problem<'_>, machine: usize) -> Vec<i64> {
+        let node = &problem.snapshot.nodes[machine];
+        if node.phase == NodePhase::Pending {
+            return self.of_pending(problem, machine);
+        }
+        let mut rest = vec![0; problem.columns.len()];
+        for daemon in &self.list {
+            let runs = untolerated(&node.taints, &daemon.tolerations, Preferred::Ignored).is_none()
+                && daemon.terms.iter().any(|term| machine_meets(problem, machine, term));
+            if runs {
+                add_times(&mut rest, &daemon.requests, 1);
+            }
+        }
+        for &pod in &problem.pods_on[machine] {
+            let pod = &problem.snapshot.pods[pod];
+            if pod.daemon {
+                let running = &problem.shapes[pod.shape.0 as usize].requests;
+                rest.iter_mut().zip(running).for_each(|(rest, &have)| *rest -= have);
+            }
+        }
+        rest.iter_mut().for_each(|amount| *amount = (*amount).max(0));
+        rest
+    }
+
+    /// A claim without an instance asks for its pods and the least that daemons take of any of its types: so much is taken off again.
+    fn of_pending(&self, problem: &Problem<'_>, machine: usize) -> Vec<i64> {
+        let none = vec![0; problem.columns.len()];
+        let node = &problem.snapshot.nodes[machine];
+        let template = node
+            .claim
+            .as_ref()
+            .and_then(|claim| claim.node_pool.as_deref())
+            .and_then(|pool| problem.template_of(pool))
+            .map(|template| &problem.templates[template]);
+        let Some(template) = template else { return none };
+        let types = crate::limits::promised_types(problem, machine, template.catalog);
+        if types.is_clear() { none } else { template.overheads.least(&types) }
+    }
+}
+
+fn terms(shape: &PodShape, symbols: &mut Symbols) -> Vec<Requirements> {
+    let selector = Requirements::from_labels(&shape.node_selector, symbols);
+    if shape.required_affinity.is_empty() {
+        return vec![selector];
+    }
+    shape
+        .required_affinity
+        .iter()
+        .map(|term| {
+            let mut requirements = Requirements::new(term, symbols);
+            requirements.extend(&selector, symbols);
+            requirements
+        })
+        .collect()
+}

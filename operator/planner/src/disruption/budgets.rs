@@ -1,0 +1,107 @@
+//! Disruption budgets: how many nodes of a pool may go now, for which reason.
+
+use std::collections::BTreeMap;
+
+use crate::snapshot::{Budget, BudgetNodes, DisruptionReason, NodePhase, Snapshot};
+
+/// The budgets of all pools.
+#[derive(Clone, Debug)]
+pub(super) struct Budgets {
+    pools: Vec<PoolBudget>,
+}
+
+#[derive(Clone, Debug)]
+struct PoolBudget {
+    budgets: Vec<Budget>,
+    /// Nodes that count for percentages.
+    nodes: u32,
+    /// Nodes that are going already, or not ready.
+    disrupting: u32,
+}
+
+impl Budgets {
+    pub(super) fn new(snapshot: &Snapshot) -> Self {
+        let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for node in &snapshot.nodes {
+            let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
+            if let Some(pool) = pool.filter(|_| node.phase == NodePhase::Initialized) {
+                let count = counts.entry(pool).or_default();
+                count.0 += 1;
+                count.1 += u32::from(node.deleting || !node.ready);
+            }
+        }
+        let pools = snapshot
+            .node_pools
+            .iter()
+            .map(|pool| {
+                let (nodes, disrupting) =
+                    counts.get(pool.name.as_str()).copied().unwrap_or_default();
+                PoolBudget { budgets: pool.disruption.budgets.clone(), nodes, disrupting }
+            })
+            .collect();
+        Self { pools }
+    }
+
+    /// How many nodes of a pool may go for a reason.
+    pub(super) fn available(&self, pool: usize, reason: DisruptionReason) -> u32 {
+        let pool = &self.pools[pool];
+        allowed(&pool.budgets, pool.nodes, reason).saturating_sub(pool.disrupting)
+    }
+
+    /// One more node goes.
+    pub(super) fn take(&mut self, pool: usize) {
+        self.pools[pool].disrupting += 1;
+    }
+}
+
+/// The smallest of the budgets that cover a reason; without any there is no bound.
+fn allowed(budgets: &[Budget], nodes: u32, reason: DisruptionReason) -> u32 {
+    budgets
+        .iter()
+        .filter(|budget| budget.reasons.is_empty() || budget.reasons.contains(&reason))
+        .map(|budget| match budget.nodes {
+            BudgetNodes::Count(count) => count,
+            BudgetNodes::Percent(percent) => {
+                let share = (u64::from(nodes) * u64::from(percent)).div_ceil(100);
+                u32::try_from(share).unwrap_or(u32::MAX)
+            }
+        })
+        .min()
+        .unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_budget(nodes: BudgetNodes) -> Budget {
+        Budget { nodes, reasons: Vec::new() }
+    }
+
+    /// Appendix A.4.
+    #[test]
+    fn percentages_are_rounded_up() {
+        for (percent, nodes, expected) in
+            [(10, 1, 1), (10, 10, 1), (10, 11, 2), (5, 10, 1), (0, 7, 0), (33, 4, 2), (50, 3, 2)]
+        {
+            let budget = mk_budget(BudgetNodes::Percent(percent));
+            assert_eq!(
+                allowed(&[budget], nodes, DisruptionReason::Empty),
+                expected,
+                "{percent}% of {nodes}"
+            );
+        }
+        let counted = mk_budget(BudgetNodes::Count(5));
+        assert_eq!(allowed(&[counted], 3, DisruptionReason::Empty), 5);
+    }
+
+    #[test]
+    fn the_smallest_budget_that_covers_the_reason_counts() {
+        let both = [mk_budget(BudgetNodes::Percent(20)), mk_budget(BudgetNodes::Count(5))];
+        assert_eq!(allowed(&both, 19, DisruptionReason::Drifted), 4);
+        let drift_only =
+            [Budget { nodes: BudgetNodes::Count(0), reasons: vec![DisruptionReason::Drifted] }];
+        assert_eq!(allowed(&drift_only, 19, DisruptionReason::Drifted), 0);
+        assert_eq!(allowed(&drift_only, 19, DisruptionReason::Empty), u32::MAX);
+    }
+}

@@ -1,0 +1,96 @@
+//! Which nodes may be disrupted at all, and what that would cost.
+
+use crate::disruption::Pass;
+use crate::disruption::cost::{LEAST_COST, reschedule_cost};
+use crate::launch::pod_ref;
+use crate::plan::Stay;
+use crate::provision::is_reschedulable;
+use crate::resources::MicroUsd;
+use crate::snapshot::{Eviction, NodePhase};
+
+/// A node that may go.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// Index into [`crate::Snapshot::nodes`].
+    pub(super) index: usize,
+    /// Index into [`crate::Snapshot::node_pools`].
+    pub(super) pool: usize,
+    /// Pods that need another place.
+    pub(super) pods: Vec<usize>,
+    pub(super) price: Option<MicroUsd>,
+    /// What it costs to move its pods.
+    pub(super) cost: f64,
+    /// A pod that forbids it, unless the node has drifted and has a `terminationGracePeriod`.
+    pub(super) blocked: Option<Stay>,
+}
+
+impl Node {
+    /// No pod on it would be missed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.cost <= LEAST_COST
+    }
+
+    /// What it saves per what it costs to move its pods.
+    pub(super) fn savings_ratio(&self) -> f64 {
+        self.price.unwrap_or_default().as_usd() / self.cost
+    }
+}
+
+/// The nodes that may go, by index; of the others the pass notes why they stay.
+pub(super) fn find(pass: &mut Pass<'_, '_>) -> Vec<Node> {
+    let mut nodes = Vec::new();
+    for index in 0..pass.problem.snapshot.nodes.len() {
+        match examine(pass, index) {
+            Ok(node) => nodes.push(node),
+            Err(stay) => pass.stay(index, stay),
+        }
+    }
+    nodes
+}
+
+/// Whether a node may go.
+pub(super) fn examine(pass: &Pass<'_, '_>, index: usize) -> Result<Node, Stay> {
+    let snapshot = pass.problem.snapshot;
+    let node = &snapshot.nodes[index];
+    let Some(claim) = &node.claim else { return Err(Stay::NotManaged) };
+    if node.deleting {
+        return Err(Stay::Deleting);
+    }
+    if node.name.is_none() || node.phase != NodePhase::Initialized {
+        return Err(Stay::NotInitialized);
+    }
+    if node.nominated_until.is_some_and(|until| until > pass.now) || pass.receiving[index] {
+        return Err(Stay::Nominated);
+    }
+    if node.do_not_disrupt {
+        return Err(Stay::DoNotDisrupt);
+    }
+    let pool = claim.node_pool.as_deref().and_then(|name| {
+        snapshot.node_pools.iter().position(|pool| pool.name == name && pool.catalog.is_some())
+    });
+    let Some(pool) = pool else { return Err(Stay::NotManaged) };
+    let on_it = || pass.problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
+    let blocked = on_it().filter(|pod| !pod.terminating).find_map(|pod| match &pod.eviction {
+        Eviction::DoNotDisrupt => Some(Stay::PodDoNotDisrupt(pod_ref(pod))),
+        Eviction::BlockedByPdb(budget) | Eviction::FullyBlockedByPdb(budget) if !pod.mirror => {
+            Some(Stay::Pdb { pod: pod_ref(pod), budget: budget.clone() })
+        }
+        _ => None,
+    });
+    let pods: Vec<_> = pass.problem.pods_on[index]
+        .iter()
+        .copied()
+        .filter(|&pod| is_reschedulable(&snapshot.pods[pod]))
+        .collect();
+    let cost = reschedule_cost(pods.iter().map(|&pod| &snapshot.pods[pod]));
+    Ok(Node { index, pool, pods, price: node.price, cost, blocked })
+}
+
+/// The dearest per what they disrupt first; ties by key.
+pub(super) fn by_savings<'n>(nodes: impl Iterator<Item = &'n Node>) -> Vec<&'n Node> {
+    let mut sorted: Vec<_> = nodes.collect();
+    sorted.sort_by(|a, b| {
+        b.savings_ratio().total_cmp(&a.savings_ratio()).then(a.index.cmp(&b.index))
+    });
+    sorted
+}

@@ -1,0 +1,38 @@
+//! Emptiness: nodes without pods that anyone would miss go, as many as the budgets allow.
+
+use super::candidates::{Node, by_savings};
+use super::{Moves, Pass};
+use crate::plan::{Method, Stay};
+use crate::snapshot::DisruptionReason;
+
+pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
+    for node in by_savings(nodes.iter().filter(|node| node.is_empty())) {
+        if let Err(stay) = permitted(pass, node) {
+            pass.stay(node.index, stay);
+        } else if pass.budgets.available(node.pool, DisruptionReason::Empty) == 0 {
+            pass.stay(node.index, Stay::Budget(DisruptionReason::Empty));
+        } else {
+            let moves = Moves { from: pass.solver.placed.len(), new_machines: 0 };
+            pass.decide(&[node], &moves, Vec::new(), DisruptionReason::Empty, Method::Emptiness);
+        }
+    }
+}
+
+/// Whether an empty node may go for being empty.
+pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+    let snapshot = pass.problem.snapshot;
+    let pool = &snapshot.node_pools[node.pool];
+    let claim = snapshot.nodes[node.index].claim.as_ref().expect("candidates have a claim");
+    if let Some(blocked) = &node.blocked {
+        return Err(blocked.clone());
+    }
+    let due = claim.consolidatable.is_some_and(|since| since <= pass.now);
+    if !node.is_empty()
+        || pool.replicas.is_some()
+        || pool.disruption.consolidate_after.is_none()
+        || !due
+    {
+        return Err(Stay::NotConsolidatable);
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Provisioning: places for pods that have none, on machines that exist, are on their way, or are to be launched.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::Cancel;
+use crate::compile::Problem;
+use crate::launch::{Narrowed, launch, pod_ref};
+use crate::pack::{Strategy, pack};
+use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
+use crate::policy::Policy;
+use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
+use crate::solver::{Demand, Solver};
+
+/// Plans places for all pods that need one: those that kube-scheduler found none for, and those on machines that go away.
+///
+/// `cancel` is asked between machines; what is in the plan then is valid, the rest was not looked at.
+pub fn provision(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    seed: u64,
+    cancel: &dyn Cancel,
+) -> Plan {
+    // Expiry of nominations and the like are the disruption side's; the signature is the same for both.
+    let _ = now;
+    let problem = Problem::new(snapshot, policy);
+    let (demands, rejected) = demands(&problem, |_| true);
+    let packed = best(&problem, &demands, cancel);
+    let mut plan = Plan { version: PLAN_VERSION, ..Plan::default() };
+    plan.report.cancelled = cancel.is_cancelled();
+    plan.report.node_pools.clone_from(&problem.skipped);
+    plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
+    for claim in &packed.solver.claims {
+        let narrowed = Narrowed::nothing(&packed.solver, claim);
+        match launch(&packed.solver, claim, &narrowed, LaunchReason::Provisioned, seed) {
+            Ok(launch) => plan.launches.push(launch),
+            Err(reason) => {
+                let template = packed.solver.cells[claim.cell].template;
+                let pool =
+                    crate::limits::pool_name(&problem, &problem.templates[template]).to_owned();
+                plan.report.pods.extend(claim.pods.iter().map(|&pod| WaitingPod {
+                    pod: pod_ref(&snapshot.pods[pod]),
+                    reasons: vec![(pool.clone(), reason.clone())],
+                }));
+            }
+        }
+    }
+    plan.nominations = nominations(snapshot, &packed.solver.placed);
+    let skipped = problem
+        .skipped
+        .iter()
+        .map(|pool| (pool.name.clone(), Exclusion::PoolNotReady(pool.reason.clone())));
+    let skipped: Vec<_> = skipped.collect();
+    let mut wait = |pod: usize, reasons: Vec<(String, Exclusion)>| {
+        if snapshot.pods[pod].placement == Placement::Unschedulable {
+            plan.report.pods.push(WaitingPod { pod: pod_ref(&snapshot.pods[pod]), reasons });
+        }
+    };
+    for (demand, mut reasons) in packed.waiting {
+        reasons.extend(skipped.iter().cloned());
+        for &pod in &packed.demands[demand].pods[packed.demands[demand].next..] {
+            wait(pod, reasons.clone());
+        }
+    }
+    for (pod, reason) in rejected {
+        wait(pod, vec![(String::new(), reason)]);
+    }
+    plan.report.pods.sort_by(|a, b| a.pod.cmp(&b.pod));
+    plan
+}
+
+/// A finished packing.
+pub(crate) struct Packed<'p, 'a> {
+    pub(crate) solver: Solver<'p, 'a>,
+    pub(crate) demands: Vec<Demand>,
+    pub(crate) waiting: Vec<(usize, Vec<(String, Exclusion)>)>,
+}
+
+/// Packs in both ways and keeps the one that leaves fewer pods waiting, at the lower price.
+fn best<'p, 'a>(
+    problem: &'p Problem<'a>,
+    demands: &[Demand],
+    cancel: &dyn Cancel,
+) -> Packed<'p, 'a> {
+    let run = |strategy| {
+        let mut solver = Solver::new(problem);
+        let mut demands = demands.to_vec();
+        let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
+        Packed { solver, demands, waiting }
+    };
+    let first = run(Strategy::Cheapest);
+    if first.solver.claims.is_empty() {
+        return first;
+    }
+    let second = run(Strategy::Fill);
+    let rank = |packed: &Packed<'_, '_>| {
+        let left: usize = packed.demands.iter().map(Demand::left).sum();
+        let node_price = problem.policy.node_price.0;
+        let price: i64 =
+            packed.solver.claims.iter().map(|claim| packed.solver.price(claim) + node_price).sum();
+        (left, price)
+    };
+    if rank(&second) < rank(&first) { second } else { first }
+}
+
+/// Placements on machines that exist, by pod.
+pub(crate) fn nominations(snapshot: &Snapshot, placed: &[(usize, usize)]) -> Vec<Nomination> {
+    let mut list: Vec<_> = placed
+        .iter()
+        .map(|&(pod, machine)| Nomination {
+            pod: pod_ref(&snapshot.pods[pod]),
+            node: snapshot.nodes[machine].key.clone(),
+        })
+        .collect();
+    list.sort_by(|a, b| a.pod.cmp(&b.pod));
+    list
+}
+
+/// Pods that need a place, by shape and in the order of packing, without those that can't be planned for; these with the reason.
+pub(crate) fn demands(
+    problem: &Problem<'_>,
+    wanted: impl Fn(usize) -> bool,
+) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
+    let snapshot = problem.snapshot;
+    let pods = snapshot.pods.iter().enumerate().filter(|(_, pod)| match pod.placement {
+        Placement::Unschedulable => !pod.daemon && !pod.mirror && !pod.terminating,
+        Placement::Waiting => false,
+        Placement::Bound(node) => {
+            snapshot.nodes[node.0 as usize].deleting && is_currently_reschedulable(pod)
+        }
+    });
+    demands_of(problem, pods.map(|(index, _)| index).filter(|&index| wanted(index)))
+}
+
+/// The same for given pods.
+pub(crate) fn demands_of(
+    problem: &Problem<'_>,
+    pods: impl Iterator<Item = usize>,
+) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
+    let snapshot = problem.snapshot;
+    let mut by_shape: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut rejected = Vec::new();
+    for index in pods {
+        let pod = &snapshot.pods[index];
+        let shape = &problem.shapes[pod.shape.0 as usize];
+        if shape.opted_out {
+            continue;
+        }
+        let problem = pod.problem.clone().map(Exclusion::Pod);
+        match problem.or_else(|| shape.problem.clone()) {
+            Some(reason) => rejected.push((index, reason)),
+            None => by_shape.entry(pod.shape.0).or_default().push(index),
+        }
+    }
+    let mut demands: Vec<Demand> = by_shape
+        .into_iter()
+        .map(|(shape, mut pods)| {
+            pods.sort_by_key(|&pod| (snapshot.pods[pod].created_at, &snapshot.pods[pod].uid));
+            Demand { shape: shape as usize, pods, next: 0, variant: 0, value: -1.0, home: None }
+        })
+        .collect();
+    // Karpenter's queue: the largest first, then the oldest.
+    demands.sort_by_key(|demand| {
+        let requests = &problem.shapes[demand.shape].requests;
+        let first = &snapshot.pods[demand.pods[0]];
+        (std::cmp::Reverse((requests[0], requests[1])), first.created_at, &first.uid)
+    });
+    (demands, rejected)
+}
+
+/// Whether a pod that leaves its machine has to get another place: not when it stays, comes back by itself everywhere, or has ended.
+pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
+    (!pod.terminating || pod.stateful) && !pod.daemon && !pod.mirror
+}
+
+/// Whether it may leave its machine now.
+pub(crate) fn is_currently_reschedulable(pod: &Pod) -> bool {
+    let held = matches!(pod.eviction, Eviction::DoNotDisrupt | Eviction::FullyBlockedByPdb(_));
+    is_reschedulable(pod) && !held
+}

@@ -1,0 +1,288 @@
+//! The state of a plan in the making: what is left on machines that exist, and the machines to come.
+
+use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
+
+use crate::cells::{CellId, Cells};
+use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
+use crate::compile::taints::untolerated;
+use crate::compile::{Problem, add_times, machine_meets, take_times, times};
+use crate::limits::Limits;
+use crate::plan::Exclusion;
+
+/// Pods of one shape that need a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    pub(crate) shape: usize,
+    /// Indices of [`crate::Snapshot::pods`]; those from `next` on have none yet.
+    pub(crate) pods: Vec<usize>,
+    pub(crate) next: usize,
+    /// The alternative that is being tried.
+    pub(crate) variant: usize,
+    /// What a place for one of them is worth, in micro-dollars: what it costs on machines that suit it best.
+    pub(crate) value: f64,
+    /// The template that it opens machines of, if any, with the cell that a machine of its own is in; `None` while that is not known.
+    pub(crate) home: Option<Option<(usize, CellId)>>,
+}
+
+impl Demand {
+    /// How many pods have no place.
+    pub(crate) fn left(&self) -> usize {
+        self.pods.len() - self.next
+    }
+
+    /// The next pods.
+    pub(crate) fn take(&mut self, n: usize) -> &[usize] {
+        let from = self.next;
+        self.next += n;
+        &self.pods[from..self.next]
+    }
+}
+
+/// A machine to come.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) cell: CellId,
+    /// What its pods use.
+    pub(crate) used: Vec<i64>,
+    /// Types of the cell that hold them.
+    pub(crate) types: FixedBitSet,
+    pub(crate) ports: Vec<HostPort>,
+    /// Indices of [`crate::Snapshot::pods`].
+    pub(crate) pods: Vec<usize>,
+    /// Keys whose `minValues` were lowered, and to what.
+    pub(crate) relaxed: Vec<(crate::intern::Key, u32)>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Solver<'p, 'a> {
+    pub(crate) problem: &'p Problem<'a>,
+    pub(crate) cells: Cells,
+    pub(crate) limits: Limits,
+    pub(crate) claims: Vec<Claim>,
+    /// Pod and machine.
+    pub(crate) placed: Vec<(usize, usize)>,
+    /// Machines that take no pods in this simulation.
+    pub(crate) closed: FixedBitSet,
+    room: Vec<i64>,
+    ports: Vec<Vec<HostPort>>,
+    meets: FxHashMap<(ClassId, usize), FixedBitSet>,
+}
+
+impl<'p, 'a> Solver<'p, 'a> {
+    pub(crate) fn new(problem: &'p Problem<'a>) -> Self {
+        Self {
+            problem,
+            cells: Cells::default(),
+            limits: Limits::new(problem),
+            claims: Vec::new(),
+            placed: Vec::new(),
+            closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
+            room: problem.machines.room().to_vec(),
+            ports: problem.machines.ports.clone(),
+            meets: FxHashMap::default(),
+        }
+    }
+
+    /// Puts as many of a demand's pods as fit on machines that exist, in the machines' order. Their pods are recorded in `placed`.
+    pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
+        let problem = self.problem;
+        let shape = &problem.shapes[demand.shape];
+        let key = (shape.class, demand.variant);
+        if !self.meets.contains_key(&key) {
+            let set = self.machines_meeting(shape.class, demand.variant);
+            self.meets.insert(key, set);
+        }
+        for &machine in &problem.machines.order {
+            if demand.left() == 0 {
+                return;
+            }
+            if self.closed[machine] || !self.meets[&key][machine] || !open(machine) {
+                continue;
+            }
+            let mut n = times(&shape.requests, self.room_of(machine)).min(demand.left());
+            if n > 0 && !shape.ports.is_empty() {
+                n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
+            }
+            if n == 0 {
+                continue;
+            }
+            self.occupy(machine, demand.shape, n);
+            let taken = demand.take(n).iter().map(|&pod| (pod, machine));
+            self.placed.extend(taken);
+        }
+    }
+
+    fn machines_meeting(&self, class: ClassId, variant: usize) -> FixedBitSet {
+        let problem = self.problem;
+        let class = &problem.classes[class];
+        let variant = &class.variants[variant];
+        let mut set = FixedBitSet::with_capacity(problem.snapshot.nodes.len());
+        for &machine in &problem.machines.order {
+            let taints = &problem.snapshot.nodes[machine].taints;
+            let meets = untolerated(taints, &class.tolerations, variant.preferred_taints).is_none()
+                && machine_meets(problem, machine, &variant.requirements);
+            set.set(machine, meets);
+        }
+        set
+    }
+
+    /// Takes room on a machine.
+    pub(crate) fn occupy(&mut self, machine: usize, shape: usize, n: usize) {
+        let shape = &self.problem.shapes[shape];
+        take_times(self.room_mut(machine), &shape.requests, n);
+        self.ports[machine].extend(shape.ports.iter().cloned());
+    }
+
+    /// Forgets placements after the first `kept`, and gives their room back.
+    pub(crate) fn undo(&mut self, kept: usize) {
+        for (pod, machine) in self.placed.split_off(kept) {
+            let problem = self.problem;
+            let shape = &problem.shapes[problem.snapshot.pods[pod].shape.0 as usize];
+            add_times(self.room_mut(machine), &shape.requests, 1);
+            for port in &shape.ports {
+                if let Some(at) = self.ports[machine].iter().rposition(|used| used == port) {
+                    self.ports[machine].remove(at);
+                }
+            }
+        }
+    }
+
+    /// The first template that a demand can open a machine of, with the cell that it is in then; else what excludes it from each.
+    pub(crate) fn home(
+        &mut self,
+        demand: &Demand,
+    ) -> Result<(usize, CellId), Vec<(String, Exclusion)>> {
+        let mut reasons = Vec::new();
+        for template in 0..self.problem.templates.len() {
+            match self.open(demand, template) {
+                Ok(cell) => return Ok((template, cell)),
+                Err(reason) => {
+                    let pool = self.problem.templates[template].pool;
+                    reasons.push((self.problem.snapshot.node_pools[pool].name.clone(), reason));
+                }
+            }
+        }
+        Err(reasons)
+    }
+
+    fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
+        let problem = self.problem;
+        let shape = &problem.shapes[demand.shape];
+        let base = self.cells.base(problem, template);
+        let cell = self.cells.join(problem, base, shape.class, demand.variant)?;
+        let mut types = self.cells[cell].types.clone();
+        self.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
+        if types.is_clear() {
+            return Err(self.shortage(cell, &shape.requests));
+        }
+        self.limits.restrict(problem, template, &mut types)?;
+        match self.lacking_values(cell, &types) {
+            Some((key, required, found)) if self.is_strict() => Err(Exclusion::MinValues {
+                key: problem.symbols.key_name(key).to_owned(),
+                required,
+                found,
+            }),
+            _ => Ok(cell),
+        }
+    }
+
+    /// Keeps the types of a template that hold an amount next to their daemons.
+    pub(crate) fn keep_fitting(
+        &self,
+        types: &mut FixedBitSet,
+        template: usize,
+        used: &[i64],
+        ports: &[HostPort],
+    ) {
+        let template = &self.problem.templates[template];
+        for kind in types.ones().collect::<Vec<_>>() {
+            let holds = crate::compile::fits(used, template.net(kind))
+                && (ports.is_empty() || !ports_conflict(ports, template.overheads.ports(kind)));
+            types.set(kind, holds);
+        }
+    }
+
+    /// Which resource is shortest when no type of a cell holds a request.
+    fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
+        let cell = &self.cells[cell];
+        let template = &self.problem.templates[cell.template];
+        let largest = |column: usize| {
+            cell.types.ones().map(|kind| template.net(kind)[column]).max().unwrap_or(0)
+        };
+        let worst = (0..requests.len())
+            .filter(|&column| requests[column] > 0)
+            .map(|column| (column, requests[column], largest(column)))
+            .max_by(|a, b| {
+                let ratio =
+                    |(_, want, have): &(usize, i64, i64)| *want as f64 / (*have).max(1) as f64;
+                ratio(a).total_cmp(&ratio(b)).then(b.0.cmp(&a.0))
+            });
+        match worst {
+            Some((column, requested, largest)) => Exclusion::Resources {
+                resource: self.problem.columns.name(column).to_owned(),
+                requested,
+                largest,
+            },
+            None => Exclusion::NoInstanceType,
+        }
+    }
+
+    /// The first key of which a set of types has fewer distinct values than `minValues`, with what is asked and what there is.
+    pub(crate) fn lacking_values(
+        &self,
+        cell: CellId,
+        types: &FixedBitSet,
+    ) -> Option<(crate::intern::Key, u32, u32)> {
+        let cell = &self.cells[cell];
+        if !cell.requirements.has_min_values() {
+            return None;
+        }
+        let table = &self.problem.catalogs[self.problem.templates[cell.template].catalog];
+        cell.requirements.iter().find_map(|(key, set)| {
+            let required = set.min_values()?;
+            let found = distinct_values(self.problem, table, key, set, types);
+            (found < required).then_some((key, required, found))
+        })
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.problem.policy.min_values == crate::policy::MinValuesPolicy::Strict
+    }
+
+    pub(crate) fn room_of(&self, machine: usize) -> &[i64] {
+        let width = self.problem.machines.width();
+        &self.room[machine * width..(machine + 1) * width]
+    }
+
+    fn room_mut(&mut self, machine: usize) -> &mut [i64] {
+        let width = self.problem.machines.width();
+        &mut self.room[machine * width..(machine + 1) * width]
+    }
+
+    /// The price of a claim: that of the cheapest type that holds its pods.
+    pub(crate) fn price(&self, claim: &Claim) -> i64 {
+        let prices = &self.cells[claim.cell].prices;
+        claim.types.ones().map(|kind| prices[kind]).min().unwrap_or(0)
+    }
+}
+
+/// How many values of a key that a set admits occur among types.
+pub(crate) fn distinct_values(
+    problem: &Problem<'_>,
+    table: &crate::compile::types::TypeTable,
+    key: crate::intern::Key,
+    set: &crate::requirements::ValueSet,
+    types: &FixedBitSet,
+) -> u32 {
+    let mut values: Vec<_> = types
+        .ones()
+        .filter_map(|kind| table.requirements[kind].get(key)?.listed())
+        .flatten()
+        .filter(|&&value| set.has(value, &problem.symbols))
+        .collect();
+    values.sort_unstable();
+    values.dedup();
+    u32::try_from(values.len()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,302 @@
+//! For tests and tools (feature `testing`): building snapshots, and carrying plans out on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::plan::{Launch, Plan, PodRef};
+use crate::resources::{MicroUsd, Resources};
+use crate::snapshot::{
+    Catalog, CatalogId, ClaimState, InstanceType, Node, NodeId, NodePhase, NodePool, Offering,
+    Operator, Placement, Pod, PodShape, Requirement, ShapeId, Snapshot,
+};
+
+/// The cluster once a plan has been carried out and all is up: launches have become the cheapest of their types, pods are where they were expected,
+/// the nodes that had to go have gone, new nodes are consolidatable.
+pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
+    let mut after = snapshot.clone();
+    let mut places: BTreeMap<(String, String), String> = BTreeMap::new();
+    let name = |pod: &PodRef| (pod.namespace.clone(), pod.name.clone());
+    let nominations = plan
+        .nominations
+        .iter()
+        .chain(plan.commands.iter().flat_map(|command| &command.nominations));
+    for nomination in nominations {
+        places.insert(name(&nomination.pod), nomination.node.clone());
+    }
+    let launches =
+        plan.launches.iter().chain(plan.commands.iter().flat_map(|command| &command.replacements));
+    let taken: std::collections::BTreeSet<String> =
+        snapshot.nodes.iter().map(|node| node.key.clone()).collect();
+    let mut number = 0;
+    for launch in launches {
+        let key = loop {
+            number += 1;
+            let key = format!("{}-{number:05}", launch.node_pool);
+            if !taken.contains(&key) {
+                break key;
+            }
+        };
+        for pod in &launch.pods {
+            places.insert(name(pod), key.clone());
+        }
+        after.nodes.push(machine(snapshot, launch, &key));
+    }
+    let going: Vec<&str> = plan
+        .commands
+        .iter()
+        .flat_map(|command| &command.candidates)
+        .map(|candidate| candidate.node.as_str())
+        .collect();
+    let before: Vec<String> = snapshot.nodes.iter().map(|node| node.key.clone()).collect();
+    after.nodes.retain(|node| !going.contains(&node.key.as_str()));
+    after.nodes.sort_by(|a, b| a.key.cmp(&b.key));
+    let index: BTreeMap<String, u32> =
+        (0..).zip(&after.nodes).map(|(i, node)| (node.key.clone(), i)).collect();
+    after.pods.retain_mut(|pod| {
+        let place = places.get(&(pod.namespace.clone(), pod.name.clone()));
+        let place = match (place, pod.placement) {
+            (Some(place), _) => place.clone(),
+            (None, Placement::Bound(node)) => before[node.0 as usize].clone(),
+            (None, _) => return true,
+        };
+        match index.get(&place) {
+            Some(&node) => pod.placement = Placement::Bound(NodeId(node)),
+            // Daemons and pods that were glad to go have gone with their node.
+            None if pod.daemon || pod.mirror => return false,
+            None => pod.placement = Placement::Unschedulable,
+        }
+        true
+    });
+    after
+}
+
+fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> Node {
+    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
+    let catalog = pool.and_then(|pool| pool.catalog).map(|id| &snapshot.catalogs[id.0 as usize]);
+    let kinds = catalog.map(|catalog| &catalog.instance_types[..]).unwrap_or_default();
+    let kind =
+        launch.instance_types.first().and_then(|name| kinds.iter().find(|kind| kind.name == *name));
+    let kind = kind.expect("a launch carries types of its pool's catalog");
+    let admits = |key: &str, value: &str| {
+        launch
+            .requirements
+            .iter()
+            .filter(|need| need.key == key && need.operator == Operator::In)
+            .all(|need| need.values.iter().any(|listed| listed == value))
+    };
+    let offer = kind
+        .offerings
+        .iter()
+        .filter(|offer| {
+            offer.available
+                && admits("topology.kubernetes.io/zone", &offer.zone)
+                && admits("karpenter.sh/capacity-type", offer.capacity_type.as_str())
+        })
+        .min_by_key(|offer| offer.price)
+        .expect("a launch has an offering");
+    let mut labels = BTreeMap::new();
+    let single = kind.requirements.iter().chain(&offer.requirements).chain(&launch.requirements);
+    for need in single.filter(|need| need.operator == Operator::In && need.values.len() == 1) {
+        labels.insert(need.key.clone(), need.values[0].clone());
+    }
+    labels.extend(launch.labels.clone());
+    for (name, value) in [
+        ("topology.kubernetes.io/zone", offer.zone.as_str()),
+        ("karpenter.sh/capacity-type", offer.capacity_type.as_str()),
+        ("node.kubernetes.io/instance-type", kind.name.as_str()),
+        ("karpenter.sh/registered", "true"),
+        ("karpenter.sh/initialized", "true"),
+        ("kubernetes.io/hostname", key),
+    ] {
+        labels.insert(name.to_owned(), value.to_owned());
+    }
+    let claim = ClaimState {
+        name: key.to_owned(),
+        uid: format!("uid-{key}"),
+        node_pool: Some(launch.node_pool.clone()),
+        provider_id: Some(format!("test:///{key}")),
+        drifted: None,
+        consolidatable: Some(Timestamp::UNIX_EPOCH),
+        expires_at: None,
+        expire_after: None,
+        has_termination_grace_period: launch.termination_grace_period.is_some(),
+    };
+    Node {
+        key: key.to_owned(),
+        name: Some(key.to_owned()),
+        claim: Some(claim),
+        phase: NodePhase::Initialized,
+        labels,
+        taints: launch.taints.clone(),
+        capacity: kind.capacity.clone(),
+        allocatable: kind.allocatable(),
+        price: Some(offer.price),
+        deleting: false,
+        nominated_until: None,
+        do_not_disrupt: false,
+        created_at: Timestamp::UNIX_EPOCH,
+        ready: true,
+        requirements: Vec::new(),
+    }
+}
+
+/// An instance type with what every type has.
+pub fn instance_type(
+    name: &str,
+    cpu: i64,
+    memory: i64,
+    pods: i64,
+    offerings: Vec<Offering>,
+) -> InstanceType {
+    let one = |key: &str, value: String| Requirement {
+        key: key.to_owned(),
+        operator: Operator::In,
+        values: vec![value],
+        min_values: None,
+    };
+    let mut zones: Vec<_> = offerings.iter().map(|offer| offer.zone.clone()).collect();
+    zones.sort_unstable();
+    zones.dedup();
+    let mut capacity_types: Vec<_> =
+        offerings.iter().map(|offer| offer.capacity_type.as_str().to_owned()).collect();
+    capacity_types.sort_unstable();
+    capacity_types.dedup();
+    let mut requirements = vec![
+        one("node.kubernetes.io/instance-type", name.to_owned()),
+        one("kubernetes.io/arch", "amd64".to_owned()),
+        one("kubernetes.io/os", "linux".to_owned()),
+        Requirement { values: zones, ..one("topology.kubernetes.io/zone", String::new()) },
+        Requirement { values: capacity_types, ..one("karpenter.sh/capacity-type", String::new()) },
+        one("example.com/cpu", (cpu / 1000).to_string()),
+    ];
+    requirements.sort_by(|a, b| a.key.cmp(&b.key));
+    let capacity =
+        Resources { cpu, memory, pods, ephemeral_storage: 20 << 30, ..Resources::default() };
+    let overhead = Resources { cpu: 100, memory: 10 << 20, ..Resources::default() };
+    InstanceType { name: name.to_owned(), requirements, capacity, overhead, offerings }
+}
+
+/// Collects pods into a snapshot, shapes and order included.
+#[derive(Debug)]
+pub struct Builder {
+    snapshot: Snapshot,
+    pods: Vec<(Pod, PodShape, Option<String>)>,
+}
+
+impl Builder {
+    /// An empty cluster with one catalog.
+    pub fn new(mut catalog: Catalog) -> Self {
+        catalog.instance_types.sort_by(|a, b| a.name.cmp(&b.name));
+        let snapshot = Snapshot {
+            version: crate::snapshot::SNAPSHOT_VERSION,
+            node_pools: Vec::new(),
+            catalogs: vec![Arc::new(catalog)],
+            nodes: Vec::new(),
+            shapes: Vec::new(),
+            pods: Vec::new(),
+            daemon_sets: Vec::new(),
+            namespaces: BTreeMap::new(),
+        };
+        Self { snapshot, pods: Vec::new() }
+    }
+
+    /// Adds a NodePool.
+    #[must_use]
+    pub fn pool(mut self, mut pool: NodePool) -> Self {
+        pool.catalog = Some(CatalogId(0));
+        self.snapshot.node_pools.push(pool);
+        self
+    }
+
+    /// Adds a machine.
+    #[must_use]
+    pub fn node(mut self, node: Node) -> Self {
+        self.snapshot.nodes.push(node);
+        self
+    }
+
+    /// Adds a DaemonSet.
+    #[must_use]
+    pub fn daemon_set(mut self, name: &str, shape: PodShape) -> Self {
+        self.snapshot.daemon_sets.push(crate::snapshot::DaemonSet {
+            namespace: "kube-system".to_owned(),
+            name: name.to_owned(),
+            shape: Arc::new(shape),
+        });
+        self
+    }
+
+    /// Adds a pod that waits for a place.
+    #[must_use]
+    pub fn pending(self, name: &str, shape: PodShape) -> Self {
+        self.pod(name, shape, None)
+    }
+
+    /// Adds a pod, on a machine if one is named.
+    #[must_use]
+    pub fn pod(self, name: &str, shape: PodShape, on: Option<&str>) -> Self {
+        self.pod_with(name, shape, on, |_| {})
+    }
+
+    /// The same, changed.
+    #[must_use]
+    pub fn pod_with(
+        mut self,
+        name: &str,
+        shape: PodShape,
+        on: Option<&str>,
+        change: impl FnOnce(&mut Pod),
+    ) -> Self {
+        let mut pod = Pod {
+            namespace: shape.namespace.clone(),
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            shape: ShapeId(0),
+            placement: Placement::Unschedulable,
+            created_at: Timestamp::UNIX_EPOCH,
+            priority: 0,
+            deletion_cost: 0,
+            daemon: false,
+            mirror: false,
+            stateful: false,
+            terminating: false,
+            eviction: crate::snapshot::Eviction::Allowed,
+            problem: None,
+        };
+        change(&mut pod);
+        self.pods.push((pod, shape, on.map(str::to_owned)));
+        self
+    }
+
+    /// The snapshot, in the order that its fields promise.
+    pub fn build(mut self) -> Snapshot {
+        self.snapshot.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
+        self.snapshot.nodes.sort_by(|a, b| a.key.cmp(&b.key));
+        self.snapshot.daemon_sets.sort_by(|a, b| a.name.cmp(&b.name));
+        self.pods.sort_by(|a, b| (&a.0.namespace, &a.0.name).cmp(&(&b.0.namespace, &b.0.name)));
+        let mut known: BTreeMap<String, u32> = BTreeMap::new();
+        for (mut pod, shape, on) in self.pods {
+            let key = serde_json::to_string(&shape).expect("shapes are plain data");
+            let next = u32::try_from(known.len()).expect("few shapes");
+            let id = *known.entry(key).or_insert(next);
+            if id == next {
+                self.snapshot.shapes.push(Arc::new(shape));
+            }
+            pod.shape = ShapeId(id);
+            if let Some(on) = on {
+                let node = self.snapshot.nodes.iter().position(|node| node.key == on);
+                let node = node.expect("pods are put on machines that were added");
+                pod.placement = Placement::Bound(NodeId(u32::try_from(node).expect("few nodes")));
+            }
+            self.snapshot.pods.push(pod);
+        }
+        self.snapshot
+    }
+}
+
+/// A price in dollars per hour.
+pub fn usd(price: f64) -> MicroUsd {
+    MicroUsd::from_usd(price)
+}
