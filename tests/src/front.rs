@@ -1,15 +1,36 @@
 //! The AWS double's front: one loopback port that speaks every AWS API that the operator and the installer use.
 //!
 //! A call passes: log → faults → authentication → authorisation → a service of ours, or moto → log. moto (a separate process, see [`crate::moto`])
-//! holds what it models well: IAM, SQS, EventBridge, VPCs. The front holds what moto lacks or gets wrong.
+//! holds what it models well: IAM, SQS, EventBridge, VPCs. The front holds what moto lacks or gets wrong, above all instances ([`instances`]) and launch
+//! templates ([`templates`]).
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{self, CacheError};
+use crate::clock::Clock;
+use crate::moto::{self, Moto, MotoError};
+use crate::progress::Progress;
 
 pub mod amis;
 pub mod authorization;
+pub mod calls;
 pub mod catalog;
 pub mod consistency;
+pub mod control;
+pub mod ec2;
 pub mod eks;
+pub mod events;
 pub mod faults;
 pub mod filters;
+pub mod iam;
 pub mod identity;
 pub mod instances;
 pub mod moto_client;
@@ -17,8 +38,194 @@ pub mod policy;
 pub mod prices;
 pub mod request;
 pub mod response;
+pub mod seed;
+mod server;
 pub mod service;
+pub mod sqs;
 pub mod ssm;
 pub mod templates;
 pub mod world;
 pub mod xml;
+
+use calls::CallLog;
+use catalog::Catalog;
+use control::Control;
+use instances::Instances;
+use moto_client::MotoClient;
+use response::AwsError;
+use server::Server;
+use service::{AllowAll, Endpoint, Gate, Service};
+use world::World;
+
+/// What to start.
+pub struct FrontConfig {
+    /// The bed's directory: `moto.log` and `calls.jsonl` are written there.
+    pub dir: PathBuf,
+    /// The region.
+    pub region: String,
+    /// The account ID.
+    pub account: String,
+    /// The port on loopback; 0 takes a free one.
+    pub port: u16,
+    /// Seed of IDs and of faults with a probability.
+    pub seed: u64,
+    /// The clock.
+    pub clock: Clock,
+    /// Services that go before ours.
+    pub services: Vec<Box<dyn Service>>,
+    /// Routes that are no AWS calls.
+    pub endpoints: Vec<Box<dyn Endpoint>>,
+    /// Who may do what.
+    pub gate: Box<dyn Gate>,
+    /// Where the installation of moto is shown.
+    pub progress: Progress,
+}
+
+impl FrontConfig {
+    /// A front in eu-central-1 that lets everybody do everything.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            region: "eu-central-1".to_owned(),
+            account: "123456789012".to_owned(),
+            port: 0,
+            seed: 1,
+            clock: Clock::system(),
+            services: vec![],
+            endpoints: vec![],
+            gate: Box::new(AllowAll),
+            progress: Progress::hidden(),
+        }
+    }
+}
+
+/// The front can't be started.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontError {
+    /// moto can't be started.
+    #[error("the AWS double can't start moto")]
+    Moto(#[from] MotoError),
+    /// The cache can't be used.
+    #[error("no cache for instance types")]
+    Cache(#[from] CacheError),
+    /// moto does not tell its instance types.
+    #[error("the AWS double can't read instance types from moto")]
+    Catalog(#[source] AwsError),
+    /// The port can't be bound.
+    #[error("the AWS double can't listen on 127.0.0.1:{port}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why.
+        source: io::Error,
+    },
+    /// The call log can't be written.
+    #[error("the AWS double can't write its call log in {}", .dir.display())]
+    CallLog {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The running front. It ends with this handle.
+#[derive(Debug)]
+pub struct Front {
+    url: String,
+    control: Control,
+    moto: Moto,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Front {
+    /// Starts moto, and the front before it.
+    ///
+    /// # Errors
+    /// When moto can't be installed or started, or a file or the port can't be used.
+    pub async fn start(config: FrontConfig) -> Result<Self, FrontError> {
+        let FrontConfig {
+            dir,
+            region,
+            account,
+            port,
+            seed,
+            clock,
+            mut services,
+            endpoints,
+            gate,
+            progress,
+        } = config;
+        let cache = cache::dir()?;
+        let moto = Moto::start(&dir, &account, &progress).await?;
+        let client = MotoClient::new(moto.url(), region.as_str());
+        let catalog = Catalog::load(&cache.join("moto"), &client, &region, moto::VERSION)
+            .await
+            .map_err(FrontError::Catalog)?;
+        let world = Arc::new(
+            World::new(account, region, clock, client).with_catalog(catalog).with_seed(seed),
+        );
+        let calls = CallLog::to_file(&dir.join("calls.jsonl"))
+            .map_err(|source| FrontError::CallLog { dir, source })?;
+        let calls = Arc::new(calls);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .await
+            .map_err(|source| FrontError::Listen { port, source })?;
+        let address =
+            listener.local_addr().map_err(|source| FrontError::Listen { port, source })?;
+        let control = Control::new(Arc::clone(&world), Arc::clone(&calls), seed);
+        services.extend([
+            Box::new(ec2::Ec2) as Box<dyn Service>,
+            Box::new(iam::Iam),
+            Box::new(sqs::Sqs),
+            Box::new(events::EventBridge),
+        ]);
+        let server = Arc::new(Server {
+            world: Arc::clone(&world),
+            services,
+            endpoints,
+            gate,
+            calls,
+            control: control.clone(),
+        });
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server.serve(listener, stop.clone()));
+        tasks.spawn(Server::tick(world, stop.clone()));
+        Ok(Self { url: format!("http://{address}"), control, moto, stop, tasks })
+    }
+
+    /// Its URL, without a slash at the end: the endpoint of every AWS service.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The control.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// The state that services share.
+    pub fn world(&self) -> &Arc<World> {
+        self.control.world()
+    }
+
+    /// All instances, whenever one changes: for those who play their machines.
+    pub fn instances(&self) -> watch::Receiver<Instances> {
+        self.world().instances().watch()
+    }
+
+    /// moto behind it.
+    pub fn moto(&self) -> &Moto {
+        &self.moto
+    }
+
+    /// Ends it and moto; open connections are cut.
+    pub async fn stop(self) {
+        let Self { moto, stop, mut tasks, .. } = self;
+        stop.cancel();
+        while tasks.join_next().await.is_some() {}
+        moto.stop().await;
+    }
+}

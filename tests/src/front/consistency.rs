@@ -21,6 +21,8 @@ pub enum Kind {
     LaunchTemplate,
     /// An instance, to DescribeInstances; by ID.
     Instance,
+    /// The name of a deleted queue, to CreateQueue.
+    DeletedQueue,
 }
 
 /// For how long each kind stays invisible after it was made or changed, in seconds; zero switches it off.
@@ -35,6 +37,8 @@ pub struct Delays {
     pub launch_template: f64,
     /// Instances.
     pub instance: f64,
+    /// For how long the name of a deleted queue can't be used again (AWS: 60).
+    pub deleted_queue: f64,
 }
 
 impl Delays {
@@ -46,6 +50,7 @@ impl Delays {
             instance_profile: seconds,
             launch_template: seconds,
             instance: seconds,
+            deleted_queue: seconds,
         }
     }
 
@@ -55,6 +60,7 @@ impl Delays {
             Kind::InstanceProfile => self.instance_profile,
             Kind::LaunchTemplate => self.launch_template,
             Kind::Instance => self.instance,
+            Kind::DeletedQueue => self.deleted_queue,
         }
     }
 }

@@ -194,6 +194,13 @@ impl Params {
         Self(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 
+    /// Parameters of a query string.
+    pub fn of_query(query: &str) -> Self {
+        let mut params = Self::default();
+        params.read_form(query);
+        params
+    }
+
     fn read_form(&mut self, form: &str) {
         for pair in form.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

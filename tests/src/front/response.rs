@@ -199,3 +199,8 @@ fn namespace(service: &str) -> &'static str {
 fn content_type(kind: &str) -> Vec<(String, String)> {
     vec![("content-type".to_owned(), kind.to_owned())]
 }
+
+/// A UUID for an event.
+pub(super) fn event_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}

@@ -1,0 +1,543 @@
+//! Launches: from launch parameters (a template's, overlaid by the request's) and one pool of capacity to instances that keep all of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use super::super::amis::{Ami, Family};
+use super::super::consistency::Kind;
+use super::super::instances::{
+    Health, Instance, Interface, MetadataOptions, Profile, State, TemplateRef, Volume,
+};
+use super::super::prices::CapacityType;
+use super::super::request::{AwsRequest, Params};
+use super::super::response::{AwsError, AwsResponse};
+use super::super::service::Principal;
+use super::super::world::World;
+use super::super::xml::{Element, render};
+use super::network::{Network, Subnet};
+use super::render::{instance_element, reservation_elements};
+use super::{dry_run, invalid};
+
+/// The service-linked role without which no spot instance can be launched.
+const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
+
+/// What to launch in one pool.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    /// Launch parameters, template and request merged.
+    pub(super) params: Params,
+    /// Tags by resource type, template and request merged.
+    pub(super) tags: TagSpecs,
+    pub(super) template: Option<TemplateRef>,
+    pub(super) capacity_type: CapacityType,
+}
+
+pub(super) type TagSpecs = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Tags by resource type of `TagSpecification.n` parameters.
+pub(super) fn tag_specs(params: &Params) -> TagSpecs {
+    let mut specs = TagSpecs::new();
+    for spec in params.structs("TagSpecification") {
+        specs
+            .entry(spec.get("ResourceType").unwrap_or_default().to_owned())
+            .or_default()
+            .extend(spec.tags("Tag"));
+    }
+    specs
+}
+
+/// `over` wins, parameter by parameter; lists and structures are taken as a whole.
+pub(super) fn overlay(base: &Params, over: &Params) -> Params {
+    let top = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    let replaced: BTreeSet<String> = over.iter().map(|(name, _)| top(name)).collect();
+    let kept = base.iter().filter(|(name, _)| !replaced.contains(&top(name)));
+    Params::of(kept.chain(over.iter()))
+}
+
+/// `over`'s tags are added, key by key.
+pub(super) fn overlay_tags(mut base: TagSpecs, over: &TagSpecs) -> TagSpecs {
+    for (resource, tags) in over {
+        base.entry(resource.clone()).or_default().extend(tags.clone());
+    }
+    base
+}
+
+/// What several pools of one call have in common; asked for once.
+pub(super) struct Facts {
+    network: Network,
+    profiles: BTreeMap<String, Result<Profile, AwsError>>,
+    spot_allowed: bool,
+}
+
+impl Facts {
+    pub(super) async fn read<'a>(
+        world: &World,
+        wishes: impl Iterator<Item = &'a Wish> + Clone,
+    ) -> Result<Self, AwsError> {
+        let network = Network::read(world.moto()).await?;
+        let mut profiles = BTreeMap::new();
+        for wish in wishes.clone() {
+            let Some(name) = profile_name(&wish.params) else { continue };
+            if !profiles.contains_key(&name) {
+                let profile = profile(world, &name).await?;
+                profiles.insert(name, profile);
+            }
+        }
+        let mut wishes = wishes;
+        let spot_allowed = wishes.all(|wish| wish.capacity_type == CapacityType::OnDemand)
+            || world.moto().query("iam", "GetRole", [("RoleName", SPOT_ROLE)]).await.is_ok();
+        Ok(Self { network, profiles, spot_allowed })
+    }
+}
+
+fn profile_name(params: &Params) -> Option<String> {
+    let name = params.get("IamInstanceProfile.Name").map(str::to_owned);
+    name.or_else(|| {
+        params
+            .get("IamInstanceProfile.Arn")
+            .map(|arn| arn.rsplit('/').next().unwrap_or(arn).to_owned())
+    })
+}
+
+async fn profile(world: &World, name: &str) -> Result<Result<Profile, AwsError>, AwsError> {
+    let unknown = || {
+        invalid(format!(
+            "Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+        ))
+    };
+    if !world.consistency().is_visible(Kind::InstanceProfile, name) {
+        return Ok(Err(unknown()));
+    }
+    let answer = match world
+        .moto()
+        .query("iam", "GetInstanceProfile", [("InstanceProfileName", name)])
+        .await
+    {
+        Ok(answer) => answer,
+        Err(error) if error.code == "NoSuchEntity" => return Ok(Err(unknown())),
+        Err(error) => return Err(error),
+    };
+    let Some(found) = answer.at(&["GetInstanceProfileResult", "InstanceProfile"]) else {
+        return Ok(Err(unknown()));
+    };
+    let Some(role) = found.items("Roles").first() else {
+        let message = format!(
+            "Value ({name}) for parameter iamInstanceProfile.name is invalid. IAM Instance Profile has no associated IAM Roles"
+        );
+        return Ok(Err(invalid(message)));
+    };
+    let text = |element: &Element, field: &str| element.get(field).unwrap_or_default().to_owned();
+    Ok(Ok(Profile {
+        arn: text(found, "Arn"),
+        id: text(found, "InstanceProfileId"),
+        name: name.to_owned(),
+        role_arn: text(role, "Arn"),
+    }))
+}
+
+/// A pool in which a wish can be launched: every parameter checked.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    pub(super) instance_type: String,
+    pub(super) subnet: Subnet,
+    image: Image,
+    groups: Vec<(String, String)>,
+    profile: Option<Profile>,
+}
+
+#[derive(Clone, Debug)]
+struct Image {
+    id: String,
+    architecture: String,
+    root_device: String,
+    /// Device and GiB.
+    devices: Vec<(String, u32)>,
+}
+
+impl Image {
+    fn of(ami: &Ami) -> Self {
+        let devices: &[(&str, u32)] = match ami.family {
+            Family::Bottlerocket => &[("/dev/xvda", 2), ("/dev/xvdb", 20)],
+            Family::Al2 | Family::Al2023 => &[("/dev/xvda", 20)],
+            Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => &[("/dev/sda1", 50)],
+        };
+        Self {
+            id: ami.id.clone(),
+            architecture: ami.arch.as_str().to_owned(),
+            root_device: ami.root_device.to_owned(),
+            devices: devices.iter().map(|(device, size)| ((*device).to_owned(), *size)).collect(),
+        }
+    }
+}
+
+/// Checks a wish as EC2 does at launch.
+pub(super) fn pool(world: &World, facts: &Facts, wish: &Wish) -> Result<Pool, AwsError> {
+    let params = &wish.params;
+    let type_name = params.get("InstanceType").ok_or_else(|| {
+        AwsError::new("MissingParameter", "The request must contain the parameter InstanceType")
+    })?;
+    let instance_type = world.catalog().get(type_name).ok_or_else(|| {
+        AwsError::new(
+            "InvalidParameterValue",
+            format!("Invalid value '{type_name}' for InstanceType."),
+        )
+    })?;
+    let subnet = subnet(facts, params)?.clone();
+    if !world.catalog().is_offered(type_name, &subnet.zone) {
+        let message = format!(
+            "Your requested instance type ({type_name}) is not supported in your requested Availability Zone ({}). Please retry your request by not specifying an Availability Zone or choosing other zones.",
+            subnet.zone
+        );
+        return Err(AwsError::new("Unsupported", message));
+    }
+    let image_id = params.get("ImageId").ok_or_else(|| {
+        AwsError::new("MissingParameter", "The request must contain the parameter ImageId")
+    })?;
+    let image =
+        world.amis().iter().find(|ami| ami.id == image_id).map(Image::of).ok_or_else(|| {
+            if image_id.starts_with("ami-") {
+                AwsError::new(
+                    "InvalidAMIID.NotFound",
+                    format!("The image id '[{image_id}]' does not exist"),
+                )
+            } else {
+                AwsError::new(
+                    "InvalidAMIID.Malformed",
+                    format!("Invalid id: \"{image_id}\" (expecting \"ami-...\")"),
+                )
+            }
+        })?;
+    if !instance_type.architectures.contains(&image.architecture) {
+        return Err(invalid(format!(
+            "The architecture '{}' of the specified instance type does not match the architecture '{}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again.",
+            instance_type.architectures.join(","),
+            image.architecture
+        )));
+    }
+    let groups = groups(facts, params, &subnet)?;
+    let profile = profile_name(params).map(|name| facts.profiles[&name].clone()).transpose()?;
+    if wish.capacity_type == CapacityType::Spot && !facts.spot_allowed {
+        return Err(AwsError::new(
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
+        ));
+    }
+    Ok(Pool { instance_type: type_name.to_owned(), subnet, image, groups, profile })
+}
+
+fn subnet<'a>(facts: &'a Facts, params: &Params) -> Result<&'a Subnet, AwsError> {
+    let interfaces = params.structs("NetworkInterface");
+    let id = params
+        .get("SubnetId")
+        .or_else(|| interfaces.iter().find_map(|interface| interface.get("SubnetId")));
+    match id {
+        Some(id) => facts.network.subnets.get(id).ok_or_else(|| {
+            AwsError::new(
+                "InvalidSubnetID.NotFound",
+                format!("The subnet ID '{id}' does not exist"),
+            )
+        }),
+        None => {
+            let zone =
+                params.get("AvailabilityZone").or_else(|| params.get("Placement.AvailabilityZone"));
+            let mut defaults = facts.network.subnets.values().filter(|subnet| subnet.is_default);
+            defaults.find(|subnet| zone.is_none_or(|zone| subnet.zone == zone)).ok_or_else(|| {
+                AwsError::new(
+                    "MissingInput",
+                    "No subnets found for the default VPC. Please specify a subnet.",
+                )
+            })
+        }
+    }
+}
+
+fn groups(
+    facts: &Facts,
+    params: &Params,
+    subnet: &Subnet,
+) -> Result<Vec<(String, String)>, AwsError> {
+    let mut ids: Vec<String> =
+        params.list("SecurityGroupId").into_iter().map(str::to_owned).collect();
+    for interface in params.structs("NetworkInterface") {
+        ids.extend(interface.list("SecurityGroupId").into_iter().map(str::to_owned));
+    }
+    if ids.is_empty() {
+        let of_vpc = facts
+            .network
+            .groups
+            .iter()
+            .find(|(_, group)| group.vpc_id == subnet.vpc_id && group.name == "default");
+        ids.extend(of_vpc.map(|(id, _)| id.clone()));
+    }
+    let mut groups: Vec<(String, String)> = Vec::new();
+    for id in ids {
+        let Some(group) = facts.network.groups.get(&id) else {
+            return Err(AwsError::new(
+                "InvalidGroup.NotFound",
+                format!("The security group '{id}' does not exist"),
+            ));
+        };
+        if group.vpc_id != subnet.vpc_id {
+            let message = format!(
+                "Security group {id} and subnet {} belong to different networks.",
+                subnet.id
+            );
+            return Err(AwsError::new("InvalidParameter", message));
+        }
+        if !groups.iter().any(|(known, _)| *known == id) {
+            groups.push((id, group.name.clone()));
+        }
+    }
+    Ok(groups)
+}
+
+/// What the instances of one call share.
+pub(super) struct Call<'a> {
+    pub(super) world: &'a World,
+    pub(super) principal: &'a Principal,
+    pub(super) client_token: String,
+    pub(super) fleet_id: Option<String>,
+    pub(super) reservation_id: String,
+    /// Addresses that this call has taken, by subnet.
+    pub(super) taken: BTreeMap<String, BTreeSet<Ipv4Addr>>,
+}
+
+impl Call<'_> {
+    /// Makes up to `wanted` instances, fewer when the subnet has no more addresses.
+    pub(super) fn make(&mut self, wish: &Wish, pool: &Pool, wanted: u32) -> Vec<Instance> {
+        let world = self.world;
+        let taken = self
+            .taken
+            .entry(pool.subnet.id.clone())
+            .or_insert_with(|| world.instances().addresses(&pool.subnet.id));
+        let mut interfaces = wish.params.structs("NetworkInterface");
+        if interfaces.is_empty() {
+            interfaces.push(Params::default());
+        }
+        let mut made = Vec::new();
+        for _ in 0..wanted {
+            let addresses: Vec<Ipv4Addr> = pool
+                .subnet
+                .addresses()
+                .filter(|address| !taken.contains(address))
+                .take(interfaces.len())
+                .collect();
+            if addresses.len() < interfaces.len() {
+                break;
+            }
+            taken.extend(&addresses);
+            made.push(instance(world, wish, pool, &interfaces, &addresses));
+        }
+        for instance in &mut made {
+            instance.reservation_id.clone_from(&self.reservation_id);
+            instance.client_token.clone_from(&self.client_token);
+            instance.launched_by.clone_from(&self.principal.arn);
+            instance.fleet_id.clone_from(&self.fleet_id);
+            if let Some(id) = &self.fleet_id {
+                instance.tags.insert("aws:ec2:fleet-id".to_owned(), id.clone());
+            }
+        }
+        made
+    }
+}
+
+fn instance(
+    world: &World,
+    wish: &Wish,
+    pool: &Pool,
+    interfaces: &[Params],
+    addresses: &[Ipv4Addr],
+) -> Instance {
+    let params = &wish.params;
+    let tags_of = |resource: &str| wish.tags.get(resource).cloned().unwrap_or_default();
+    let mut tags = tags_of("instance");
+    if let Some(template) = &wish.template {
+        tags.insert("aws:ec2launchtemplate:id".to_owned(), template.id.clone());
+        tags.insert("aws:ec2launchtemplate:version".to_owned(), template.version.to_string());
+    }
+    let text = |name: &str, default: &str| params.get(name).unwrap_or(default).to_owned();
+    let number = |name: &str| params.get(name).and_then(|value| value.parse::<u32>().ok());
+    let ip = addresses[0];
+    let domain = match world.region() {
+        "us-east-1" => "ec2.internal".to_owned(),
+        region => format!("{region}.compute.internal"),
+    };
+    let now = world.clock().now();
+    Instance {
+        id: world.id("i"),
+        reservation_id: String::new(),
+        instance_type: pool.instance_type.clone(),
+        capacity_type: wish.capacity_type,
+        state: State::Pending,
+        state_reason: None,
+        launched: now,
+        changed: now,
+        zone: pool.subnet.zone.clone(),
+        subnet_id: pool.subnet.id.clone(),
+        vpc_id: pool.subnet.vpc_id.clone(),
+        image_id: pool.image.id.clone(),
+        architecture: pool.image.architecture.clone(),
+        private_ip: ip,
+        private_dns_name: format!("ip-{}.{domain}", ip.to_string().replace('.', "-")),
+        security_groups: pool.groups.clone(),
+        profile: pool.profile.clone(),
+        metadata_options: MetadataOptions {
+            http_endpoint: text("MetadataOptions.HttpEndpoint", "enabled"),
+            http_protocol_ipv6: text("MetadataOptions.HttpProtocolIpv6", "disabled"),
+            http_put_response_hop_limit: number("MetadataOptions.HttpPutResponseHopLimit")
+                .unwrap_or(1),
+            http_tokens: text("MetadataOptions.HttpTokens", "optional"),
+            instance_metadata_tags: text("MetadataOptions.InstanceMetadataTags", "disabled"),
+        },
+        user_data: params.get("UserData").map(str::to_owned),
+        volumes: volumes(world, params, pool, &tags_of("volume")),
+        interfaces: interfaces
+            .iter()
+            .zip(addresses)
+            .map(|(interface, address)| Interface {
+                id: world.id("eni"),
+                device_index: interface
+                    .get("DeviceIndex")
+                    .and_then(|index| index.parse().ok())
+                    .unwrap_or(0),
+                card_index: interface
+                    .get("NetworkCardIndex")
+                    .and_then(|index| index.parse().ok())
+                    .unwrap_or(0),
+                interface_type: interface.get("InterfaceType").unwrap_or("interface").to_owned(),
+                private_ip: *address,
+                tags: tags_of("network-interface"),
+            })
+            .collect(),
+        tenancy: text("Placement.Tenancy", "default"),
+        monitoring: params.get("Monitoring.Enabled") == Some("true"),
+        tags,
+        spot_request_id: (wish.capacity_type == CapacityType::Spot).then(|| world.id("sir")),
+        fleet_id: None,
+        template: wish.template.clone(),
+        client_token: String::new(),
+        launched_by: String::new(),
+        health: Health::default(),
+    }
+}
+
+/// The image's devices, changed and added to by the block device mappings.
+fn volumes(
+    world: &World,
+    params: &Params,
+    pool: &Pool,
+    tags: &BTreeMap<String, String>,
+) -> Vec<Volume> {
+    let mut sizes = pool.image.devices.clone();
+    let mappings = params.structs("BlockDeviceMapping");
+    for mapping in &mappings {
+        let device = mapping.get("DeviceName").unwrap_or(&pool.image.root_device).to_owned();
+        if !sizes.iter().any(|(known, _)| *known == device) {
+            sizes.push((device, 8));
+        }
+    }
+    sizes
+        .into_iter()
+        .map(|(device, size)| {
+            let mapping = mappings.iter().find(|mapping| {
+                mapping.get("DeviceName").unwrap_or(&pool.image.root_device) == device
+            });
+            let ebs = mapping.map(|mapping| mapping.structure("Ebs")).unwrap_or_default();
+            let number = |name: &str| ebs.get(name).and_then(|value| value.parse().ok());
+            Volume {
+                id: world.id("vol"),
+                device,
+                size_gib: number("VolumeSize").unwrap_or(size),
+                volume_type: ebs.get("VolumeType").unwrap_or("gp3").to_owned(),
+                encrypted: ebs.get("Encrypted") == Some("true"),
+                iops: number("Iops"),
+                throughput: number("Throughput"),
+                delete_on_termination: ebs.get("DeleteOnTermination") != Some("false"),
+                tags: tags.clone(),
+            }
+        })
+        .collect()
+}
+
+/// The message of an error item for a pool without capacity.
+pub(super) fn shortage_message(code: &str, wish: &Wish, pool: &Pool) -> String {
+    let (kind, zone) = (&pool.instance_type, &pool.subnet.zone);
+    match code {
+        "InsufficientInstanceCapacity" if wish.capacity_type == CapacityType::Spot => {
+            "There is no Spot capacity available that matches your request.".to_owned()
+        }
+        "InsufficientInstanceCapacity" => format!(
+            "We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning additional capacity. You can currently get {kind} capacity by not specifying an Availability Zone in your request or choosing other zones."
+        ),
+        "MaxSpotInstanceCountExceeded" => "Max spot instance count exceeded".to_owned(),
+        "VcpuLimitExceeded" => "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.".to_owned(),
+        "UnfulfillableCapacity" => "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again.".to_owned(),
+        "InsufficientFreeAddressesInSubnet" => format!("There are not enough free addresses in subnet '{}' to satisfy the requested number of instances.", pool.subnet.id),
+        other => format!("{other} for {kind} in {zone}"),
+    }
+}
+
+/// RunInstances: one pool, all or nothing.
+pub(super) async fn run(
+    request: &AwsRequest,
+    principal: &Principal,
+    world: &World,
+) -> Result<AwsResponse, AwsError> {
+    let params = &request.params;
+    let named = params.structure("LaunchTemplate");
+    let (template, base) = if named.is_empty() {
+        (None, Params::default())
+    } else {
+        let template = super::templates::visible(world, &named)?;
+        let (version, data) = template.version(named.get("Version"))?;
+        (
+            Some(TemplateRef { id: template.id.clone(), name: template.name.clone(), version }),
+            data.clone(),
+        )
+    };
+    let merged = overlay(&base, params);
+    let spot = merged.get("InstanceMarketOptions.MarketType") == Some("spot");
+    let wish = Wish {
+        tags: overlay_tags(tag_specs(&base), &tag_specs(params)),
+        params: merged,
+        template,
+        capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
+    };
+    let facts = Facts::read(world, std::iter::once(&wish)).await?;
+    let pool = pool(world, &facts, &wish)?;
+    if request.is_dry_run() {
+        return Err(dry_run());
+    }
+    let count = |name: &str| params.get(name).and_then(|count| count.parse::<u32>().ok());
+    let most = count("MaxCount").unwrap_or(1).max(1);
+    let least = count("MinCount").unwrap_or(most);
+    let (given, short) = world.faults().take_capacity(
+        &pool.instance_type,
+        &pool.subnet.zone,
+        wish.capacity_type,
+        most,
+    );
+    let mut call = Call {
+        world,
+        principal,
+        client_token: params.get("ClientToken").unwrap_or_default().to_owned(),
+        fleet_id: None,
+        reservation_id: world.id("r"),
+        taken: BTreeMap::new(),
+    };
+    let made = call.make(&wish, &pool, given);
+    if u32::try_from(made.len()).unwrap_or(u32::MAX) < least {
+        let code = short.unwrap_or_else(|| "InsufficientFreeAddressesInSubnet".to_owned());
+        let message = shortage_message(&code, &wish, &pool);
+        return Err(AwsError::new(code, message));
+    }
+    let reservation_id = call.reservation_id;
+    let items = made.iter().map(|instance| instance_element(world, instance)).collect();
+    let inner = render(&reservation_elements(world.account(), &reservation_id, items));
+    let ids: Vec<String> = made.iter().map(|instance| instance.id.clone()).collect();
+    for id in &ids {
+        world.consistency().changed(Kind::Instance, id);
+    }
+    world.instances().insert(made);
+    Ok(AwsResponse::ec2(request, &inner).with_resources(ids))
+}

@@ -1,0 +1,313 @@
+//! EventBridge as a region would drive it: events of EC2 and AWS Health go to the rules that are there, and to the queues whose policy lets EventBridge in.
+//!
+//! moto holds the rules, targets and queues. Its own PutEvents leaves out `account`, ignores queue policies and accepts `aws.*` sources from anybody, so events
+//! are matched and delivered here, and PutEvents with such a source is refused.
+
+use std::collections::BTreeMap;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::instances::StateChange;
+use super::request::AwsRequest;
+use super::response::{AwsError, AwsResponse};
+use super::service::{Principal, Service};
+use super::world::World;
+
+mod pattern;
+mod queue_policy;
+#[cfg(test)]
+mod tests;
+
+/// An event before its envelope.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// `aws.ec2`, `aws.health`.
+    pub source: String,
+    /// `EC2 Spot Instance Interruption Warning`.
+    pub detail_type: String,
+    /// ARNs of what it is about.
+    #[serde(default)]
+    pub resources: Vec<String>,
+    /// Detail.
+    pub detail: Value,
+}
+
+/// What became of an event at one rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Delivery {
+    /// Rule.
+    pub rule: String,
+    /// ARN of the target.
+    pub target: String,
+    /// Why it did not arrive; `None` when it did.
+    pub failure: Option<String>,
+}
+
+impl Event {
+    fn of_instance(world: &World, detail_type: &str, id: &str, detail: Value) -> Self {
+        let arn = format!("arn:aws:ec2:{}:{}:instance/{id}", world.region(), world.account());
+        Self {
+            source: "aws.ec2".to_owned(),
+            detail_type: detail_type.to_owned(),
+            resources: vec![arn],
+            detail,
+        }
+    }
+
+    /// Two minutes' notice that a spot instance is taken back.
+    pub fn spot_interruption(world: &World, id: &str) -> Self {
+        let detail = json!({ "instance-id": id, "instance-action": "terminate" });
+        Self::of_instance(world, "EC2 Spot Instance Interruption Warning", id, detail)
+    }
+
+    /// A spot instance is at risk.
+    pub fn rebalance(world: &World, id: &str) -> Self {
+        Self::of_instance(
+            world,
+            "EC2 Instance Rebalance Recommendation",
+            id,
+            json!({ "instance-id": id }),
+        )
+    }
+
+    /// An instance of an interruptible capacity reservation is taken back.
+    pub fn capacity_reservation_interruption(world: &World, id: &str) -> Self {
+        let detail = json!({ "instance-id": id, "instance-action": "terminate" });
+        Self::of_instance(
+            world,
+            "EC2 Capacity Reservation Instance Interruption Warning",
+            id,
+            detail,
+        )
+    }
+
+    /// An instance has another state.
+    pub fn state_change(world: &World, change: &StateChange) -> Self {
+        let detail = json!({ "instance-id": change.id, "state": change.state.as_str() });
+        Self::of_instance(world, "EC2 Instance State-change Notification", &change.id, detail)
+    }
+
+    /// AWS Health announces maintenance of instances.
+    pub fn scheduled_change(world: &World, ids: &[String], code: &str) -> Self {
+        let now = world.clock().now();
+        let entities: Vec<Value> = ids.iter().map(|id| json!({ "entityValue": id })).collect();
+        let detail = json!({
+            "eventArn": format!("arn:aws:health:{}::event/EC2/{code}/{code}_{}", world.region(), world.id("e")),
+            "service": "EC2",
+            "eventTypeCode": code,
+            "eventTypeCategory": "scheduledChange",
+            "startTime": health_time(now),
+            "endTime": health_time(now),
+            "eventDescription": [{ "language": "en_US", "latestDescription": "A maintenance is scheduled for these instances." }],
+            "affectedEntities": entities,
+        });
+        Self {
+            source: "aws.health".to_owned(),
+            detail_type: "AWS Health Event".to_owned(),
+            resources: ids.to_vec(),
+            detail,
+        }
+    }
+
+    fn envelope(&self, world: &World) -> Value {
+        json!({
+            "version": "0",
+            "id": super::response::event_id(),
+            "detail-type": self.detail_type,
+            "source": self.source,
+            "account": world.account(),
+            "time": world.clock().now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "region": world.region(),
+            "resources": self.resources,
+            "detail": self.detail,
+        })
+    }
+}
+
+fn health_time(at: Timestamp) -> String {
+    at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// A rule with an event pattern, and its targets' ARNs.
+struct Rule {
+    name: String,
+    arn: String,
+    pattern: Value,
+    targets: Vec<String>,
+}
+
+/// Sends events through the rules of the region; says what became of each at each rule that matched.
+pub async fn emit(world: &World, events: &[Event]) -> Result<Vec<Delivery>, AwsError> {
+    let mut deliveries = Vec::new();
+    if events.is_empty() {
+        return Ok(deliveries);
+    }
+    let rules = rules(world).await?;
+    let mut queues: BTreeMap<String, Result<Queue, String>> = BTreeMap::new();
+    for event in events {
+        let envelope = event.envelope(world);
+        for rule in &rules {
+            match pattern::matches(&rule.pattern, &envelope) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(reason) => {
+                    tracing::warn!(
+                        rule = rule.name,
+                        reason,
+                        "the double can't evaluate this event pattern; the event is not delivered"
+                    );
+                    deliveries.push(Delivery {
+                        rule: rule.name.clone(),
+                        target: String::new(),
+                        failure: Some(reason),
+                    });
+                    continue;
+                }
+            }
+            for target in &rule.targets {
+                if !queues.contains_key(target) {
+                    queues.insert(target.clone(), queue(world, target).await);
+                }
+                let failure = deliver(world, &queues[target], rule, target, &envelope).await.err();
+                if let Some(reason) = &failure {
+                    tracing::warn!(
+                        rule = rule.name,
+                        target,
+                        reason,
+                        "an event does not reach its target (AWS counts a FailedInvocation)"
+                    );
+                }
+                deliveries.push(Delivery {
+                    rule: rule.name.clone(),
+                    target: target.clone(),
+                    failure,
+                });
+            }
+        }
+    }
+    Ok(deliveries)
+}
+
+async fn rules(world: &World) -> Result<Vec<Rule>, AwsError> {
+    let moto = world.moto();
+    let mut rules = Vec::new();
+    let mut token = Value::Null;
+    loop {
+        let body = if token.is_null() { json!({}) } else { json!({ "NextToken": token }) };
+        let answer = moto.json("events", "AWSEvents.ListRules", &body).await?;
+        for rule in answer["Rules"].as_array().into_iter().flatten() {
+            let text = |field: &str| rule[field].as_str().unwrap_or_default().to_owned();
+            if text("State") != "ENABLED" {
+                continue;
+            }
+            let Ok(pattern) = serde_json::from_str(&text("EventPattern")) else { continue };
+            let targets = moto
+                .json("events", "AWSEvents.ListTargetsByRule", &json!({ "Rule": text("Name") }))
+                .await?;
+            let targets = targets["Targets"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|target| Some(target["Arn"].as_str()?.to_owned()))
+                .collect();
+            rules.push(Rule { name: text("Name"), arn: text("Arn"), pattern, targets });
+        }
+        token = answer["NextToken"].clone();
+        if token.is_null() {
+            return Ok(rules);
+        }
+    }
+}
+
+struct Queue {
+    url: String,
+    policy: Option<String>,
+}
+
+/// The queue behind a target's ARN, or why it can't be reached.
+async fn queue(world: &World, target: &str) -> Result<Queue, String> {
+    let Some(name) = target
+        .strip_prefix("arn:")
+        .filter(|rest| rest.contains(":sqs:"))
+        .and_then(|rest| rest.rsplit(':').next())
+    else {
+        return Err("the double delivers only to SQS queues".to_owned());
+    };
+    let moto = world.moto();
+    let found = moto
+        .json("sqs", "AmazonSQS.GetQueueUrl", &json!({ "QueueName": name }))
+        .await
+        .map_err(|error| error.to_string())?;
+    let url = found["QueueUrl"].as_str().unwrap_or_default().to_owned();
+    let body = json!({ "QueueUrl": url, "AttributeNames": ["Policy"] });
+    let attributes = moto
+        .json("sqs", "AmazonSQS.GetQueueAttributes", &body)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(Queue { url, policy: attributes["Attributes"]["Policy"].as_str().map(str::to_owned) })
+}
+
+async fn deliver(
+    world: &World,
+    queue: &Result<Queue, String>,
+    rule: &Rule,
+    target: &str,
+    envelope: &Value,
+) -> Result<(), String> {
+    let queue = queue.as_ref().map_err(Clone::clone)?;
+    queue_policy::allows(queue.policy.as_deref(), target, &rule.arn, world.account())?;
+    let body = json!({ "QueueUrl": queue.url, "MessageBody": envelope.to_string() });
+    world
+        .moto()
+        .json("sqs", "AmazonSQS.SendMessage", &body)
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+/// EventBridge calls: all moto's, except that nobody may send events in AWS's name.
+#[derive(Clone, Copy, Debug)]
+pub struct EventBridge;
+
+impl Service for EventBridge {
+    fn name(&self) -> &'static str {
+        "events"
+    }
+
+    fn handles(&self, request: &AwsRequest) -> bool {
+        request.service == "events" && request.action == "PutEvents"
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        _principal: &'a Principal,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
+        Box::pin(async move {
+            let entries = request.json["Entries"].as_array().cloned().unwrap_or_default();
+            let is_aws = |entry: &Value| {
+                entry["Source"].as_str().is_some_and(|source| source.starts_with("aws."))
+            };
+            if !entries.iter().any(is_aws) {
+                return world.moto().forward(request).await;
+            }
+            let answers: Vec<Value> = entries
+                .iter()
+                .map(|entry| match is_aws(entry) {
+                    true => json!({ "ErrorCode": "NotAuthorizedForSourceException", "ErrorMessage": "Not authorized for the source." }),
+                    false => json!({ "ErrorCode": "InternalFailure", "ErrorMessage": "The double sends none of a batch with an aws.* source." }),
+                })
+                .collect();
+            Ok(AwsResponse::json(
+                request,
+                &json!({ "FailedEntryCount": answers.len(), "Entries": answers }),
+            ))
+        })
+    }
+}

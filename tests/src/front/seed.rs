@@ -1,0 +1,111 @@
+//! What an account holds before anybody installs anything: a VPC with three private subnets, security groups of an EKS cluster, and the role of EC2 Spot.
+//!
+//! Discovery tags are for the installer to set.
+
+use serde::Serialize;
+
+use super::iam::create_spot_role;
+use super::response::AwsError;
+use super::world::World;
+
+/// The seeded network of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seed {
+    /// VPC, 10.0.0.0/16.
+    pub vpc_id: String,
+    /// One private subnet per zone, /19 each.
+    pub subnet_ids: Vec<String>,
+    /// The security group that EKS makes for the cluster.
+    pub cluster_security_group_id: String,
+    /// A security group for nodes.
+    pub node_security_group_id: String,
+}
+
+/// Makes the network of a cluster. The account's service-linked role of EC2 Spot is made if it isn't there.
+pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
+    let moto = world.moto();
+    match create_spot_role(world).await {
+        Err(error) if error.code != "EntityAlreadyExists" => return Err(error),
+        _ => {}
+    }
+    let name = format!("{cluster}-vpc");
+    let vpc = moto
+        .query(
+            "ec2",
+            "CreateVpc",
+            [
+                ("CidrBlock", "10.0.0.0/16"),
+                ("TagSpecification.1.ResourceType", "vpc"),
+                ("TagSpecification.1.Tag.1.Key", "Name"),
+                ("TagSpecification.1.Tag.1.Value", &name),
+            ],
+        )
+        .await?;
+    let vpc_id = id_of(&vpc, &["vpc", "vpcId"])?;
+    let mut subnet_ids = Vec::new();
+    for (index, letter) in ["a", "b", "c"].iter().enumerate() {
+        let zone = format!("{}{letter}", world.region());
+        let cidr = format!("10.0.{}.0/19", index * 32);
+        let name = format!("{cluster}-private-{letter}");
+        let subnet = moto
+            .query(
+                "ec2",
+                "CreateSubnet",
+                [
+                    ("VpcId", vpc_id.as_str()),
+                    ("CidrBlock", &cidr),
+                    ("AvailabilityZone", &zone),
+                    ("TagSpecification.1.ResourceType", "subnet"),
+                    ("TagSpecification.1.Tag.1.Key", "Name"),
+                    ("TagSpecification.1.Tag.1.Value", &name),
+                ],
+            )
+            .await?;
+        subnet_ids.push(id_of(&subnet, &["subnet", "subnetId"])?);
+    }
+    let owned = format!("kubernetes.io/cluster/{cluster}");
+    let cluster_group = format!("eks-cluster-sg-{cluster}");
+    let cluster_tags = [
+        ("Name", cluster_group.as_str()),
+        (owned.as_str(), "owned"),
+        ("aws:eks:cluster-name", cluster),
+    ];
+    let cluster_security_group_id =
+        security_group(world, &vpc_id, &cluster_group, &cluster_tags).await?;
+    let node_group = format!("{cluster}-nodes");
+    let node_security_group_id =
+        security_group(world, &vpc_id, &node_group, &[("Name", node_group.as_str())]).await?;
+    Ok(Seed { vpc_id, subnet_ids, cluster_security_group_id, node_security_group_id })
+}
+
+async fn security_group(
+    world: &World,
+    vpc_id: &str,
+    name: &str,
+    tags: &[(&str, &str)],
+) -> Result<String, AwsError> {
+    let mut params = vec![
+        ("VpcId".to_owned(), vpc_id),
+        ("GroupName".to_owned(), name),
+        ("GroupDescription".to_owned(), name),
+        ("TagSpecification.1.ResourceType".to_owned(), "security-group"),
+    ];
+    for (index, (key, value)) in tags.iter().enumerate() {
+        params.push((format!("TagSpecification.1.Tag.{}.Key", index + 1), key));
+        params.push((format!("TagSpecification.1.Tag.{}.Value", index + 1), value));
+    }
+    let params = params.iter().map(|(name, value)| (name.as_str(), *value));
+    let answer = world.moto().query("ec2", "CreateSecurityGroup", params).await?;
+    id_of(&answer, &["groupId"])
+}
+
+fn id_of(answer: &super::xml::Element, path: &[&str]) -> Result<String, AwsError> {
+    let found = answer.at(path).map(|element| element.text.clone());
+    found.ok_or_else(|| {
+        AwsError::new(
+            "InternalError",
+            format!("moto's answer {} has no {}", answer.name, path.join("/")),
+        )
+    })
+}

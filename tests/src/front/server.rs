@@ -1,0 +1,238 @@
+//! The server: reads HTTP on loopback and leads each call through log, faults, gate and services.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::calls::{Call, CallLog};
+use super::control::{Control, http};
+use super::events::{Event, emit};
+use super::request::{AwsRequest, Params};
+use super::response::{AwsError, AwsResponse};
+use super::service::{Endpoint, Gate, Principal, Service};
+use super::world::World;
+use super::xml::Element;
+
+/// Everything that answers calls.
+pub(super) struct Server {
+    pub(super) world: Arc<World>,
+    pub(super) services: Vec<Box<dyn Service>>,
+    pub(super) endpoints: Vec<Box<dyn Endpoint>>,
+    pub(super) gate: Box<dyn Gate>,
+    pub(super) calls: Arc<CallLog>,
+    pub(super) control: Control,
+}
+
+/// The connection is to be closed without an answer.
+#[derive(Debug)]
+struct Dropped;
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fault drops the connection")
+    }
+}
+
+impl std::error::Error for Dropped {}
+
+impl Server {
+    /// Accepts connections until told to stop; connections that are open then are cut.
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+            };
+            let Ok((stream, _)) = accepted else { continue };
+            // Answers are small, and clients wait for them.
+            drop(stream.set_nodelay(true));
+            let server = Arc::clone(&self);
+            connections.spawn(async move {
+                let answer = service_fn(move |request| {
+                    let server = Arc::clone(&server);
+                    async move { server.handle(request).await }
+                });
+                // An error is a client that went away, or a connection that a fault drops.
+                drop(http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await);
+            });
+        }
+    }
+
+    /// Moves instances on and announces their changes, until told to stop.
+    pub(super) async fn tick(world: Arc<World>, stop: CancellationToken) {
+        loop {
+            let (changes, due) = world.instances().advance();
+            let events: Vec<Event> =
+                changes.iter().map(|change| Event::state_change(&world, change)).collect();
+            if let Err(error) = emit(&world, &events).await {
+                tracing::warn!(%error, "state changes of instances can't be announced");
+            }
+            let next = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = next => {}
+                () = world.instances().woken() => {}
+            }
+        }
+    }
+
+    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Dropped> {
+        let (parts, body) = request.into_parts();
+        let Ok(body) = body.collect().await else { return Err(Dropped) };
+        let body = body.to_bytes();
+        let path = parts.uri.path();
+        if let Some(endpoint) = self.endpoints.iter().find(|endpoint| endpoint.handles(path)) {
+            let response = endpoint.call(Request::from_parts(parts, body), &self.world).await;
+            return Ok(response.map(Full::new));
+        }
+        if path.starts_with(http::PREFIX) {
+            let params = Params::of_query(parts.uri.query().unwrap_or_default());
+            return Ok(http::answer(&self.control, &parts.method, path, &params, &body)
+                .await
+                .map(Full::new));
+        }
+        let request =
+            AwsRequest::read(parts.method, &parts.uri, parts.headers, body, self.world.region());
+        let answer = self.answer(&request).await?;
+        let mut response = Response::new(Full::new(answer.body));
+        *response.status_mut() =
+            StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        for (name, value) in answer.headers {
+            if let (Ok(name), Ok(value)) =
+                (axum::http::HeaderName::try_from(name), axum::http::HeaderValue::try_from(value))
+            {
+                response.headers_mut().append(name, value);
+            }
+        }
+        Ok(response)
+    }
+
+    /// One AWS call, from log to log.
+    async fn answer(&self, request: &AwsRequest) -> Result<AwsResponse, Dropped> {
+        let started = Instant::now();
+        let mut call = Call {
+            id: request.id.clone(),
+            time: self.world.clock().now(),
+            caller: String::new(),
+            action: request.iam_action(),
+            region: request.region.clone(),
+            resources: vec![],
+            request_tags: request.request_tags(),
+            dry_run: request.is_dry_run(),
+            status: 0,
+            error: None,
+            denied: false,
+            millis: 0,
+        };
+        let outcome = self.pass(request, &mut call).await;
+        if let Ok(answer) = &outcome {
+            call.status = answer.status;
+            call.error = answer.error_code.clone().or_else(|| error_code(answer));
+            call.resources.extend(answer.resources.iter().cloned());
+        }
+        call.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.calls.add(call);
+        outcome
+    }
+
+    async fn pass(&self, request: &AwsRequest, call: &mut Call) -> Result<AwsResponse, Dropped> {
+        let world = &*self.world;
+        let principal = self.gate.authenticate(request, world).await;
+        call.caller = match &principal {
+            Ok(principal) => principal.arn.clone(),
+            Err(_) => request
+                .credential
+                .as_ref()
+                .map(|credential| credential.access_key.clone())
+                .unwrap_or_default(),
+        };
+        let verdict = world.faults().judge(request, &call.caller);
+        if !verdict.delay.is_zero() {
+            tokio::time::sleep(verdict.delay).await;
+        }
+        if verdict.drop {
+            return Err(Dropped);
+        }
+        if let Some(error) = verdict.error {
+            return Ok(error.render(request));
+        }
+        let result = match principal {
+            Ok(principal) => {
+                let decision = self.gate.authorise(&principal, request, world).await;
+                call.resources.extend(decision.resources);
+                match decision.denied {
+                    Some(denied) => {
+                        call.denied = true;
+                        Err(denied)
+                    }
+                    None => self.serve_call(request, &principal).await,
+                }
+            }
+            Err(error) => Err(error),
+        };
+        if verdict.drop_answer {
+            return Err(Dropped);
+        }
+        Ok(result.unwrap_or_else(|error| {
+            if error.code == "NotImplementedInDouble" {
+                tracing::error!(action = request.iam_action(), "not implemented in the double");
+            }
+            error.render(request)
+        }))
+    }
+
+    async fn serve_call(
+        &self,
+        request: &AwsRequest,
+        principal: &Principal,
+    ) -> Result<AwsResponse, AwsError> {
+        let world = &*self.world;
+        let answer = match self.services.iter().find(|service| service.handles(request)) {
+            Some(service) => service.call(request, principal, world).await?,
+            None if request.service.is_empty() => {
+                let message = "The request has no signature that names a service";
+                return Err(AwsError::new("MissingAuthenticationToken", message));
+            }
+            None => world.moto().forward(request).await?,
+        };
+        if answer.is_success() {
+            world.consistency().observe(request);
+        }
+        Ok(answer)
+    }
+}
+
+/// The AWS error code in an answer of moto's.
+fn error_code(answer: &AwsResponse) -> Option<String> {
+    if answer.status < 400 {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&answer.body);
+    if let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) {
+        let code = json["__type"].as_str().map(str::to_owned);
+        return code
+            .map(|code| code.rsplit('#').next().unwrap_or_default().to_owned())
+            .or_else(|| answer.header("x-amzn-errortype").map(str::to_owned));
+    }
+    let root = Element::parse(&text).ok()?;
+    let error = root.at(&["Errors", "Error"]).or_else(|| root.child("Error"))?;
+    error.get("Code").map(str::to_owned)
+}
