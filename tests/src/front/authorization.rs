@@ -12,7 +12,7 @@ use super::eks::Eks;
 use super::identity::{Grants, Identities, Identity};
 use super::policy::{Call, Context, NamedDocument, Policies, Verdict};
 use super::request::{AwsRequest, Protocol};
-use super::response::AwsError;
+use super::response::{AwsError, AwsResponse};
 use super::service::{Decision, Gate, Principal};
 use super::world::World;
 use store::PolicyStore;
@@ -181,10 +181,14 @@ impl Gate for Authorization {
         })
     }
 
-    fn answered(&self, request: &AwsRequest) {
+    fn answered(&self, request: &AwsRequest, response: &AwsResponse) {
         let reads = ["Get", "List", "Simulate"];
-        if request.service == "iam" && !reads.iter().any(|verb| request.action.starts_with(verb)) {
-            self.policies.invalidate();
+        if request.service != "iam" || reads.iter().any(|verb| request.action.starts_with(verb)) {
+            return;
+        }
+        self.policies.invalidate();
+        if request.action == "DeleteRole" && response.is_success() {
+            self.eks.role_deleted(request.params.get("RoleName").unwrap_or_default());
         }
     }
 }

@@ -162,11 +162,6 @@ impl Identities {
         }
         Ok(identity.clone())
     }
-
-    /// Who has this access key, without looking at session token and time: for who checks the signature itself.
-    pub fn by_access_key(&self, access_key: &str) -> Option<Identity> {
-        self.inner.lock().by_key.get(access_key).cloned()
-    }
 }
 
 impl Inner {

@@ -188,15 +188,14 @@ impl Server {
             }
             Err(error) => Err(error),
         };
-        if verdict.drop_answer {
-            return Err(Dropped);
-        }
-        Ok(result.unwrap_or_else(|error| {
+        let answer = result.unwrap_or_else(|error| {
             if error.code == "NotImplementedInDouble" {
                 tracing::error!(action = request.iam_action(), "not implemented in the double");
             }
             error.render(request)
-        }))
+        });
+        self.gate.answered(request, &answer);
+        if verdict.drop_answer { Err(Dropped) } else { Ok(answer) }
     }
 
     async fn serve_call(

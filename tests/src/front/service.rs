@@ -1,8 +1,11 @@
 //! The seams by which services and the gate plug into the front.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
-use axum::http::{Request, Response};
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
@@ -36,6 +39,15 @@ pub trait Endpoint: Send + Sync + 'static {
         request: Request<Bytes>,
         world: &'a World,
     ) -> BoxFuture<'a, Response<Bytes>>;
+}
+
+/// A JSON answer of an endpoint.
+pub(super) fn json_response(status: u16, body: &Value) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body.to_string()));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+    response
 }
 
 /// Who makes a call.
@@ -92,8 +104,64 @@ pub trait Gate: Send + Sync + 'static {
         world: &'a World,
     ) -> BoxFuture<'a, Decision>;
 
-    /// Told after a call was answered, whatever the answer: what it may have changed must be looked at anew.
-    fn answered(&self, _request: &AwsRequest) {}
+    /// Told after a call was answered: what it may have changed must be looked at anew.
+    fn answered(&self, _request: &AwsRequest, _response: &AwsResponse) {}
+}
+
+impl<S: Service + ?Sized> Service for Arc<S> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn handles(&self, request: &AwsRequest) -> bool {
+        (**self).handles(request)
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        principal: &'a Principal,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
+        (**self).call(request, principal, world)
+    }
+}
+
+impl<E: Endpoint + ?Sized> Endpoint for Arc<E> {
+    fn handles(&self, path: &str) -> bool {
+        (**self).handles(path)
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: Request<Bytes>,
+        world: &'a World,
+    ) -> BoxFuture<'a, Response<Bytes>> {
+        (**self).call(request, world)
+    }
+}
+
+impl<G: Gate + ?Sized> Gate for Arc<G> {
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
+        (**self).authenticate(request, world)
+    }
+
+    fn authorise<'a>(
+        &'a self,
+        principal: &'a Principal,
+        request: &'a AwsRequest,
+        world: &'a World,
+    ) -> BoxFuture<'a, Decision> {
+        (**self).authorise(principal, request, world)
+    }
+
+    fn answered(&self, request: &AwsRequest, response: &AwsResponse) {
+        (**self).answered(request, response);
+    }
 }
 
 /// Lets everybody do everything, as [`Principal::administrator`].

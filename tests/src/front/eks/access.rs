@@ -56,8 +56,8 @@ impl EntryType {
 pub struct AccessEntry {
     /// ARN of the role or user.
     pub principal_arn: String,
-    /// The unique id of the role when the entry was made. A role that was deleted and made again has another one, and the entry does not hold for it.
-    pub principal_id: Option<String>,
+    /// The role was deleted since. EKS remembers its unique id, so the entry does not hold for a role that is made anew under the same name.
+    pub stale: bool,
     /// The entry's own ARN.
     pub arn: String,
     /// What it is for.
@@ -108,7 +108,7 @@ impl Eks {
         };
         let entry = AccessEntry {
             principal_arn: principal_arn.to_owned(),
-            principal_id: None,
+            stale: false,
             arn: entry_arn(
                 &format!("arn:aws:eks:{}:{}:", world.region(), world.account()),
                 &world.cluster().map(|cluster| cluster.name).unwrap_or_default(),
@@ -123,6 +123,17 @@ impl Eks {
             modified: now,
         };
         self.state.lock().entries.insert(principal_arn.to_owned(), entry);
+    }
+
+    /// Told that a role was deleted.
+    pub fn role_deleted(&self, name: &str) {
+        for entry in self.state.lock().entries.values_mut() {
+            let of_role = entry
+                .principal_arn
+                .split_once(":role/")
+                .and_then(|(_, path)| path.rsplit('/').next());
+            entry.stale |= of_role == Some(name);
+        }
     }
 
     pub(super) async fn access(&self, call: &OnCluster<'_>) -> Result<Value, AwsError> {
@@ -224,7 +235,7 @@ impl Eks {
         }
         let entry = AccessEntry {
             principal_arn: principal_arn.to_owned(),
-            principal_id: role.map(|role| role.id.clone()),
+            stale: false,
             arn: entry_arn(&call.arn(""), &call.cluster.name, principal_arn),
             entry_type,
             username: username.unwrap_or_else(|| default_username(principal_arn, entry_type)),

@@ -1,5 +1,6 @@
 //! Pod identity associations: which service account gets which role.
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -9,6 +10,7 @@ use crate::front::authorization::store::Role;
 use crate::front::policy::{Call, Caller, Context, evaluate_resource_policy};
 use crate::front::response::AwsError;
 use crate::front::world::World;
+use crate::kubelet::PodIdentity;
 use tenon_iam_policies::identity::POD_IDENTITY_SERVICE;
 
 /// A service account and its role.
@@ -158,6 +160,16 @@ impl Eks {
         let association =
             state.associations.get_mut(call.name).ok_or_else(|| no_association(call.name))?;
         Ok(json!({ "association": action(association) }))
+    }
+}
+
+impl PodIdentity for Eks {
+    fn associated<'a>(
+        &'a self,
+        namespace: &'a str,
+        service_account: &'a str,
+    ) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.association(namespace, service_account).is_some() })
     }
 }
 

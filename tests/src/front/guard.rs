@@ -1,0 +1,101 @@
+//! Everything about who may do what, put together: users and sessions, the gate, STS, EKS, the credentials of pods, and the token webhook.
+
+use std::sync::Arc;
+
+use super::FrontConfig;
+use super::authorization::Authorization;
+use super::authorization::store::PolicyStore;
+use super::credentials::service_account::ApiServerTokens;
+use super::credentials::{POD_CREDENTIALS_PATH, SessionIssuer};
+use super::eks::Eks;
+use super::identity::{Credentials, Grants, Identities};
+use super::pricing::Pricing;
+use super::ssm::Ssm;
+use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
+use super::world::World;
+
+/// The parts, each shared with the front that it is installed in.
+pub struct Guard {
+    /// Access keys.
+    pub identities: Arc<Identities>,
+    /// Roles and policies as moto holds them.
+    pub policies: Arc<PolicyStore>,
+    /// EKS.
+    pub eks: Arc<Eks>,
+    /// Tokens of service accounts; give it the API server's client once there is one.
+    pub tokens: Arc<ApiServerTokens>,
+    /// The gate; tells which statements were needed.
+    pub authorization: Arc<Authorization>,
+    /// Tokens of EKS; have its aws-auth followed once there is an API server.
+    pub authenticator: Arc<Authenticator>,
+    sessions: Arc<SessionIssuer>,
+    administrator: Credentials,
+}
+
+impl Guard {
+    /// The parts for a front with this configuration.
+    pub fn new(config: &FrontConfig) -> Self {
+        let identities =
+            Arc::new(Identities::new(config.account.as_str(), config.clock, config.seed));
+        let administrator = identities.add_user("administrator", Grants::Everything);
+        let policies = Arc::new(PolicyStore::default());
+        let eks = Arc::new(Eks::new(config.clock, Arc::clone(&policies)));
+        let tokens = Arc::new(ApiServerTokens::default());
+        let authorization = Arc::new(Authorization::new(
+            Arc::clone(&identities),
+            Arc::clone(&policies),
+            Arc::clone(&eks),
+        ));
+        let authenticator = Arc::new(Authenticator::new(Arc::clone(&identities), Arc::clone(&eks)));
+        let sessions = Arc::new(SessionIssuer::new(
+            Arc::clone(&identities),
+            Arc::clone(&policies),
+            Arc::clone(&eks),
+            Arc::<ApiServerTokens>::clone(&tokens),
+        ));
+        Self {
+            identities,
+            policies,
+            eks,
+            tokens,
+            authorization,
+            authenticator,
+            sessions,
+            administrator,
+        }
+    }
+
+    /// Plugs the parts into a front that is about to be started.
+    pub fn install(&self, config: &mut FrontConfig) {
+        config.services.extend([
+            Box::new(Arc::clone(&self.sessions)) as Box<dyn super::service::Service>,
+            Box::new(Arc::clone(&self.eks)),
+            Box::new(Ssm::new()),
+            Box::new(Pricing),
+        ]);
+        config.endpoints.push(Box::new(Arc::clone(&self.sessions)));
+        config.endpoints.push(Box::new(Arc::clone(&self.authenticator)));
+        config.gate = Box::new(Arc::clone(&self.authorization));
+    }
+
+    /// Who may do everything in AWS.
+    pub fn administrator(&self) -> &Credentials {
+        &self.administrator
+    }
+
+    /// Makes the administrator the one who made the cluster: lets them into it. Call it when the cluster is announced.
+    pub fn admit_administrator(&self, world: &World) {
+        let arn = format!("arn:aws:iam::{}:user/administrator", world.account());
+        self.eks.grant_cluster_admin(&arn, world);
+    }
+}
+
+/// Where pods get their credentials, for a front at `url`: `AWS_CONTAINER_CREDENTIALS_FULL_URI`.
+pub fn pod_credentials_url(url: &str) -> String {
+    format!("{url}{POD_CREDENTIALS_PATH}")
+}
+
+/// The webhook of the API server's token authenticator, for a front at `url`.
+pub fn token_review_url(url: &str) -> String {
+    format!("{url}{TOKEN_REVIEW_PATH}")
+}
