@@ -1,23 +1,34 @@
 //! One bed: the parts brought up together, what a program needs to use them, and their orderly end.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use crate::cache::{self, CacheError, Lock};
 use crate::clock::Clock;
+use crate::control::{Control, ControlError};
 use crate::control_plane::programs::{ProgramError, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneConfig, ControlPlaneError};
 use crate::environment::Environment;
 use crate::kubelet::{Image, Kubelet, KubeletConfig, NoPodIdentity, NodeError, SystemNode};
 use crate::kwok::{Kwok, KwokError};
 use crate::ports::{PortError, Ports};
+use crate::process::{Exit, ProcessError};
+use crate::programs::{TenonProgramError, TenonPrograms};
 use crate::progress::Progress;
+
+pub mod exports;
+
+use exports::Exports;
 
 /// The account of every bed.
 pub const ACCOUNT: &str = "123456789012";
@@ -29,17 +40,19 @@ pub struct Parts {
     pub aws: bool,
     /// The two system nodes, whose kubelet runs the operator's pods as processes.
     pub kubelet: bool,
+    /// The programs of this workspace, brought up to date: `tenon`, and `tenon-operator` as the image of that name.
+    pub tenon: bool,
 }
 
 impl Parts {
     /// All parts.
     pub const fn all() -> Self {
-        Self { aws: true, kubelet: true }
+        Self { aws: true, kubelet: true, tenon: true }
     }
 
     /// Nothing but Kubernetes; starts fastest.
     pub const fn control_plane_only() -> Self {
-        Self { aws: false, kubelet: false }
+        Self { aws: false, kubelet: false, tenon: false }
     }
 }
 
@@ -105,6 +118,34 @@ pub enum BedError {
     /// A system node can't be registered.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// The programs of this workspace are missing.
+    #[error(transparent)]
+    Tenon(#[from] TenonProgramError),
+    /// A program can't be run on the bed.
+    #[error("can't run {}", .program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something was asked of a part that this bed was started without.
+    #[error("this bed was started without {0}")]
+    NoPart(&'static str),
+    /// The control API refuses.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+}
+
+/// A program that was run and has ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finished {
+    /// Its exit code; 128 + signal for a signalled one.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said.
+    pub stderr: String,
 }
 
 /// A running bed. [`Bed::stop`] ends it in order; dropping it kills its processes.
@@ -114,6 +155,8 @@ pub struct Bed {
     clock: Clock,
     environment: Environment,
     programs: Programs,
+    tenon: Option<TenonPrograms>,
+    control: Option<Control>,
     plane: ControlPlane,
     kwok: Kwok,
     kubelet: Option<Kubelet>,
@@ -133,6 +176,8 @@ impl Bed {
         let cache = cache::dir()?;
         let progress = &config.progress;
         let programs = Programs::provide(progress).await?;
+        let tenon =
+            if config.parts.tenon { Some(TenonPrograms::provide(progress).await?) } else { None };
         let slot = slot(&cache, environment.slots, progress).await?;
         let mut ports = Ports::reserve(&cache)?;
         let mut dir = tempfile::Builder::new()
@@ -153,7 +198,12 @@ impl Bed {
         let kwok =
             Kwok::start(dir.path(), plane.kubeconfig(), &programs, &mut ports, progress).await?;
         let kubelet = if config.parts.kubelet {
-            Some(start_kubelet(&config, dir.path(), &plane, &ports, clock).await?)
+            let mut images = config.images.clone();
+            images.extend(tenon.as_ref().map(|tenon| Image {
+                name: "tenon-operator".to_owned(),
+                program: tenon.operator.clone(),
+            }));
+            Some(start_kubelet(&config, images, dir.path(), &plane, &ports, clock).await?)
         } else {
             None
         };
@@ -163,6 +213,8 @@ impl Bed {
             clock,
             environment,
             programs,
+            tenon,
+            control: None,
             plane,
             kwok,
             kubelet,
@@ -187,6 +239,115 @@ impl Bed {
         self.plane.client()
     }
 
+    /// The name of the cluster.
+    pub fn cluster(&self) -> &str {
+        &self.config.cluster
+    }
+
+    /// The AWS region.
+    pub fn region(&self) -> &str {
+        &self.config.region
+    }
+
+    /// The availability zones of the bed's VPC.
+    pub fn zones(&self) -> Vec<String> {
+        ["a", "b", "c"].map(|letter| format!("{}{letter}", self.config.region)).into()
+    }
+
+    /// The control API of the AWS double and the machines.
+    ///
+    /// # Errors
+    /// When the bed was started without AWS.
+    pub fn control(&self) -> Result<&Control, BedError> {
+        self.control.as_ref().ok_or(BedError::NoPart("AWS"))
+    }
+
+    /// What a program needs in its environment to use the bed.
+    pub fn exports(&self) -> Exports {
+        let mut variables = BTreeMap::from(
+            [
+                ("KUBECONFIG", self.plane.kubeconfig().display().to_string()),
+                ("AWS_REGION", self.config.region.clone()),
+                ("AWS_DEFAULT_REGION", self.config.region.clone()),
+                ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+                ("CLUSTER_NAME", self.config.cluster.clone()),
+                ("TENON_BED_DIR", self.dir().display().to_string()),
+                ("TENON_STATE_DIR", self.dir().join("state").display().to_string()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        if let Some(control) = &self.control {
+            variables.insert("TENON_BED_CONTROL".to_owned(), control.base().to_owned());
+        }
+        let tenon = self.tenon.as_ref().and_then(|tenon| tenon.tenon.parent());
+        let path =
+            tenon.into_iter().chain(self.programs.directories()).map(Path::to_path_buf).collect();
+        Exports { variables, path }
+    }
+
+    /// A command of a program with the bed's environment and nothing of the caller's but the search path; its home is the bed's directory.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .envs(self.exports().environment(&self.environment.path))
+            .env("HOME", self.dir())
+            .current_dir(self.dir())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// The built `tenon` program.
+    ///
+    /// # Errors
+    /// When the bed was started without the workspace's programs.
+    pub fn tenon(&self) -> Result<&Path, BedError> {
+        let tenon = self.tenon.as_ref().ok_or(BedError::NoPart("the programs of the workspace"))?;
+        Ok(&tenon.tenon)
+    }
+
+    /// Runs `tenon` on the bed to its end. Its stderr is also in `logs/tenon.log`.
+    ///
+    /// # Errors
+    /// When it can't be run; an exit code other than 0 is no error here.
+    pub async fn run_tenon<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Finished, BedError> {
+        let program = self.tenon()?;
+        let failed = |source| BedError::Run { program: program.to_path_buf(), source };
+        let output = self.command(program).args(args).output().await.map_err(failed)?;
+        let finished = Finished {
+            code: Exit::Status(output.status).code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        let args: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
+        let entry = format!(
+            "$ tenon {}\n{}exit code {}\n\n",
+            args.join(" "),
+            finished.stderr,
+            finished.code
+        );
+        let mut log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir().join("logs/tenon.log"))
+            .map_err(failed)?;
+        log.write_all(entry.as_bytes()).map_err(failed)?;
+        Ok(finished)
+    }
+
+    /// Waits until a server of the bed ends by itself, and says which and why.
+    pub async fn failed(&self) -> ProcessError {
+        let kwok = async {
+            self.kwok.process().wait().await;
+            self.kwok.process().failure().expect("a process that was waited for has ended")
+        };
+        tokio::select! {
+            error = self.plane.failed() => error,
+            error = kwok => error,
+        }
+    }
+
     /// The control plane.
     pub const fn control_plane(&self) -> &ControlPlane {
         &self.plane
@@ -204,6 +365,25 @@ impl Bed {
         pids
     }
 
+    /// Takes a spot instance back, with a warning of a few seconds instead of AWS' two minutes.
+    ///
+    /// # Errors
+    /// When there is no such instance, or no AWS.
+    pub async fn interrupt(&self, instance: &str) -> Result<(), BedError> {
+        let body = serde_json::json!({ "instances": [instance], "notice": 30.0 });
+        self.control()?.post("interrupt", &body).await?;
+        Ok(())
+    }
+
+    /// Everything in the AWS double that the story accounts for: kind and id.
+    ///
+    /// # Errors
+    /// When the double can't be asked.
+    pub async fn aws_inventory(&self) -> Result<Vec<(String, String)>, BedError> {
+        let _ = self.control()?;
+        Ok(Vec::new())
+    }
+
     /// Kills the API server, leaves it down for `down`, and starts it again.
     ///
     /// # Errors
@@ -217,13 +397,9 @@ impl Bed {
     /// # Errors
     /// When the directory can't be removed.
     pub async fn stop(self) -> Result<(), BedError> {
-        let Self { plane, kwok, kubelet, dir, environment, .. } = self;
-        if let Some(kubelet) = kubelet {
-            kubelet.stop().await;
-        }
-        kwok.stop().await;
-        plane.stop().await;
-        if environment.keep {
+        let keep = self.environment.keep;
+        let dir = self.stop_parts().await;
+        if keep {
             drop(dir.keep());
             return Ok(());
         }
@@ -232,8 +408,27 @@ impl Bed {
     }
 }
 
+impl Bed {
+    /// Stops all parts and keeps the bed's directory, with all logs; returns it.
+    pub async fn stop_and_keep(self) -> PathBuf {
+        self.stop_parts().await.keep()
+    }
+
+    /// Stops everything, the operator first, so that it ends as it does in a cluster.
+    async fn stop_parts(self) -> TempDir {
+        let Self { plane, kwok, kubelet, dir, .. } = self;
+        if let Some(kubelet) = kubelet {
+            kubelet.stop().await;
+        }
+        kwok.stop().await;
+        plane.stop().await;
+        dir
+    }
+}
+
 async fn start_kubelet(
     config: &BedConfig,
+    images: Vec<Image>,
     dir: &Path,
     plane: &ControlPlane,
     ports: &Ports,
@@ -248,7 +443,7 @@ async fn start_kubelet(
         logs: dir.join("logs"),
         client: plane.client(),
         api_server_port: plane.port(),
-        images: config.images.clone(),
+        images,
         addresses: ports.loopback_prefix(),
         pod_identity: Arc::new(NoPodIdentity),
         credentials_url: String::new(),

@@ -7,6 +7,7 @@
 pub mod bed;
 pub mod cache;
 pub mod clock;
+pub mod control;
 pub mod control_plane;
 pub mod environment;
 pub mod front;
@@ -16,5 +17,8 @@ pub mod machine;
 pub mod moto;
 pub mod ports;
 pub mod process;
+pub mod programs;
 pub mod progress;
+pub mod sandbox;
+pub mod story;
 pub mod wait;

@@ -321,7 +321,11 @@ pub fn tail(log: &Path, lines: usize) -> String {
         Ok(bytes)
     };
     let bytes = read().unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
+    tail_of(&String::from_utf8_lossy(&bytes), lines)
+}
+
+/// The last `lines` lines of a text, indented.
+pub fn tail_of(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let last = &all[all.len().saturating_sub(lines)..];
     last.iter().map(|line| format!("  | {line}")).collect::<Vec<_>>().join("\n")

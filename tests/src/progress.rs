@@ -64,6 +64,16 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// Prints a line on stdout, without disturbing the steps that are shown.
+    pub fn print(&self, line: &str) {
+        match &self.screen {
+            Screen::Hidden | Screen::Lines => anstream::println!("{line}"),
+            Screen::Bars(bars) => bars.suspend(|| anstream::println!("{line}")),
+        }
+    }
+}
+
 /// One thing that the bed is doing.
 #[derive(Debug)]
 pub struct Step {

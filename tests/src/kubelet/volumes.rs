@@ -290,8 +290,11 @@ mod tests {
     fn only_the_chosen_keys_become_files() {
         let entries =
             Files::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]);
-        let item =
-            |key: &str| KeyToPath { key: key.to_owned(), mode: None, path: format!("dir/{key}") };
+        let item = |key: &str| KeyToPath {
+            key: key.to_owned(),
+            path: format!("dir/{key}"),
+            ..Default::default()
+        };
         let files = chosen(entries.clone(), Some(&[item("b")]), false).expect("b exists");
         assert_eq!(files.keys().collect::<Vec<_>>(), ["dir/b"]);
         assert!(chosen(entries.clone(), Some(&[item("c")]), false).is_err());

@@ -1,0 +1,88 @@
+//! The `sandbox` program: tells the story of Tenon on a bed, keeps a bed to play with, and sets faults by hand.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::progress::Progress;
+use crate::wait::chain;
+
+mod doctor;
+mod up;
+mod verbs;
+
+/// A Kubernetes cluster with simulated machines and an AWS double, on this machine
+///
+/// Without a command it tells the story: install Tenon, launch nodes for pods, consolidate, interrupt, drift, uninstall, and prove that
+/// nothing is left.
+#[derive(Debug, Parser)]
+#[command(name = "sandbox", max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// How results are printed on stdout
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Output,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Tell the story (the default)
+    Story,
+    /// Start a bed, print what a shell needs to use it, and stay until Ctrl-C
+    Up(up::UpArgs),
+    /// Build what a bed needs: the control plane, moto, and the programs of this workspace
+    Build,
+    /// Say what is missing on this machine, and what to do about it
+    Doctor,
+    /// Verbs of a running bed, which the exports of `sandbox up` name.
+    #[command(flatten)]
+    Control(verbs::Verb),
+}
+
+/// Runs the program; the exit code is 0 when all went well, 1 when something failed, 130 after Ctrl-C.
+pub async fn run(cli: Cli) -> ExitCode {
+    let progress = Progress::stderr();
+    let output = cli.output;
+    let result = match cli.command {
+        None | Some(Command::Story) => crate::story::run(output, &progress).await,
+        Some(Command::Up(args)) => up::run(args, output, &progress).await,
+        Some(Command::Build) => up::build(output, &progress).await,
+        Some(Command::Doctor) => doctor::run(output).await,
+        Some(Command::Control(verb)) => verbs::run(verb, output).await,
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            anstream::eprintln!("error: {}", chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a command may fail with; it is printed with its causes.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Waits for Ctrl-C or SIGTERM.
+pub(crate) async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = term.recv() => {}
+    }
+}
+
+/// The exit code of a program that was interrupted.
+pub(crate) const INTERRUPTED: u8 = 130;

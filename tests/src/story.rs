@@ -1,0 +1,253 @@
+//! The story of Tenon on a bed, chapter by chapter: what `cargo sandbox` shows, and a test proves.
+//!
+//! A chapter does what a person would do, waits for what must come of it, and notes what happened. The first expectation that fails
+//! ends the story, with the place of the logs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use futures::future::BoxFuture;
+use kube::Client;
+use owo_colors::OwoColorize;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::bed::{Bed, BedConfig, BedError};
+use crate::progress::Progress;
+use crate::sandbox::{Failure, INTERRUPTED, Output, interrupted};
+use crate::wait::{NotYet, chain};
+
+mod chapters;
+mod cluster;
+mod inventory;
+mod pools;
+
+pub use chapters::install;
+
+/// A chapter did not go as it must.
+#[derive(Debug, thiserror::Error)]
+pub enum StoryError {
+    /// What must come did not come in time.
+    #[error(transparent)]
+    NotYet(#[from] NotYet),
+    /// A program of Tenon ended with another exit code than it must.
+    #[error("`tenon {args}` ended with exit code {code}; its last words:\n{said}")]
+    Tenon {
+        /// Its arguments.
+        args: String,
+        /// Its exit code.
+        code: i32,
+        /// The end of its stderr.
+        said: String,
+    },
+    /// The API server refuses something that the story does by hand.
+    #[error("can't {doing}")]
+    Kubernetes {
+        /// What was being done.
+        doing: String,
+        /// Why not.
+        source: kube::Error,
+    },
+    /// A part of the bed refuses.
+    #[error("can't {doing}")]
+    Bed {
+        /// What was being done.
+        doing: String,
+        /// Why not.
+        source: Failure,
+    },
+    /// Something is other than it must be.
+    #[error("{0}")]
+    Unexpected(String),
+    /// A part of the bed ended.
+    #[error(transparent)]
+    Ended(#[from] crate::process::ProcessError),
+}
+
+/// What a chapter has to work with.
+pub struct Scene<'a> {
+    /// The bed.
+    pub bed: &'a Bed,
+    /// An administrator's client.
+    pub client: Client,
+    /// What there was before Tenon came.
+    before: Option<inventory::Inventory>,
+    notes: Vec<String>,
+    narrator: &'a Narrator,
+}
+
+impl Scene<'_> {
+    /// Notes something that the reader should see.
+    fn note(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.narrator.note(&text);
+        self.notes.push(text);
+    }
+}
+
+type Tell = for<'a, 'b> fn(&'a mut Scene<'b>) -> BoxFuture<'a, Result<(), StoryError>>;
+
+/// A chapter.
+#[derive(Clone, Copy)]
+struct Chapter {
+    title: &'static str,
+    shows: &'static str,
+    tell: Tell,
+}
+
+/// A chapter as it went.
+#[derive(Debug, Serialize)]
+pub struct ChapterReport {
+    /// Its title.
+    pub title: &'static str,
+    /// What it shows.
+    pub shows: &'static str,
+    /// How long it took.
+    pub seconds: f64,
+    /// What happened.
+    pub notes: Vec<String>,
+    /// The expectation that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// The story as it went.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Whether all expectations held.
+    pub ok: bool,
+    /// How long it took, from nothing to nothing.
+    pub seconds: f64,
+    /// The chapters that were told.
+    pub chapters: Vec<ChapterReport>,
+    /// Where the logs are, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logs: Option<PathBuf>,
+}
+
+/// Prints the story while it is told.
+struct Narrator {
+    output: Output,
+    progress: Progress,
+}
+
+impl Narrator {
+    fn say(&self, line: &str) {
+        match self.output {
+            Output::Text => self.progress.print(line),
+            Output::Json => self.progress.say(line),
+        }
+    }
+
+    fn begin(&self, number: usize, chapter: &Chapter) {
+        self.say(&format!("\n{} {}", format!("{number}.").dimmed(), chapter.title.bold()));
+        self.say(&format!("   {}", chapter.shows.dimmed()));
+    }
+
+    fn note(&self, text: &str) {
+        self.say(&format!("   • {text}"));
+    }
+
+    fn end(&self, report: &ChapterReport) {
+        match &report.failure {
+            None => self.say(&format!("   {} {:.1} s", "✔".green(), report.seconds)),
+            Some(failure) => self.say(&format!("   {} {failure}", "✗".red())),
+        }
+    }
+}
+
+/// Tells the whole story on a bed of its own; exit code 1 if an expectation fails.
+///
+/// # Errors
+/// When the bed can't be started or stopped.
+pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failure> {
+    let started = Instant::now();
+    let narrator = Narrator { output, progress: progress.clone() };
+    let mut chapters = Vec::new();
+    let config = BedConfig { progress: progress.clone(), ..BedConfig::default() };
+    let bed = tokio::select! {
+        bed = open(&narrator, config, &mut chapters) => bed?,
+        () = interrupted() => return Ok(INTERRUPTED.into()),
+    };
+    let told = tokio::select! {
+        told = tell(&bed, &narrator, &mut chapters) => Some(told),
+        () = interrupted() => None,
+    };
+    let ok = told == Some(true);
+    let logs = (!ok).then(|| bed.dir().join("logs"));
+    if ok {
+        bed.stop().await?;
+    } else {
+        bed.stop_and_keep().await;
+    }
+    let report = Report { ok, seconds: started.elapsed().as_secs_f64(), chapters, logs };
+    match output {
+        Output::Json => anstream::println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Text if ok => {
+            anstream::println!("\nThe end, after {:.0} s. Nothing is left.", report.seconds)
+        }
+        Output::Text => anstream::println!("\nIt stopped after {:.0} s.", report.seconds),
+    }
+    if let Some(logs) = &report.logs {
+        anstream::eprintln!("The logs are in {}.", logs.display());
+    }
+    Ok(match told {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
+        None => INTERRUPTED.into(),
+    })
+}
+
+/// The first chapter is the bed itself.
+async fn open(
+    narrator: &Narrator,
+    config: BedConfig,
+    reports: &mut Vec<ChapterReport>,
+) -> Result<Bed, BedError> {
+    let chapter = Chapter {
+        title: "A cluster",
+        shows: "A real control plane, an AWS double, and two system nodes come up on this machine.",
+        tell: |_| Box::pin(std::future::ready(Ok(()))),
+    };
+    narrator.begin(1, &chapter);
+    let started = Instant::now();
+    let bed = Bed::start(config).await?;
+    let seconds = started.elapsed().as_secs_f64();
+    let report = ChapterReport {
+        title: chapter.title,
+        shows: chapter.shows,
+        seconds,
+        notes: Vec::new(),
+        failure: None,
+    };
+    narrator.end(&report);
+    reports.push(report);
+    Ok(bed)
+}
+
+/// Tells the chapters on a running bed; returns whether all expectations held.
+async fn tell(bed: &Bed, narrator: &Narrator, reports: &mut Vec<ChapterReport>) -> bool {
+    let mut scene = Scene { bed, client: bed.client(), before: None, notes: Vec::new(), narrator };
+    for (index, chapter) in chapters::ALL.iter().enumerate() {
+        narrator.begin(index + 2, chapter);
+        let started = Instant::now();
+        let result = tokio::select! {
+            result = (chapter.tell)(&mut scene) => result,
+            ended = bed.failed() => Err(ended.into()),
+        };
+        let report = ChapterReport {
+            title: chapter.title,
+            shows: chapter.shows,
+            seconds: started.elapsed().as_secs_f64(),
+            notes: std::mem::take(&mut scene.notes),
+            failure: result.err().map(|error| chain(&error)),
+        };
+        narrator.end(&report);
+        let failed = report.failure.is_some();
+        reports.push(report);
+        if failed {
+            return false;
+        }
+    }
+    true
+}
