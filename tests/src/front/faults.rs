@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::filters::wildcard;
+use super::policy::glob;
 use super::prices::CapacityType;
 use super::request::{AwsRequest, Protocol};
 use super::response::AwsError;
@@ -194,8 +194,8 @@ impl Faults {
     ) -> (u32, Option<String>) {
         let mut state = self.state.lock();
         let found = state.shortages.values_mut().rev().find(|shortage| {
-            wildcard(&shortage.instance_type, instance_type)
-                && wildcard(&shortage.zone, zone)
+            glob(&shortage.instance_type, instance_type)
+                && glob(&shortage.zone, zone)
                 && shortage.capacity_type.is_none_or(|kind| kind == capacity_type)
         });
         match found {
@@ -214,8 +214,8 @@ impl Faults {
         let state = &mut *self.state.lock();
         for rule in state.rules.values_mut() {
             let fault = &mut rule.fault;
-            let applies = wildcard(&fault.action, &action)
-                && fault.caller.as_deref().is_none_or(|pattern| wildcard(pattern, caller))
+            let applies = glob(&fault.action, &action)
+                && fault.caller.as_deref().is_none_or(|pattern| glob(pattern, caller))
                 && fault.times != Some(0)
                 && (fault.probability >= 1.0 || state.rng.random::<f64>() < fault.probability);
             if !applies {

@@ -1,6 +1,7 @@
 //! What every service of the front can see: the account, the clock, moto behind us, EC2's state, prices and faults, and the cluster that the account holds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::StdRng;
@@ -67,7 +68,7 @@ pub struct World {
     /// Tags that users put on images.
     pub(super) image_tags: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
     amis: Vec<Ami>,
-    catalog: Catalog,
+    catalog: Arc<Catalog>,
     prices: Prices,
     consistency: Consistency,
     faults: Faults,
@@ -94,7 +95,7 @@ impl World {
             fleets: Mutex::default(),
             image_tags: Mutex::default(),
             amis: amis(),
-            catalog: Catalog::default(),
+            catalog: Arc::default(),
             prices: Prices::default(),
             consistency: Consistency::new(clock),
             faults: Faults::new(seed),
@@ -104,7 +105,7 @@ impl World {
     /// The same world with these instance types.
     #[must_use]
     pub fn with_catalog(mut self, catalog: Catalog) -> Self {
-        self.catalog = catalog;
+        self.catalog = Arc::new(catalog);
         self
     }
 
@@ -162,7 +163,7 @@ impl World {
     }
 
     /// Instance types and their zones.
-    pub fn catalog(&self) -> &Catalog {
+    pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 

@@ -118,7 +118,7 @@ async fn route(
         ("GET", "calls") => {
             let mut calls = control.calls().all();
             if let Some(action) = params.get("action") {
-                calls.retain(|call| super::super::filters::wildcard(action, &call.action));
+                calls.retain(|call| super::super::policy::glob(action, &call.action));
             }
             if params.get("failed") == Some("true") {
                 calls.retain(|call| call.error.is_some() || call.status == 0);

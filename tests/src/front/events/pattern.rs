@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::filters::wildcard;
+use super::super::policy::glob;
 
 /// Whether an event matches a pattern. An error names a matcher that isn't known here.
 pub(super) fn matches(pattern: &Value, event: &Value) -> Result<bool, String> {
@@ -66,7 +66,7 @@ fn is_matched(kind: &str, operand: &Value, value: &Value) -> Result<bool, String
         "prefix" => text.starts_with(wanted),
         "suffix" => text.ends_with(wanted),
         "equals-ignore-case" => text.eq_ignore_ascii_case(wanted),
-        "wildcard" => wildcard(wanted, text),
+        "wildcard" => glob(wanted, text),
         "anything-but" => match operand {
             Value::Array(unwanted) => !unwanted.contains(value),
             Value::Object(_) => {

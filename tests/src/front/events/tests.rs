@@ -25,7 +25,9 @@ fn patterns_match_as_eventbridge_does() {
 #[test]
 fn only_a_policy_that_names_eventbridge_lets_events_in() {
     let (queue, rule) = ("arn:aws:sqs:r:1:q", "arn:aws:events:r:1:rule/x");
-    let policy = |statement: serde_json::Value| json!({ "Statement": [statement] }).to_string();
+    let policy = |statement: serde_json::Value| {
+        json!({ "Version": "2012-10-17", "Statement": [statement] }).to_string()
+    };
     let good = json!({ "Effect": "Allow", "Principal": { "Service": "events.amazonaws.com" }, "Action": "sqs:SendMessage", "Resource": queue,
         "Condition": { "ArnEquals": { "aws:SourceArn": [rule] }, "StringEquals": { "aws:SourceAccount": "1" } } });
     assert_eq!(allows(Some(&policy(good.clone())), queue, rule, "1"), Ok(()));
@@ -35,13 +37,13 @@ fn only_a_policy_that_names_eventbridge_lets_events_in() {
     let mut other = good.clone();
     other["Principal"] = json!({ "Service": "sns.amazonaws.com" });
     assert!(allows(Some(&policy(other)), queue, rule, "1").is_err());
-    let deny_http = json!({ "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Condition": { "Bool": { "aws:SecureTransport": "false" } } });
-    let both = json!({ "Statement": [good, deny_http] }).to_string();
+    let deny_http = json!({ "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": queue, "Condition": { "Bool": { "aws:SecureTransport": "false" } } });
+    let both = json!({ "Version": "2012-10-17", "Statement": [good, deny_http] }).to_string();
     assert_eq!(allows(Some(&both), queue, rule, "1"), Ok(()));
-    let deny = json!({ "Statement": [good_copy(), { "Effect": "Deny", "Principal": "*", "Action": "sqs:*" }] }).to_string();
+    let deny = json!({ "Version": "2012-10-17", "Statement": [good_copy(), { "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*" }] }).to_string();
     assert!(allows(Some(&deny), queue, rule, "1").unwrap_err().contains("denies"));
 }
 
 fn good_copy() -> serde_json::Value {
-    json!({ "Effect": "Allow", "Principal": "*", "Action": "sqs:*" })
+    json!({ "Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": "*" })
 }

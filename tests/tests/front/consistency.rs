@@ -1,0 +1,82 @@
+use super::*;
+
+#[test]
+fn a_fresh_instance_profile_is_invisible_to_launches() {
+    on_the_front(async |bed| {
+        bed.iam("CreateInstanceProfile", &[("InstanceProfileName", "fresh")]).await.unwrap();
+        bed.iam(
+            "AddRoleToInstanceProfile",
+            &[("InstanceProfileName", "fresh"), ("RoleName", "node")],
+        )
+        .await
+        .unwrap();
+        let template = bed
+            .template_with(
+                "fresh-profile",
+                &[("LaunchTemplateData.IamInstanceProfile.Name", "fresh")],
+            )
+            .await;
+        bed.front.control().consistency(Delays { instance_profile: 3600.0, ..Delays::default() });
+        let answer = bed.send(&bed.fleet(&template, "on-demand", &["m5.large"], 1)).await.unwrap();
+        let error = &answer.items("errorSet")[0];
+        assert_eq!(error.get("errorCode"), Some("InvalidParameterValue"));
+        assert!(error.get("errorMessage").unwrap().contains("Invalid IAM Instance Profile name"));
+        bed.front.control().consistency(Delays::default());
+        assert_eq!(bed.launch(&template, "on-demand", &["m5.large"], 1).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_fresh_launch_template_is_invisible() {
+    on_the_front(async |bed| {
+        let template = bed.template("fresh-template").await;
+        bed.front.control().consistency(Delays { launch_template: 3600.0, ..Delays::default() });
+        let launch = bed.send(&bed.fleet(&template, "on-demand", &["m5.large"], 1)).await;
+        assert_eq!(code(launch), "InvalidLaunchTemplateName.NotFoundException");
+        assert!(
+            bed.ec2("DescribeLaunchTemplates", &[("LaunchTemplateName.1", &template)])
+                .await
+                .is_err()
+        );
+        let again =
+            [("LaunchTemplateName", template.as_str()), ("LaunchTemplateData.ImageId", "ami-1")];
+        assert_eq!(
+            code(bed.ec2("CreateLaunchTemplate", &again).await),
+            "InvalidLaunchTemplateName.AlreadyExistsException"
+        );
+    });
+}
+
+#[test]
+fn a_fresh_instance_is_invisible_to_lists() {
+    on_the_front(async |bed| {
+        let template = bed.template("fresh-instance").await;
+        assert_eq!(bed.control("POST", "consistency", json!({ "instance": 3600.0 })).await.0, 200);
+        let id = bed.launch(&template, "on-demand", &["m5.large"], 1).await.remove(0);
+        assert_eq!(
+            code(bed.ec2("DescribeInstances", &[("InstanceId.1", &id)]).await),
+            "InvalidInstanceID.NotFound"
+        );
+        let all = bed.ec2("DescribeInstances", &[]).await.unwrap();
+        assert!(!all.to_string().contains(&id));
+        bed.front.control().consistency(Delays::default());
+        assert!(bed.ec2("DescribeInstances", &[]).await.unwrap().to_string().contains(&id));
+    });
+}
+
+#[test]
+fn the_name_of_a_deleted_queue_rests() {
+    on_the_front(async |bed| {
+        let name = json!({ "QueueName": "rests" });
+        let queue = bed.aws.json("sqs", "AmazonSQS.CreateQueue", &name).await.unwrap();
+        bed.front.control().consistency(Delays { deleted_queue: 3600.0, ..Delays::default() });
+        bed.aws
+            .json("sqs", "AmazonSQS.DeleteQueue", &json!({ "QueueUrl": queue["QueueUrl"] }))
+            .await
+            .unwrap();
+        let error = bed.aws.json("sqs", "AmazonSQS.CreateQueue", &name).await.unwrap_err();
+        assert_eq!(error.code, "AWS.SimpleQueueService.QueueDeletedRecently");
+        bed.front.control().consistency(Delays::default());
+        bed.aws.json("sqs", "AmazonSQS.CreateQueue", &name).await.unwrap();
+    });
+}
