@@ -22,6 +22,8 @@ pub mod snapshot;
 mod solver;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 pub mod validate;
 
 pub use check::{Violation, check};

@@ -19,22 +19,32 @@ pub struct ValueSet {
     gte: Option<i64>,
     lte: Option<i64>,
     min_values: Option<u32>,
+    /// Something asked for the label to exist. What a set excludes does not tell: `Exists` and `NotIn [a]` together are written like `NotIn [a]`
+    /// alone, but a machine without the label meets only the latter.
+    present: bool,
 }
 
 impl ValueSet {
     /// The label has to be absent.
     pub fn does_not_exist() -> Self {
-        Self { complement: false, values: SmallVec::new(), gte: None, lte: None, min_values: None }
+        Self {
+            complement: false,
+            values: SmallVec::new(),
+            gte: None,
+            lte: None,
+            min_values: None,
+            present: false,
+        }
     }
 
     /// Any value.
     pub fn exists() -> Self {
-        Self { complement: true, ..Self::does_not_exist() }
+        Self { complement: true, present: true, ..Self::does_not_exist() }
     }
 
     /// One of the values.
     pub fn one_of(values: impl IntoIterator<Item = Value>) -> Self {
-        let mut set = Self::does_not_exist();
+        let mut set = Self { present: true, ..Self::does_not_exist() };
         set.values = values.into_iter().collect();
         set.values.sort_unstable();
         set.values.dedup();
@@ -49,7 +59,7 @@ impl ValueSet {
             || Self::one_of(requirement.values.iter().map(|value| symbols.value(value)));
         let mut set = match requirement.operator {
             Operator::In => listed(),
-            Operator::NotIn => Self { complement: true, ..listed() },
+            Operator::NotIn => Self { complement: true, present: false, ..listed() },
             Operator::Exists => Self::exists(),
             Operator::DoesNotExist => Self::does_not_exist(),
             Operator::Gt => match bound().checked_add(1) {
@@ -100,9 +110,10 @@ impl ValueSet {
     #[must_use]
     pub fn intersection(&self, other: &Self, symbols: &Symbols) -> Self {
         let min_values = self.min_values.max(other.min_values);
+        let present = self.present || other.present;
         let (gte, lte) = (self.gte.max(other.gte), tighter(self.lte, other.lte));
         if crosses(gte, lte) {
-            return Self::does_not_exist().with_min_values(min_values);
+            return Self { present, ..Self::does_not_exist() }.with_min_values(min_values);
         }
         let mut values: SmallVec<[Value; 2]> = match (self.complement, other.complement) {
             (true, true) => self.values.iter().chain(&other.values).copied().collect(),
@@ -113,7 +124,7 @@ impl ValueSet {
         values.sort_unstable();
         values.dedup();
         let complement = self.complement && other.complement;
-        let mut set = Self { complement, values, gte, lte, min_values };
+        let mut set = Self { complement, values, gte, lte, min_values, present };
         let all = std::mem::take(&mut set.values);
         set.values = all.into_iter().filter(|&value| set.within(value, symbols)).collect();
         if !complement {
@@ -155,7 +166,7 @@ impl ValueSet {
 
     /// Whether a machine without the label meets it.
     pub fn admits_absence(&self) -> bool {
-        matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+        !self.present && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
     }
 
     /// An integer that it admits, at or after `from` where the bounds let it; for labels that need some value.

@@ -212,8 +212,8 @@ impl<'p, 'a> Solver<'p, 'a> {
             cell.types.ones().map(|kind| template.net(kind)[column]).max().unwrap_or(0)
         };
         let worst = (0..requests.len())
-            .filter(|&column| requests[column] > 0)
             .map(|column| (column, requests[column], largest(column)))
+            .filter(|&(_, requested, largest)| requested > largest)
             .max_by(|a, b| {
                 let ratio =
                     |(_, want, have): &(usize, i64, i64)| *want as f64 / (*have).max(1) as f64;
@@ -225,7 +225,11 @@ impl<'p, 'a> Solver<'p, 'a> {
                 requested,
                 largest,
             },
-            None => Exclusion::NoInstanceType,
+            // Each amount fits some type, but not all of them one, or a daemon has the port.
+            None => Exclusion::Pod(
+                "no instance type has room for all of its requests and free host ports together"
+                    .to_owned(),
+            ),
         }
     }
 

@@ -1,0 +1,5 @@
+//! Tests of the planner as a whole.
+
+mod behaviour;
+mod properties;
+mod world;
