@@ -1,1 +1,88 @@
-//! (skeleton)
+//! Installs, checks and removes Tenon: the program `tenon`.
+//!
+//! Everything goes through four values. [`settings::Settings`] is what was asked for, [`observe`] reads what is there,
+//! [`desired::Desired`] is what should be there, and [`plan::Plan`] is what has to be done about the difference. Only [`apply`] and [`uninstall`] change
+//! anything, one step at a time, each step safe to repeat and written to the [`journal`] first. So resuming after a crash is running again.
+//!
+//! Invariants: nothing is changed that doesn't carry this installation's mark ([`ownership`]); a finalizer goes only after what it
+//! protects is proven gone; data is printed on stdout and talk on stderr.
+
+pub mod apply;
+pub mod aws;
+pub mod cli;
+pub mod clock;
+pub mod commands;
+pub mod desired;
+pub mod errors;
+pub mod journal;
+pub mod kubernetes;
+pub mod names;
+pub mod observe;
+pub mod ownership;
+pub mod plan;
+pub mod printer;
+pub mod prompt;
+pub mod retry;
+pub mod settings;
+pub mod target;
+pub mod uninstall;
+pub mod wizard;
+
+use std::process::ExitCode;
+
+use cli::{Cli, Command};
+use errors::ExpectedError;
+use printer::Printer;
+
+/// Runs one command and says how it ended (see `docs/src/reference/exit-codes.md`).
+pub async fn run(cli: Cli) -> ExitCode {
+    let printer = Printer::new(cli.global.output, cli.global.quiet);
+    start_log(&cli);
+    let result = tokio::select! {
+        result = dispatch(&cli, &printer) => result,
+        Ok(()) = tokio::signal::ctrl_c() => Err(ExpectedError::Interrupted),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            printer.error(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+async fn dispatch(cli: &Cli, printer: &Printer) -> Result<u8, ExpectedError> {
+    match &cli.command {
+        Command::Install(args) => commands::install::run(&cli.global, args, printer).await,
+        Command::Plan(args) => commands::plan::run(&cli.global, args, printer).await,
+        Command::Status(args) => commands::status::run(&cli.global, args, printer).await,
+        Command::Uninstall(args) => commands::uninstall::run(&cli.global, args, printer).await,
+        Command::Config(args) => commands::config::run(&cli.global, args, printer),
+        Command::Version => Ok(commands::version::run(printer)),
+    }
+}
+
+/// Says that the program could not even start.
+pub fn start_failed(error: &std::io::Error) -> ExitCode {
+    Printer::new(cli::OutputFormat::Text, false)
+        .note(&format!("error: can't start the runtime: {error}"));
+    ExitCode::FAILURE
+}
+
+fn start_log(cli: &Cli) {
+    use tracing_subscriber::EnvFilter;
+    let default = match cli.global.verbose {
+        0 => "error",
+        1 => "tenon=debug,error",
+        _ => "debug",
+    };
+    let filter = cli
+        .global
+        .log
+        .as_deref()
+        .and_then(|text| EnvFilter::try_new(text).ok())
+        .unwrap_or_else(|| EnvFilter::new(default));
+    // Fails only when a logger is installed already, as in tests.
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}

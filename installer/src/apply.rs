@@ -1,0 +1,192 @@
+//! Carries out a plan: every step as soon as the steps before it are done, several at once, each written to the journal first.
+//!
+//! The executor makes no choices; a plan says everything. A step that fails keeps further ones from starting; those that are under way are waited for.
+
+pub(crate) mod aws_steps;
+pub mod wait;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::aws::Aws;
+use crate::errors::{ExpectedError, Failure};
+use crate::journal::{Journal, State};
+use crate::kubernetes::client::Cluster;
+use crate::kubernetes::object::Object;
+use crate::plan::{Action, Op, Plan, Step};
+use crate::printer::Printer;
+
+/// What steps are carried out with.
+#[derive(Clone)]
+pub struct Context {
+    /// AWS.
+    pub aws: Aws,
+    /// Kubernetes.
+    pub cluster: Cluster,
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// The installation's id, for checks of ownership when a thing turns up between plan and step.
+    pub install_id: String,
+}
+
+/// How a plan is carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How many steps at once.
+    pub parallel: usize,
+    /// For tests of resuming: abort right after this many steps.
+    pub fault_after: Option<usize>,
+}
+
+/// Counts finished steps, and dies where a test wants it.
+pub struct FaultCounter {
+    after: Option<usize>,
+    done: usize,
+}
+
+impl FaultCounter {
+    /// Dies after this many steps; never, if `None`.
+    pub fn new(after: Option<usize>) -> Self {
+        Self { after, done: 0 }
+    }
+
+    /// How many steps are done.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    /// A step was done, and nobody knows yet.
+    pub fn step_done(&mut self) {
+        self.done += 1;
+        if self.after == Some(self.done) {
+            // As kill -9 would: nothing is flushed, nothing is told.
+            std::process::abort();
+        }
+    }
+}
+
+/// Carries out a plan. Returns how many steps were done.
+pub async fn run(
+    context: Arc<Context>,
+    plan: Plan,
+    options: Options,
+    journal: &mut Journal,
+    printer: &Printer,
+) -> Result<usize, ExpectedError> {
+    // One at a time when a test counts them.
+    let parallel = if options.fault_after.is_some() { 1 } else { options.parallel };
+    let mut waiting = plan.steps;
+    let mut under_way: JoinSet<(Step, Instant, Result<(), Failure>)> = JoinSet::new();
+    let mut finished = BTreeSet::new();
+    let mut counter = FaultCounter::new(options.fault_after);
+    let mut failure: Option<(String, Failure)> = None;
+    loop {
+        while failure.is_none() && under_way.len() < parallel {
+            let ready = waiting
+                .iter()
+                .position(|step| step.depends_on.iter().all(|id| finished.contains(id)));
+            let Some(ready) = ready else { break };
+            let step = waiting.remove(ready);
+            if let Err(error) = journal.note(&step.id, State::Begun).await {
+                failure = Some((step.id, Failure::Journal(error)));
+                break;
+            }
+            let context = Arc::clone(&context);
+            under_way.spawn(async move {
+                let began = Instant::now();
+                let result = perform(&context, &step.action).await;
+                (step, began, result)
+            });
+        }
+        let Some(joined) = under_way.join_next().await else { break };
+        let (step, began, result) = joined.expect("steps don't panic and are never aborted");
+        match result {
+            Ok(()) => {
+                counter.step_done();
+                // The step is done whether or not that can be noted; the next step's note will fail and say so.
+                let _ = journal.note(&step.id, State::Done).await;
+                printer.done(
+                    &format!("{} {}", step.kind, short(&step.resource)),
+                    past(step.op),
+                    began.elapsed(),
+                );
+                finished.insert(step.id);
+            }
+            Err(error) => {
+                let _ = journal.note(&step.id, State::Failed).await;
+                // The first failure is the cause; others may follow from it.
+                failure.get_or_insert((step.id, error));
+            }
+        }
+    }
+    match failure {
+        Some((step, source)) => Err(ExpectedError::Step { step, done: counter.done(), source }),
+        None => Ok(counter.done()),
+    }
+}
+
+/// The name at the end of an ARN or of `kind namespace/name`.
+fn short(resource: &str) -> &str {
+    if resource.starts_with("arn:") {
+        resource.rsplit('/').next().unwrap_or(resource)
+    } else {
+        resource.split_once(' ').map_or(resource, |(_, name)| name)
+    }
+}
+
+fn past(op: Op) -> &'static str {
+    match op {
+        Op::Create => "created",
+        Op::Update => "updated",
+        Op::Tag => "tagged",
+        Op::Delete => "removed",
+    }
+}
+
+async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
+    match action {
+        Action::Apply(object) => apply(context, object).await,
+        Action::Restart(object) => {
+            apply(context, object).await?;
+            let at = crate::clock::now().to_string();
+            let patch = serde_json::json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": at}}}}});
+            Ok(context.cluster.merge(&object.resource, &object.key(), &patch).await?)
+        }
+        other => aws_steps::perform(context, other).await,
+    }
+}
+
+/// Applies an object, and waits for what follows from it: a CRD must be served before its objects can be written.
+async fn apply(context: &Context, object: &Object) -> Result<(), Failure> {
+    let tries = wait::Tries::seconds(60);
+    wait::transient(tries, || context.cluster.apply(object)).await?;
+    if object.resource.kind == "CustomResourceDefinition" {
+        wait::established(&context.cluster, object).await?;
+    }
+    Ok(())
+}
+
+/// Checks that a plan can be carried out: every dependency is a step of it, and there is no cycle.
+pub fn is_runnable(plan: &Plan) -> bool {
+    let mut waiting: BTreeMap<&str, &[String]> =
+        plan.steps.iter().map(|step| (step.id.as_str(), step.depends_on.as_slice())).collect();
+    loop {
+        let done: Vec<&str> = waiting
+            .iter()
+            .filter(|(_, after)| after.iter().all(|id| !waiting.contains_key(id.as_str())))
+            .map(|(id, _)| *id)
+            .collect();
+        if done.is_empty() {
+            return waiting.is_empty()
+                && plan.steps.iter().all(|step| {
+                    step.depends_on.iter().all(|id| plan.steps.iter().any(|other| other.id == *id))
+                });
+        }
+        for id in done {
+            waiting.remove(id);
+        }
+    }
+}

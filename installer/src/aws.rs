@@ -1,0 +1,188 @@
+//! The AWS clients, and one error for all their calls: which action on which resource failed, and what kind of failure it was.
+
+use std::time::Duration;
+
+use aws_config::retry::RetryConfig;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::display::DisplayErrorContext;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+use crate::cli::GlobalArgs;
+
+/// One client per service.
+#[derive(Debug, Clone)]
+pub struct Aws {
+    /// The configuration behind them.
+    pub config: SdkConfig,
+    /// EC2.
+    pub ec2: aws_sdk_ec2::Client,
+    /// EKS.
+    pub eks: aws_sdk_eks::Client,
+    /// EventBridge.
+    pub events: aws_sdk_eventbridge::Client,
+    /// IAM.
+    pub iam: aws_sdk_iam::Client,
+    /// SQS.
+    pub sqs: aws_sdk_sqs::Client,
+    /// STS.
+    pub sts: aws_sdk_sts::Client,
+}
+
+impl Aws {
+    /// Clients for a region, with the credentials of the usual chain.
+    pub async fn connect(global: &GlobalArgs, region: &str) -> Self {
+        let retry = RetryConfig::standard()
+            .with_max_attempts(global.max_attempts)
+            .with_max_backoff(Duration::from_secs(10));
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .region(Region::new(region.to_owned()))
+            .retry_config(retry);
+        if let Some(profile) = &global.profile {
+            loader = loader.profile_name(profile);
+        }
+        let config = loader.load().await;
+        Self {
+            ec2: aws_sdk_ec2::Client::new(&config),
+            eks: aws_sdk_eks::Client::new(&config),
+            events: aws_sdk_eventbridge::Client::new(&config),
+            iam: aws_sdk_iam::Client::new(&config),
+            sqs: aws_sdk_sqs::Client::new(&config),
+            sts: aws_sdk_sts::Client::new(&config),
+            config,
+        }
+    }
+}
+
+/// A call to AWS failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{action} on {resource}: {}{message}", code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default())]
+pub struct AwsError {
+    /// As IAM spells it, such as `iam:CreateRole`.
+    pub action: &'static str,
+    /// What it was tried on: an ARN, a name, or `*`.
+    pub resource: String,
+    /// AWS's code, if it answered with one.
+    pub code: Option<String>,
+    /// AWS's message, or why there was no answer.
+    pub message: String,
+}
+
+impl AwsError {
+    /// The caller may not do it.
+    pub fn is_denied(&self) -> bool {
+        self.has_code(&[
+            "AccessDenied",
+            "AccessDeniedException",
+            "UnauthorizedOperation",
+            "AuthorizationError",
+            "UnauthorizedException",
+            "AuthFailure",
+            "InvalidClientTokenId",
+            "UnrecognizedClientException",
+            "ExpiredToken",
+            "ExpiredTokenException",
+        ])
+    }
+
+    /// There is no such thing.
+    pub fn is_not_found(&self) -> bool {
+        self.has_code(&[
+            "NoSuchEntity",
+            "ResourceNotFoundException",
+            "QueueDoesNotExist",
+            "AWS.SimpleQueueService.NonExistentQueue",
+            "InvalidLaunchTemplateName.NotFoundException",
+            "InvalidLaunchTemplateId.NotFound",
+            "InvalidInstanceID.NotFound",
+            "InvalidSubnetID.NotFound",
+            "InvalidGroup.NotFound",
+        ])
+    }
+
+    /// A thing of that name is there already.
+    pub fn is_there_already(&self) -> bool {
+        self.has_code(&[
+            "EntityAlreadyExists",
+            "ResourceInUseException",
+            "ResourceAlreadyExistsException",
+            "QueueNameExists",
+            "QueueAlreadyExists",
+        ])
+    }
+
+    /// Whether AWS answered with one of these codes.
+    pub fn has_code(&self, codes: &[&str]) -> bool {
+        self.code.as_deref().is_some_and(|code| codes.contains(&code))
+    }
+}
+
+/// Says what a call was for when it failed.
+pub trait Calling<T> {
+    /// `action` as IAM spells it; `resource` as the policy would name it.
+    fn calling(self, action: &'static str, resource: impl Into<String>) -> Result<T, AwsError>;
+}
+
+impl<T, E, R> Calling<T> for Result<T, SdkError<E, R>>
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    R: std::fmt::Debug + Send + Sync + 'static,
+{
+    fn calling(self, action: &'static str, resource: impl Into<String>) -> Result<T, AwsError> {
+        self.map_err(|error| {
+            let answered = error.as_service_error();
+            let code = answered.and_then(ProvideErrorMetadata::code).map(str::to_owned);
+            let message = match (answered.and_then(ProvideErrorMetadata::message), &code) {
+                (Some(message), _) => message.to_owned(),
+                (None, Some(_)) => String::new(),
+                (None, None) => DisplayErrorContext(&error).to_string(),
+            };
+            AwsError { action, resource: resource.into(), code, message }
+        })
+    }
+}
+
+/// Turns "there is no such thing" into `None`.
+pub trait IfThere<T> {
+    /// `None` when there is no such thing.
+    fn if_there(self) -> Result<Option<T>, AwsError>;
+}
+
+impl<T> IfThere<T> for Result<T, AwsError> {
+    fn if_there(self) -> Result<Option<T>, AwsError> {
+        match self {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: Option<&str>) -> AwsError {
+        AwsError {
+            action: "iam:GetRole",
+            resource: "x".into(),
+            code: code.map(str::to_owned),
+            message: "m".into(),
+        }
+    }
+
+    #[test]
+    fn kinds_follow_the_code() {
+        assert!(error(Some("UnauthorizedOperation")).is_denied());
+        assert!(error(Some("AWS.SimpleQueueService.NonExistentQueue")).is_not_found());
+        assert!(error(Some("EntityAlreadyExists")).is_there_already());
+        // An emulator that doesn't know an action answers 404 without a code: that is no "not found".
+        assert!(!error(None).is_not_found());
+    }
+
+    #[test]
+    fn the_message_names_action_resource_and_code() {
+        assert_eq!(error(Some("AccessDenied")).to_string(), "iam:GetRole on x: AccessDenied: m");
+        assert_eq!(error(None).to_string(), "iam:GetRole on x: m");
+    }
+}

@@ -1,0 +1,392 @@
+//! The command line: what can be typed. What it means is resolved in [`crate::settings`].
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::settings::config::{Architecture, CapacityType, Discovery};
+
+/// Installs, checks and removes Tenon, a node autoscaler for Kubernetes on AWS.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tenon",
+    version,
+    max_term_width = 100,
+    propagate_version = false,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What every command understands.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Install Tenon, or bring an installation to what the settings say
+    ///
+    /// Without a settings file, on a terminal, a wizard asks for what it cannot find out.
+    #[command(visible_alias = "apply")]
+    Install(InstallArgs),
+    /// Show what `install` would do, and change nothing
+    Plan(PlanArgs),
+    /// Show what is installed and whether it works
+    Status(StatusArgs),
+    /// Remove nodes, operator and everything that the installer made
+    Uninstall(UninstallArgs),
+    /// Check settings files, print their schema
+    Config(ConfigArgs),
+    /// Print the version
+    Version,
+}
+
+/// What every command understands. A flag wins over its environment variable, which wins over the settings file.
+#[derive(Debug, Clone, Args)]
+pub struct GlobalArgs {
+    /// Name of the EKS cluster
+    #[arg(
+        long,
+        global = true,
+        env = "TENON_CLUSTER",
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Target"
+    )]
+    pub cluster: Option<String>,
+    /// AWS region of the cluster
+    #[arg(
+        long,
+        global = true,
+        env = "AWS_REGION",
+        hide_env_values = true,
+        value_name = "REGION",
+        help_heading = "Target"
+    )]
+    pub region: Option<String>,
+    /// Region of the AWS configuration, where AWS_REGION is not set
+    #[arg(long, global = true, env = "AWS_DEFAULT_REGION", hide = true)]
+    pub default_region: Option<String>,
+    /// Profile of the AWS configuration
+    #[arg(
+        long,
+        global = true,
+        env = "AWS_PROFILE",
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Target"
+    )]
+    pub profile: Option<String>,
+    /// Kubeconfig file; without it and without --context, the cluster is reached with a token made from the AWS credentials
+    #[arg(
+        long,
+        global = true,
+        env = "KUBECONFIG",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Target"
+    )]
+    pub kubeconfig: Option<String>,
+    /// Context of the kubeconfig file
+    #[arg(
+        long,
+        global = true,
+        env = "TENON_CONTEXT",
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Target"
+    )]
+    pub context: Option<String>,
+    /// How often a call to AWS is tried
+    #[arg(long, global = true, env = "AWS_MAX_ATTEMPTS", hide = true, default_value_t = 8)]
+    pub max_attempts: u32,
+    /// Format of what is printed on stdout
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "TENON_OUTPUT",
+        hide_env_values = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub output: OutputFormat,
+    /// Never ask: a missing value is an error
+    #[arg(long, global = true)]
+    pub non_interactive: bool,
+    /// Set in most CI systems: then nothing is asked
+    #[arg(long, global = true, env = "CI", hide = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "")]
+    pub ci: bool,
+    /// Print results only
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Log what is done (-v) and every request (-vv)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Log filter, such as `tenon=debug`
+    #[arg(long, global = true, env = "TENON_LOG", hide = true)]
+    pub log: Option<String>,
+    /// Where journals and backups are kept; default `$XDG_STATE_HOME/tenon`, else `~/.local/state/tenon`
+    #[arg(
+        long,
+        global = true,
+        env = "TENON_STATE_DIR",
+        hide_env_values = true,
+        value_name = "DIR",
+        hide = true
+    )]
+    pub state_dir: Option<PathBuf>,
+    /// The user's state directory (XDG base directory specification)
+    #[arg(long, global = true, env = "XDG_STATE_HOME", hide = true)]
+    pub xdg_state_home: Option<PathBuf>,
+    /// The user's home directory
+    #[arg(long, global = true, env = "HOME", hide = true)]
+    pub home: Option<PathBuf>,
+    /// For tests of resuming: abort right after this many steps have been done, before that is recorded
+    #[arg(long, global = true, env = "TENON_FAULT_EXIT_AFTER_STEP", hide = true)]
+    pub fault_exit_after_step: Option<usize>,
+}
+
+/// What is printed on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Where settings come from, for the commands that need all of them. Each flag wins over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SettingArgs {
+    /// Settings file
+    #[arg(
+        short = 'f',
+        long = "file",
+        env = "TENON_CONFIG",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Settings"
+    )]
+    pub file: Option<PathBuf>,
+    /// Refuse to work in any other AWS account
+    #[arg(long, value_name = "ID", help_heading = "Settings")]
+    pub account_id: Option<String>,
+    /// First part of the names of everything made in AWS
+    #[arg(long, value_name = "TEXT", help_heading = "Settings")]
+    pub name_prefix: Option<String>,
+    /// ARN of a permissions boundary for the roles
+    #[arg(long, value_name = "ARN", help_heading = "Settings")]
+    pub permissions_boundary: Option<String>,
+    /// Install the EKS add-on for Pod Identity if the cluster has none
+    #[arg(long, help_heading = "Settings")]
+    pub install_agent: bool,
+    /// Use this role for the operator instead of making one
+    #[arg(long, value_name = "ARN", help_heading = "Settings")]
+    pub controller_role_arn: Option<String>,
+    /// Use this role for nodes instead of making one
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub node_role_name: Option<String>,
+    /// Make no interruption queue and rules
+    #[arg(long, help_heading = "Settings")]
+    pub no_interruption: bool,
+    /// How NodeClasses find subnets and security groups
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Settings")]
+    pub discovery: Option<Discovery>,
+    /// Subnets for nodes; default: those of the cluster
+    #[arg(long, value_delimiter = ',', value_name = "ID,…", help_heading = "Settings")]
+    pub subnets: Vec<String>,
+    /// Security groups for nodes; default: the cluster's own
+    #[arg(long, value_delimiter = ',', value_name = "ID,…", help_heading = "Settings")]
+    pub security_groups: Vec<String>,
+    /// Namespace of the operator
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub namespace: Option<String>,
+    /// Image of the operator, without tag
+    #[arg(long, value_name = "REPOSITORY", help_heading = "Settings")]
+    pub image: Option<String>,
+    /// Tag of the operator's image
+    #[arg(long, value_name = "TAG", help_heading = "Settings")]
+    pub image_tag: Option<String>,
+    /// How many operators run, one of them active
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    pub replicas: Option<i32>,
+    /// Make no default NodePool and EC2NodeClass
+    #[arg(long, help_heading = "Settings")]
+    pub no_defaults: bool,
+    /// Capacity types of the default NodePool
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "TYPE,…",
+        help_heading = "Settings"
+    )]
+    pub capacity: Vec<CapacityType>,
+    /// Architectures of the default NodePool
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "ARCH,…",
+        help_heading = "Settings"
+    )]
+    pub arch: Vec<Architecture>,
+    /// CPU limit of the default NodePool
+    #[arg(long, value_name = "CORES", help_heading = "Settings")]
+    pub cpu_limit: Option<u32>,
+    /// AMI alias of the default EC2NodeClass
+    #[arg(long, value_name = "ALIAS", help_heading = "Settings")]
+    pub ami_alias: Option<String>,
+    /// Apply these NodePools and EC2NodeClasses instead of the default ones (may be repeated)
+    #[arg(long = "nodepool-file", value_name = "FILE", help_heading = "Settings")]
+    pub nodepool_files: Vec<PathBuf>,
+    /// Tag for everything made in AWS (may be repeated)
+    #[arg(long = "tag", value_name = "KEY=VALUE", help_heading = "Settings")]
+    pub tags: Vec<String>,
+}
+
+/// `tenon install`
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Show the plan and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Don't wait until the operator and the NodeClasses are ready
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Give up waiting after this time, such as `90s`, `20m`
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
+    /// How many steps may run at once
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32), value_name = "N")]
+    pub parallel: u8,
+}
+
+/// `tenon plan`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// `tenon status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// What is asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Wait until the operator and the NodeClasses are ready
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up waiting after this time
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
+    /// End with exit code 5 if something differs from the settings
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+/// `tenon uninstall`
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// What was asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Show what would be removed and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Keep the CRDs
+    #[arg(long)]
+    pub keep_crds: bool,
+    /// How long pods may take to leave their nodes when the operator can't drain them anymore
+    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "TIME")]
+    pub drain_timeout: Duration,
+    /// Give up waiting for any one thing after this time
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// `tenon config`
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The subcommands of `tenon config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check a settings file, and print all that is wrong with it
+    Validate {
+        /// Settings file
+        #[arg(
+            short = 'f',
+            long = "file",
+            env = "TENON_CONFIG",
+            hide_env_values = true,
+            value_name = "FILE"
+        )]
+        file: PathBuf,
+    },
+    /// Print the JSON schema of settings files
+    Schema,
+}
+
+/// Prints what clap has to say (help, version or a usage error) and tells the exit code: 0 or 2.
+pub fn usage_exit(error: &clap::Error) -> ExitCode {
+    // Nothing better can be done when the terminal is gone.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(crate::errors::EXIT_USAGE) } else { ExitCode::SUCCESS }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let explain = || format!("{text:?} is not a time such as 90s, 20m or 1h");
+    let number_end = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(explain)?;
+    let number: u64 = text[..number_end].parse().map_err(|_| explain())?;
+    let unit = match &text[number_end..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(explain()),
+    };
+    Ok(Duration::from_secs(number.checked_mul(unit).ok_or_else(explain)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("20m"), Ok(Duration::from_secs(1200)));
+        assert!(parse_duration("20").is_err());
+        assert!(parse_duration("m").is_err());
+        assert!(parse_duration("1d").is_err());
+    }
+}

@@ -1,0 +1,9 @@
+//! One file per command.
+
+pub mod config;
+pub mod install;
+pub mod plan;
+mod session;
+pub mod status;
+pub mod uninstall;
+pub mod version;

@@ -1,0 +1,177 @@
+//! `tenon install`: ask if there is somebody to ask, plan, confirm, apply, and prove that it works.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::session::{Fallback, Session, observe_failed, source, unreachable_target};
+use crate::apply::{self, Options, wait};
+use crate::aws::{Aws, Calling, IfThere};
+use crate::cli::{GlobalArgs, InstallArgs};
+use crate::desired::AGENT;
+use crate::errors::ExpectedError;
+use crate::journal::Journal;
+use crate::observe::facts;
+use crate::plan::Plan;
+use crate::printer::{Printer, counts};
+use crate::prompt::{Prompt, Terminal};
+use crate::settings::{Settings, Source, overlay};
+use crate::target::{self, Target};
+use crate::wizard;
+
+/// Where the wizard writes its answers.
+const WIZARD_FILE: &str = "tenon.yaml";
+
+/// Installs.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &InstallArgs,
+    printer: &Printer,
+) -> Result<u8, ExpectedError> {
+    let may_ask = Printer::is_interactive() && !global.non_interactive && !global.ci && !args.yes;
+    let asks = may_ask && args.settings.file.is_none();
+    let source = if asks { ask(global, args, printer).await? } else { source(&args.settings)? };
+    let session = Session::open(global, &args.settings, source, Fallback::Defaults).await?;
+    session.introduce(printer);
+    let plan = session.plan().await?;
+    if args.dry_run {
+        printer.plan(&session.target_json(), &plan);
+        return Ok(0);
+    }
+    show(&plan, printer);
+    if !plan.steps.is_empty() && !args.yes {
+        confirm(may_ask)?;
+    }
+    if asks {
+        write_answers(&session.settings, printer)?;
+    }
+    let done = carry_out(global, args, &session, plan.clone(), printer).await?;
+    if !args.no_wait {
+        prove(args, &session, printer).await?;
+    }
+    printer.json(&json!({
+        "schema": "tenon.sh/install/v1alpha1",
+        "target": session.target_json(),
+        "changed": done,
+        "actions": plan.steps,
+        "warnings": plan.warnings,
+        "ready": !args.no_wait,
+    }));
+    printer.text(&match done {
+        0 => "Nothing was to be done: everything is as it should be.".to_owned(),
+        _ => format!("Tenon is installed ({}).", counts(&plan)),
+    });
+    Ok(0)
+}
+
+/// Programs get the plan at the end, with the result.
+fn show(plan: &Plan, printer: &Printer) {
+    for line in crate::printer::plan_text(plan).lines() {
+        printer.note(line);
+    }
+}
+
+fn confirm(may_ask: bool) -> Result<(), ExpectedError> {
+    if !may_ask {
+        return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
+    }
+    match Terminal::default().confirm("Apply this plan?", false).map_err(ExpectedError::Prompt)? {
+        true => Ok(()),
+        false => Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" }),
+    }
+}
+
+async fn carry_out(
+    global: &GlobalArgs,
+    args: &InstallArgs,
+    session: &Session,
+    plan: Plan,
+    printer: &Printer,
+) -> Result<usize, ExpectedError> {
+    if plan.steps.is_empty() {
+        return Ok(0);
+    }
+    let mut journal = Journal::new(
+        &session.desired.installation.id,
+        &session.settings.config,
+        "install",
+        session.file.clone(),
+        session.target.cluster.clone(),
+        &session.settings.namespace,
+    );
+    let options =
+        Options { parallel: usize::from(args.parallel), fault_after: global.fault_exit_after_step };
+    apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await
+}
+
+/// Waits until the operator serves and the NodeClasses are ready: the best proof that the permissions suffice.
+async fn prove(
+    args: &InstallArgs,
+    session: &Session,
+    printer: &Printer,
+) -> Result<(), ExpectedError> {
+    let end = Instant::now() + args.timeout;
+    let cluster = &session.target.cluster;
+    if let Some(deployment) = session.desired.deployment() {
+        wait::until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
+    }
+    for object in &session.desired.node_objects {
+        wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
+    }
+    Ok(())
+}
+
+async fn ask(
+    global: &GlobalArgs,
+    args: &InstallArgs,
+    printer: &Printer,
+) -> Result<Source, ExpectedError> {
+    let inferred = target::infer(global);
+    let mut prompt = Terminal::default();
+    let problems = |problems| ExpectedError::Settings { problems };
+    let mut config = overlay(Source::default().config, global, &args.settings).map_err(problems)?;
+    config.cluster.region = config.cluster.region.or_else(|| global.default_region.clone());
+    wizard::ask_target(&mut prompt, &mut config, &inferred).map_err(ExpectedError::Prompt)?;
+    let settings =
+        Settings::resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
+    let aws = Aws::connect(global, &settings.region).await;
+    let facts = facts::read(&aws, &settings.cluster, &settings.region, None)
+        .await
+        .map_err(observe_failed)?;
+    Target::connect(global, &aws, &facts.cluster)
+        .await
+        .map_err(|error| unreachable_target(&error))?;
+    printer.note(&format!(
+        "cluster {} in account {}, Kubernetes {}",
+        facts.cluster.name, facts.caller.account, facts.cluster.version
+    ));
+    let call =
+        aws.eks.describe_addon().cluster_name(&settings.cluster).addon_name(AGENT).send().await;
+    let agent = call.calling("eks:DescribeAddon", AGENT).if_there().map_err(observe_failed)?;
+    wizard::ask_rest(&mut prompt, &mut config, &facts, agent.is_none() && !facts.cluster.auto_mode)
+        .map_err(ExpectedError::Prompt)?;
+    Ok(Source::recorded(config))
+}
+
+fn write_answers(settings: &Settings, printer: &Printer) -> Result<(), ExpectedError> {
+    let file = Path::new(WIZARD_FILE);
+    let text = settings.config.to_yaml();
+    printer.note(&format!("\nThese answers as a settings file:\n\n{text}"));
+    if !file.exists() {
+        std::fs::write(file, &text).map_err(|source| ExpectedError::File {
+            operation: "write",
+            path: file.to_owned(),
+            source,
+        })?;
+        printer.note(&format!(
+            "Written to {}. The same without questions: {}\n",
+            file.display(),
+            Settings::equivalent_command(file)
+        ));
+    } else {
+        printer.note(&format!("{} exists and was left as it is. Save the above, and the same without questions is: {}\n", file.display(), Settings::equivalent_command(file)));
+    }
+    Ok(())
+}

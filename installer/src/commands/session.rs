@@ -1,0 +1,266 @@
+//! What most commands begin with: resolve the settings, find cluster and caller, say what should be there, and look at what is.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::apply::Context;
+use crate::aws::Aws;
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::desired::{AGENT, Desired};
+use crate::errors::{ExpectedError, Failure};
+use crate::journal::{self, Record};
+use crate::observe::facts::{self, Facts};
+use crate::observe::world::{self, AgentState, World};
+use crate::ownership::Installation;
+use crate::plan::{Plan, diff};
+use crate::printer::Printer;
+use crate::settings::{Inferred, Settings, Source};
+use crate::target::{self, Target};
+
+/// Everything that is known before anything is done.
+pub(super) struct Session {
+    /// What was asked for.
+    pub(super) settings: Settings,
+    /// AWS.
+    pub(super) aws: Aws,
+    /// The cluster.
+    pub(super) target: Target,
+    /// Caller and cluster.
+    pub(super) facts: Facts,
+    /// What should be there.
+    pub(super) desired: Desired,
+    /// What is there.
+    pub(super) world: World,
+    /// The record on this machine.
+    pub(super) file: Option<PathBuf>,
+}
+
+/// Where settings come from when no file is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fallback {
+    /// Flags and defaults.
+    Defaults,
+    /// What the installation recorded.
+    Record,
+}
+
+pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {
+    ExpectedError::Observe(failure.into())
+}
+
+/// The settings file, if one is named.
+pub(super) fn source(args: &SettingArgs) -> Result<Source, ExpectedError> {
+    args.file.as_deref().map_or_else(|| Ok(Source::default()), Source::read)
+}
+
+pub(super) fn unreachable_target(error: &target::TargetError) -> ExpectedError {
+    ExpectedError::Preflight { reasons: vec![error.to_string()] }
+}
+
+impl Session {
+    /// Resolves, finds and looks. Changes nothing.
+    pub(super) async fn open(
+        global: &GlobalArgs,
+        args: &SettingArgs,
+        source: Source,
+        fallback: Fallback,
+    ) -> Result<Self, ExpectedError> {
+        let inferred = target::infer(global);
+        if fallback == Fallback::Record && source.file.is_none() {
+            return Self::open_recorded(global, args, &inferred).await;
+        }
+        let settings = Settings::resolve(source, global, args, &inferred)?;
+        let aws = Aws::connect(global, &settings.region).await;
+        let facts = facts::read(
+            &aws,
+            &settings.cluster,
+            &settings.region,
+            settings.node_role_name.as_deref(),
+        )
+        .await
+        .map_err(observe_failed)?;
+        let target = Target::connect(global, &aws, &facts.cluster)
+            .await
+            .map_err(|error| unreachable_target(&error))?;
+        Self::look(global, settings, aws, facts, target).await
+    }
+
+    async fn open_recorded(
+        global: &GlobalArgs,
+        args: &SettingArgs,
+        inferred: &Inferred,
+    ) -> Result<Self, ExpectedError> {
+        let first = Settings::resolve(Source::default(), global, args, inferred)?;
+        let aws = Aws::connect(global, &first.region).await;
+        let facts =
+            facts::read(&aws, &first.cluster, &first.region, None).await.map_err(observe_failed)?;
+        let target = Target::connect(global, &aws, &facts.cluster)
+            .await
+            .map_err(|error| unreachable_target(&error))?;
+        let in_cluster = journal::read_cluster(&target.cluster, &first.namespace)
+            .await
+            .map_err(observe_failed)?;
+        let id = Installation::new(
+            &facts.cluster.arn,
+            facts.cluster.created_at,
+            &first.cluster,
+            first.tags.clone(),
+        )
+        .id;
+        let is_ours = |record: &Record| record.install_id == id;
+        let on_machine = || journal::read_file(&record_file(global, &facts, &first)?);
+        let record = in_cluster
+            .and_then(|(_, record)| record)
+            .filter(is_ours)
+            .or_else(|| on_machine().filter(is_ours));
+        let Some(record) = record else {
+            return Self::look(global, first, aws, facts, target).await;
+        };
+        let settings = Settings::resolve(
+            Source::recorded(without_missing_manifests(record.config)),
+            global,
+            args,
+            inferred,
+        )?;
+        let facts = facts::read(
+            &aws,
+            &settings.cluster,
+            &settings.region,
+            settings.node_role_name.as_deref(),
+        )
+        .await
+        .map_err(observe_failed)?;
+        Self::look(global, settings, aws, facts, target).await
+    }
+
+    async fn look(
+        global: &GlobalArgs,
+        settings: Settings,
+        aws: Aws,
+        facts: Facts,
+        target: Target,
+    ) -> Result<Self, ExpectedError> {
+        let desired = Desired::new(&settings, &facts)
+            .map_err(|reasons| ExpectedError::Preflight { reasons })?;
+        let world =
+            world::read(&aws, &target.cluster, &desired).await.map_err(ExpectedError::Observe)?;
+        let file = record_file(global, &facts, &settings);
+        Ok(Self { settings, aws, target, facts, desired, world, file })
+    }
+
+    /// The plan, or what stands in its way.
+    pub(super) async fn plan(&self) -> Result<Plan, ExpectedError> {
+        if self.world.agent == AgentState::Missing
+            && !self.desired.install_agent
+            && !self.facts.cluster.auto_mode
+        {
+            return Err(ExpectedError::Preflight {
+                reasons: vec![format!(
+                    "the cluster has no Pod Identity agent: add --install-agent, or install the EKS add-on {AGENT}"
+                )],
+            });
+        }
+        let recorded = journal::read_cluster(&self.target.cluster, &self.settings.namespace)
+            .await
+            .map_err(observe_failed)?;
+        let foreign =
+            recorded.filter(|(id, _)| *id != self.desired.installation.id).map(|(id, _)| {
+                format!(
+                    "ConfigMap {}/{} belongs to installation {id}",
+                    self.settings.namespace,
+                    journal::CONFIG_MAP
+                )
+            });
+        let mut plan = match (diff(&self.desired, &self.world), foreign) {
+            (Ok(plan), None) => plan,
+            (Ok(_), Some(foreign)) => {
+                return Err(ExpectedError::Foreign { conflicts: vec![foreign] });
+            }
+            (Err(mut conflicts), foreign) => {
+                conflicts.extend(foreign);
+                return Err(ExpectedError::Foreign { conflicts });
+            }
+        };
+        plan.warnings.extend(self.warnings());
+        Ok(plan)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let cluster = &self.facts.cluster;
+        let host =
+            |url: &str| url.trim_start_matches("https://").trim_end_matches('/').to_lowercase();
+        if let Some(endpoint) = cluster
+            .endpoint
+            .as_deref()
+            .filter(|endpoint| host(endpoint) != host(&self.target.endpoint))
+        {
+            warnings.push(format!(
+                "the kubeconfig leads to {}, and EKS says that cluster {} is at {endpoint}: make sure that both are the same cluster",
+                self.target.endpoint, cluster.name
+            ));
+        }
+        if cluster.auto_mode {
+            warnings.push("EKS Auto Mode runs nodes in this cluster as well: keep its NodePools and Tenon's apart".to_owned());
+        }
+        warnings
+    }
+
+    /// What everything is about, for people and programs.
+    pub(super) fn target_json(&self) -> Value {
+        json!({
+            "cluster": self.facts.cluster.name,
+            "region": self.facts.cluster.region,
+            "account": self.facts.caller.account,
+            "caller": self.facts.caller.arn,
+            "kubernetesVersion": self.facts.cluster.version,
+            "installId": self.desired.installation.id,
+            "namespace": self.settings.namespace,
+        })
+    }
+
+    /// The first line of every command.
+    pub(super) fn introduce(&self, printer: &Printer) {
+        let cluster = &self.facts.cluster;
+        printer.note(&format!(
+            "cluster {} in {}, account {}, Kubernetes {} ({}), by {}",
+            cluster.name,
+            cluster.region,
+            self.facts.caller.account,
+            cluster.version,
+            cluster.authentication_mode,
+            self.target.by
+        ));
+    }
+
+    /// What steps are carried out with.
+    pub(super) fn context(&self) -> Context {
+        Context {
+            aws: self.aws.clone(),
+            cluster: self.target.cluster.clone(),
+            cluster_name: self.settings.cluster.clone(),
+            install_id: self.desired.installation.id.clone(),
+        }
+    }
+}
+
+fn record_file(global: &GlobalArgs, facts: &Facts, settings: &Settings) -> Option<PathBuf> {
+    Some(journal::file(
+        &journal::state_dir(global)?,
+        &facts.caller.account,
+        &settings.region,
+        &settings.cluster,
+    ))
+}
+
+/// A record doesn't hold the files that it was made from; status and uninstall can do without them.
+fn without_missing_manifests(
+    mut config: crate::settings::config::Config,
+) -> crate::settings::config::Config {
+    if !config.defaults.manifests.iter().all(|file| file.exists()) {
+        config.defaults.manifests.clear();
+        config.defaults.enabled = Some(false);
+    }
+    config
+}

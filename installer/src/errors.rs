@@ -1,0 +1,250 @@
+//! Every failure that a user can cause or has to know about, with its exit code and a hint that can be typed.
+
+use crate::aws::AwsError;
+use crate::kubernetes::client::KubeError;
+use crate::settings::problem::Problem;
+
+/// Something failed.
+pub const EXIT_FAILURE: u8 = 1;
+/// The command line or the settings are wrong, or a value is missing. Nothing was called.
+pub const EXIT_USAGE: u8 = 2;
+/// The cluster or the account is not fit for it. Nothing was changed.
+pub const EXIT_PREFLIGHT: u8 = 3;
+/// Some steps were done, then one failed. Running again goes on from there.
+pub const EXIT_PARTIAL: u8 = 4;
+/// What is there differs from the settings (only with `--exit-code`).
+pub const EXIT_DRIFT: u8 = 5;
+/// Refused, because something would be touched that isn't ours or is protected.
+pub const EXIT_REFUSED: u8 = 6;
+/// Interrupted from the keyboard.
+pub const EXIT_INTERRUPTED: u8 = 130;
+
+/// A failure that a user can cause, or has to know about.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpectedError {
+    /// The settings have problems; all of them.
+    #[error("the settings have {n}", n = count(problems.len(), "problem"))]
+    Settings {
+        /// What is wrong, in the order of the file.
+        problems: Vec<Problem>,
+    },
+    /// Settings or journal can't be read or written.
+    #[error("can't {operation} {path}", path = path.display())]
+    File {
+        /// `read`, `write`, ….
+        operation: &'static str,
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A call failed while looking at what is there.
+    #[error("can't find out what is there")]
+    Observe(#[source] Failure),
+    /// The cluster or account is not fit.
+    #[error("the cluster is not ready for Tenon")]
+    Preflight {
+        /// Why, and what to do about it.
+        reasons: Vec<String>,
+    },
+    /// Things exist under our names that we did not make.
+    #[error("refused: {n} in the way", n = count(conflicts.len(), "thing that Tenon did not make is"))]
+    Foreign {
+        /// What they are.
+        conflicts: Vec<String>,
+    },
+    /// The user said no, or could not be asked.
+    #[error("not confirmed, nothing was changed")]
+    NotConfirmed {
+        /// What to do instead.
+        hint: &'static str,
+    },
+    /// The settings say that the installation stays.
+    #[error("refused: protect.preventUninstall is set for this installation")]
+    Protected,
+    /// A step failed; the steps before it are done.
+    #[error("step {step} failed ({done} done)", done = count(*done, "step"))]
+    Step {
+        /// The id of the step.
+        step: String,
+        /// How many steps had been done before it in this run.
+        done: usize,
+        /// Why.
+        source: Failure,
+    },
+    /// A condition did not become true in time.
+    #[error("gave up waiting for {what} after {seconds} s")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        seconds: u64,
+        /// The last thing that was seen.
+        last: String,
+    },
+    /// The terminal could not be used.
+    #[error("can't ask on this terminal")]
+    Prompt(#[source] std::io::Error),
+    /// Ctrl-C.
+    #[error(
+        "interrupted; what is done stays, and running the same command again goes on from there"
+    )]
+    Interrupted,
+}
+
+/// A failed call.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// To AWS.
+    #[error(transparent)]
+    Aws(#[from] AwsError),
+    /// To Kubernetes.
+    #[error(transparent)]
+    Kubernetes(#[from] KubeError),
+    /// The journal could not be written, so the step was not begun.
+    #[error("the journal can't be written: {0}")]
+    Journal(String),
+    /// What was waited for did not happen.
+    #[error("gave up waiting for {what}: {last}")]
+    Wait {
+        /// What was waited for.
+        what: String,
+        /// What was seen last.
+        last: String,
+    },
+    /// Something with this name exists that Tenon did not make; it appeared after the plan was made.
+    #[error("{what} exists and is not this installation's")]
+    Foreign {
+        /// What it is.
+        what: String,
+    },
+}
+
+impl Failure {
+    /// What is missing when the call was denied: the action and what it was tried on.
+    pub fn denied(&self) -> Option<(String, String)> {
+        match self {
+            Self::Aws(error) if error.is_denied() => {
+                Some((error.action.to_owned(), error.resource.clone()))
+            }
+            Self::Kubernetes(error) if error.is_denied() => {
+                Some((error.verb.to_owned(), error.resource.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl ExpectedError {
+    /// The exit code, one exhaustive match.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Settings { .. } => EXIT_USAGE,
+            Self::File { operation: "read", .. } => EXIT_USAGE,
+            Self::File { .. } | Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
+            Self::Preflight { .. } => EXIT_PREFLIGHT,
+            Self::Foreign { .. } | Self::Protected | Self::NotConfirmed { .. } => EXIT_REFUSED,
+            Self::Step { source: Failure::Foreign { .. }, .. } => EXIT_REFUSED,
+            Self::Step { .. } | Self::Timeout { .. } => EXIT_PARTIAL,
+            Self::Interrupted => EXIT_INTERRUPTED,
+        }
+    }
+
+    /// A short word for programs: the `kind` of the JSON output.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Settings { .. } => "settings",
+            Self::File { .. } => "file",
+            Self::Observe(_) => "observe",
+            Self::Preflight { .. } => "preflight",
+            Self::Foreign { .. } => "foreign",
+            Self::NotConfirmed { .. } => "not-confirmed",
+            Self::Protected => "protected",
+            Self::Step { .. } => "step",
+            Self::Timeout { .. } => "timeout",
+            Self::Prompt(_) => "prompt",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// The single facts behind the error, one per line.
+    pub fn details(&self) -> Vec<String> {
+        match self {
+            Self::Settings { problems } => problems.iter().map(ToString::to_string).collect(),
+            Self::Preflight { reasons } => reasons.clone(),
+            Self::Foreign { conflicts } => conflicts.clone(),
+            Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
+            _ => Vec::new(),
+        }
+    }
+
+    /// What to do next.
+    pub fn hints(&self) -> Vec<String> {
+        let denied = |failure: &Failure| {
+            failure.denied().map(|(action, resource)| {
+                format!("the caller needs {action} on {resource}; then run the same command again")
+            })
+        };
+        match self {
+            Self::Settings { .. } => {
+                vec!["`tenon config schema` prints what is allowed".to_owned()]
+            }
+            Self::Foreign { .. } => {
+                vec!["choose other names (--name-prefix), or remove what is in the way; nothing was changed".to_owned()]
+            }
+            Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
+            Self::Protected => vec![
+                "set protect.preventUninstall to false, run `tenon install`, then uninstall"
+                    .to_owned(),
+            ],
+            Self::Observe(failure) => denied(failure).into_iter().collect(),
+            Self::Step { source, .. } => {
+                vec![
+                    denied(source).unwrap_or_else(|| {
+                        "run the same command again to go on from here".to_owned()
+                    }),
+                ]
+            }
+            Self::Timeout { .. } => vec![
+                "`tenon status` shows what is missing; a longer --timeout waits longer".to_owned(),
+            ],
+            Self::File { .. } | Self::Preflight { .. } | Self::Prompt(_) | Self::Interrupted => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// `1 step`, `2 steps`; `thing … is` becomes `things … are`.
+pub fn count(n: usize, noun: &str) -> String {
+    if n == 1 {
+        return format!("{n} {noun}");
+    }
+    match noun.strip_suffix(" is").and_then(|noun| noun.split_once(' ')) {
+        Some((head, rest)) => format!("{n} {head}s {rest} are"),
+        None => format!("{n} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_read_well() {
+        assert_eq!(count(1, "step"), "1 step");
+        assert_eq!(count(0, "step"), "0 steps");
+        assert_eq!(
+            count(2, "thing that Tenon did not make is"),
+            "2 things that Tenon did not make are"
+        );
+    }
+
+    #[test]
+    fn a_failed_step_is_a_partial_application_and_a_foreign_thing_a_refusal() {
+        let step = |source| ExpectedError::Step { step: "queue".into(), done: 3, source };
+        assert_eq!(step(Failure::Journal("disk full".into())).exit_code(), EXIT_PARTIAL);
+        assert_eq!(step(Failure::Foreign { what: "queue x".into() }).exit_code(), EXIT_REFUSED);
+        assert_eq!(ExpectedError::Interrupted.exit_code(), EXIT_INTERRUPTED);
+    }
+}

@@ -1,0 +1,204 @@
+//! The record of an installation: what was asked for, and which steps were begun and done. Written before each step and after it.
+//!
+//! It lives in the cluster (ConfigMap `tenon-install` in the operator's namespace) and on this machine, because the cluster may not be writable yet. It is a
+//! record for people and for later commands; what belongs to the installation is known by tags and labels alone, so nothing is lost with it.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ApiResource;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::cli::GlobalArgs;
+use crate::clock;
+use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::object::{Key, Object, label};
+use crate::ownership::{COMPONENT, INSTALL_ID, MANAGED_BY};
+use crate::settings::config::Config;
+
+/// Name of the ConfigMap.
+pub const CONFIG_MAP: &str = "tenon-install";
+
+/// What is recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Version of this form.
+    pub schema: u32,
+    /// Which installation.
+    pub install_id: String,
+    /// What was asked for.
+    pub config: Config,
+    /// The last command that changed something: `install` or `uninstall`.
+    pub operation: String,
+    /// Its steps, in the order in which they were begun.
+    pub steps: Vec<Entry>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The step's id.
+    pub step: String,
+    /// What became of it.
+    pub state: State,
+    /// When that was.
+    pub at: Timestamp,
+}
+
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It was about to be done. It may or may not have been.
+    Begun,
+    /// It was done.
+    Done,
+    /// It failed.
+    Failed,
+}
+
+/// Writes a record.
+pub struct Journal {
+    record: Record,
+    file: Option<PathBuf>,
+    cluster: Cluster,
+    namespace: String,
+}
+
+/// Where records and backups of this machine are.
+pub fn state_dir(global: &GlobalArgs) -> Option<PathBuf> {
+    let absolute = |path: &&PathBuf| path.is_absolute();
+    global
+        .state_dir
+        .clone()
+        .or_else(|| global.xdg_state_home.as_ref().filter(absolute).map(|path| path.join("tenon")))
+        .or_else(|| {
+            global.home.as_ref().filter(absolute).map(|path| path.join(".local/state/tenon"))
+        })
+}
+
+/// The file of one installation.
+pub fn file(dir: &Path, account: &str, region: &str, cluster: &str) -> PathBuf {
+    dir.join(format!("{account}-{region}-{cluster}.json"))
+}
+
+/// What is recorded on this machine. A file that can't be read as a record is as good as none.
+pub fn read_file(file: &Path) -> Option<Record> {
+    serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
+}
+
+/// The ConfigMap's place.
+pub fn config_map(namespace: &str) -> (ApiResource, Key) {
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let key = Key {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+        namespace: Some(namespace.to_owned()),
+        name: CONFIG_MAP.to_owned(),
+    };
+    (resource, key)
+}
+
+/// What is recorded in the cluster, and by which installation.
+pub async fn read_cluster(
+    cluster: &Cluster,
+    namespace: &str,
+) -> Result<Option<(String, Option<Record>)>, KubeError> {
+    let (resource, key) = config_map(namespace);
+    let Some(live) = cluster.get(&resource, &key).await? else { return Ok(None) };
+    let id = label(&live, INSTALL_ID).unwrap_or_default().to_owned();
+    let record = live
+        .pointer("/data/record.json")
+        .and_then(serde_json::Value::as_str)
+        .and_then(|text| serde_json::from_str(text).ok());
+    Ok(Some((id, record)))
+}
+
+impl Journal {
+    /// Starts a record of one command's steps.
+    pub fn new(
+        install_id: &str,
+        config: &Config,
+        operation: &str,
+        file: Option<PathBuf>,
+        cluster: Cluster,
+        namespace: &str,
+    ) -> Self {
+        let record = Record {
+            schema: 1,
+            install_id: install_id.to_owned(),
+            config: config.clone(),
+            operation: operation.to_owned(),
+            steps: Vec::new(),
+        };
+        Self { record, file, cluster, namespace: namespace.to_owned() }
+    }
+
+    /// Notes what became of a step, durably. At least one of the two places must take it.
+    pub async fn note(&mut self, step: &str, state: State) -> Result<(), String> {
+        let entry = Entry { step: step.to_owned(), state, at: clock::now() };
+        match self.record.steps.iter_mut().find(|entry| entry.step == step) {
+            Some(earlier) => *earlier = entry,
+            None => self.record.steps.push(entry),
+        }
+        self.write().await
+    }
+
+    async fn write(&self) -> Result<(), String> {
+        let in_file = match &self.file {
+            Some(file) => write_file(file, &self.record)
+                .map_err(|error| format!("{}: {error}", file.display())),
+            None => Err("no state directory is known; set XDG_STATE_HOME or HOME".to_owned()),
+        };
+        let in_cluster =
+            self.cluster.apply(&self.object()).await.map_err(|error| error.to_string());
+        match (in_file, in_cluster) {
+            (Err(file), Err(cluster)) => Err(format!("{file}; {cluster}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn object(&self) -> Object {
+        let text = serde_json::to_string_pretty(&self.record)
+            .expect("a record holds maps, lists and scalars, which always serialise");
+        Object::from_json(
+            json!({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": CONFIG_MAP,
+                    "namespace": self.namespace,
+                    "labels": {INSTALL_ID: self.record.install_id, COMPONENT: "record", MANAGED_BY: "tenon"},
+                },
+                "data": {"record.json": text, "tenon.yaml": self.record.config.to_yaml()},
+            }),
+            "configmaps",
+        )
+    }
+
+    /// Removes the record from both places: the last act of an uninstall.
+    pub async fn remove(self) -> Result<(), KubeError> {
+        let (resource, key) = config_map(&self.namespace);
+        self.cluster.delete(&resource, &key, kube::api::PropagationPolicy::Background).await?;
+        if let Some(file) = &self.file {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(file);
+        }
+        Ok(())
+    }
+}
+
+/// Written beside and renamed, so that a reader never sees half a record.
+fn write_file(file: &Path, record: &Record) -> std::io::Result<()> {
+    let dir = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(dir)?;
+    let mut beside = tempfile::NamedTempFile::new_in(dir)?;
+    serde_json::to_writer_pretty(&mut beside, record)?;
+    beside.as_file().sync_data()?;
+    beside.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! The Kubernetes side: which objects there should be, and how they are read, written and removed.
+//!
+//! [`operator`] and [`rbac`] build the operator's objects from one [`values::Values`]; the Helm chart renders the same ones. [`crds`] and [`defaults`]
+//! add the CRDs and the first NodePool and EC2NodeClass. [`object::Object`] is what all of them become.
+
+pub mod client;
+pub mod crds;
+pub mod defaults;
+pub mod object;
+pub mod operator;
+pub mod rbac;
+pub mod values;

@@ -1,0 +1,355 @@
+//! The operator's objects: service account, Deployment, disruption budget, Service and RBAC, as the Helm chart renders them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
+};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+    ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec, PodTemplateSpec, Probe,
+    ResourceFieldSelector, SeccompProfile, SecurityContext, Service, ServiceAccount, ServicePort,
+    ServiceSpec, TopologySpreadConstraint,
+};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::object::Object;
+use super::rbac;
+use super::values::Values;
+
+/// Under which name and by whom the objects are installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// Value of `app.kubernetes.io/instance`.
+    pub name: String,
+    /// Namespace of the operator.
+    pub namespace: String,
+    /// Value of `app.kubernetes.io/managed-by`.
+    pub managed_by: String,
+}
+
+/// All objects of the operator, in the order in which they are applied.
+pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
+    let mut objects = Vec::new();
+    if values.service_account.create {
+        objects.push(Object::new(&service_account(values, release)));
+    }
+    objects.extend(rbac::objects(values, release));
+    objects.push(Object::new(&service(values, release)));
+    objects.push(Object::new(&disruption_budget(values, release)));
+    objects.push(Object::new(&deployment(values, release)));
+    objects
+}
+
+/// Metadata with the labels and annotations of all our objects.
+pub fn metadata(
+    values: &Values,
+    release: &Release,
+    name: &str,
+    namespace: Option<&str>,
+) -> ObjectMeta {
+    let mut labels = BTreeMap::from([
+        ("helm.sh/chart".to_owned(), concat!("tenon-", env!("CARGO_PKG_VERSION")).to_owned()),
+        ("app.kubernetes.io/version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("app.kubernetes.io/managed-by".to_owned(), release.managed_by.clone()),
+    ]);
+    labels.extend(selector(values, release));
+    // What selects pods can't be overridden, everything else can.
+    for (key, value) in &values.additional_labels {
+        if !selector(values, release).contains_key(key) {
+            labels.insert(key.clone(), value.clone());
+        }
+    }
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        labels: Some(labels),
+        annotations: (!values.additional_annotations.is_empty())
+            .then(|| values.additional_annotations.clone()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn selector(values: &Values, release: &Release) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("app.kubernetes.io/name".to_owned(), values.app_name().to_owned()),
+        ("app.kubernetes.io/instance".to_owned(), release.name.clone()),
+    ])
+}
+
+fn label_selector(values: &Values, release: &Release) -> LabelSelector {
+    LabelSelector { match_labels: Some(selector(values, release)), match_expressions: None }
+}
+
+fn namespaced(values: &Values, release: &Release, name: &str) -> ObjectMeta {
+    metadata(values, release, name, Some(&release.namespace))
+}
+
+fn annotate(mut metadata: ObjectMeta, annotations: &BTreeMap<String, String>) -> ObjectMeta {
+    if !annotations.is_empty() {
+        metadata.annotations.get_or_insert_default().extend(annotations.clone());
+    }
+    metadata
+}
+
+fn service_account(values: &Values, release: &Release) -> ServiceAccount {
+    ServiceAccount {
+        metadata: annotate(
+            namespaced(values, release, values.service_account_name()),
+            &values.service_account.annotations,
+        ),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}
+
+fn service(values: &Values, release: &Release) -> Service {
+    Service {
+        metadata: annotate(
+            namespaced(values, release, values.fullname()),
+            &values.service.annotations,
+        ),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            ports: Some(vec![ServicePort {
+                name: Some("http-metrics".to_owned()),
+                port: values.controller.metrics.port,
+                target_port: Some(IntOrString::String("http-metrics".to_owned())),
+                protocol: Some("TCP".to_owned()),
+                ..ServicePort::default()
+            }]),
+            selector: Some(selector(values, release)),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn disruption_budget(values: &Values, release: &Release) -> PodDisruptionBudget {
+    PodDisruptionBudget {
+        metadata: namespaced(values, release, &values.pod_disruption_budget.name),
+        spec: Some(PodDisruptionBudgetSpec {
+            max_unavailable: Some(IntOrString::Int(values.pod_disruption_budget.max_unavailable)),
+            selector: Some(label_selector(values, release)),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn deployment(values: &Values, release: &Release) -> Deployment {
+    let mut labels = values.pod_labels.clone();
+    labels.extend(selector(values, release));
+    Deployment {
+        metadata: namespaced(values, release, values.fullname()),
+        spec: DeploymentSpec {
+            replicas: Some(values.replicas),
+            revision_history_limit: Some(values.revision_history_limit),
+            strategy: Some(DeploymentStrategy {
+                type_: None,
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_unavailable: Some(IntOrString::Int(1)),
+                    max_surge: None,
+                }),
+            }),
+            selector: label_selector(values, release),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels),
+                    annotations: (!values.pod_annotations.is_empty())
+                        .then(|| values.pod_annotations.clone()),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(values, release)),
+            },
+            ..DeploymentSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn pod(values: &Values, release: &Release) -> PodSpec {
+    fn some<T>(list: &[T]) -> Option<Vec<T>>
+    where
+        T: Clone,
+    {
+        (!list.is_empty()).then(|| list.to_vec())
+    }
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    PodSpec {
+        service_account_name: Some(values.service_account_name().to_owned()),
+        automount_service_account_token: Some(true),
+        image_pull_secrets: some(&values.image_pull_secrets),
+        security_context: Some(values.pod_security_context.clone()),
+        priority_class_name: text(&values.priority_class_name),
+        termination_grace_period_seconds: values.termination_grace_period_seconds,
+        host_network: values.host_network.then_some(true),
+        scheduler_name: text(&values.scheduler_name),
+        dns_policy: text(&values.dns_policy),
+        node_selector: (!values.node_selector.is_empty()).then(|| values.node_selector.clone()),
+        affinity: Some(affinity(values, release)),
+        topology_spread_constraints: some(&spread(values, release)),
+        tolerations: some(&values.tolerations),
+        volumes: some(&values.extra_volumes),
+        containers: vec![container(values)],
+        ..PodSpec::default()
+    }
+}
+
+fn affinity(values: &Values, release: &Release) -> Affinity {
+    let mut affinity = values.affinity.clone();
+    affinity.pod_anti_affinity.get_or_insert_with(|| PodAntiAffinity {
+        required_during_scheduling_ignored_during_execution: Some(vec![PodAffinityTerm {
+            topology_key: "kubernetes.io/hostname".to_owned(),
+            label_selector: Some(label_selector(values, release)),
+            ..PodAffinityTerm::default()
+        }]),
+        preferred_during_scheduling_ignored_during_execution: None,
+    });
+    affinity
+}
+
+fn spread(values: &Values, release: &Release) -> Vec<TopologySpreadConstraint> {
+    let fill = |constraint: &TopologySpreadConstraint| {
+        let mut constraint = constraint.clone();
+        constraint.label_selector.get_or_insert_with(|| label_selector(values, release));
+        constraint
+    };
+    values.topology_spread_constraints.iter().map(fill).collect()
+}
+
+fn container(values: &Values) -> Container {
+    let controller = &values.controller;
+    let port = |name: &str, number: i32| ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: number,
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    };
+    let probe = |path: &str, initial_delay: i32| Probe {
+        initial_delay_seconds: Some(initial_delay),
+        timeout_seconds: Some(30),
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::String("http".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    };
+    Container {
+        name: controller.container_name.clone(),
+        image: Some(controller.image.reference()),
+        image_pull_policy: Some(values.image_pull_policy.clone()),
+        security_context: Some(SecurityContext {
+            privileged: Some(false),
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            read_only_root_filesystem: Some(true),
+            run_as_non_root: Some(true),
+            run_as_user: Some(65532),
+            run_as_group: Some(65532),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        env: Some(environment(values)),
+        env_from: (!controller.env_from.is_empty()).then(|| controller.env_from.clone()),
+        ports: Some(vec![
+            port("http-metrics", controller.metrics.port),
+            port("http", controller.health_probe.port),
+        ]),
+        liveness_probe: Some(probe("/healthz", 30)),
+        readiness_probe: Some(probe("/readyz", 5)),
+        resources: Some(controller.resources.clone()),
+        volume_mounts: (!controller.extra_volume_mounts.is_empty())
+            .then(|| controller.extra_volume_mounts.clone()),
+        ..Container::default()
+    }
+}
+
+fn environment(values: &Values) -> Vec<EnvVar> {
+    let plain = |name: &str, value: &str| EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        value_from: None,
+    };
+    let resource = |name: &str, resource: &str, divisor: &str| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            resource_field_ref: Some(ResourceFieldSelector {
+                container_name: Some(values.controller.container_name.clone()),
+                divisor: Some(Quantity(divisor.to_owned())),
+                resource: resource.to_owned(),
+            }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let settings = &values.settings;
+    let mut env = vec![
+        plain("KUBERNETES_MIN_VERSION", "1.19.0-0"),
+        plain("KARPENTER_SERVICE", values.fullname()),
+        plain("LOG_LEVEL", &values.log_level),
+        plain("LOG_OUTPUT_PATHS", &values.log_output_paths.join(",")),
+        plain("LOG_ERROR_OUTPUT_PATHS", &values.log_error_output_paths.join(",")),
+        plain("METRICS_PORT", &values.controller.metrics.port.to_string()),
+        plain("HEALTH_PROBE_PORT", &values.controller.health_probe.port.to_string()),
+        EnvVar {
+            name: "SYSTEM_NAMESPACE".to_owned(),
+            value: None,
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    field_path: "metadata.namespace".to_owned(),
+                    api_version: None,
+                }),
+                ..EnvVarSource::default()
+            }),
+        },
+        resource("CPU_REQUESTS", "requests.cpu", "1m"),
+        resource("MEMORY_LIMIT", "limits.memory", "1"),
+        plain("FEATURE_GATES", &settings.feature_gates.render()),
+    ];
+    // Only what is set is rendered, as upstream's chart does: for the rest the operator's own defaults hold.
+    for (name, value) in [
+        ("BATCH_MAX_DURATION", &settings.batch_max_duration),
+        ("BATCH_IDLE_DURATION", &settings.batch_idle_duration),
+        ("PREFERENCE_POLICY", &settings.preference_policy),
+        ("MIN_VALUES_POLICY", &settings.min_values_policy),
+        ("CLUSTER_CA_BUNDLE", &settings.cluster_ca_bundle),
+        ("CLUSTER_NAME", &settings.cluster_name),
+        ("CLUSTER_ENDPOINT", &settings.cluster_endpoint),
+        ("INTERRUPTION_QUEUE", &settings.interruption_queue),
+        ("RESERVED_ENIS", &settings.reserved_enis),
+        ("AMI_REFRESH_INTERVAL", &settings.ami_refresh_interval),
+        ("SUBNET_REFRESH_INTERVAL", &settings.subnet_refresh_interval),
+    ] {
+        if !value.is_empty() {
+            env.push(plain(name, value));
+        }
+    }
+    if settings.vm_memory_overhead_percent > 0.0 {
+        env.push(plain(
+            "VM_MEMORY_OVERHEAD_PERCENT",
+            &settings.vm_memory_overhead_percent.to_string(),
+        ));
+    }
+    for (name, value) in [
+        ("ISOLATED_VPC", settings.isolated_vpc),
+        ("EKS_CONTROL_PLANE", settings.eks_control_plane),
+        ("ENABLE_ZONAL_SHIFT", settings.enable_zonal_shift),
+        ("IGNORE_DRA_REQUESTS", settings.ignore_dra_requests),
+        ("DISABLE_CLUSTER_STATE_OBSERVABILITY", settings.disable_cluster_state_observability),
+        ("DISABLE_DRY_RUN", settings.disable_dry_run),
+    ] {
+        if value {
+            env.push(plain(name, "true"));
+        }
+    }
+    env.extend(values.controller.env.iter().cloned());
+    env
+}

@@ -1,0 +1,203 @@
+//! What the operator may do in the cluster: upstream's rules, so that a cluster's own RBAC audits need not change.
+
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+
+use super::object::Object;
+use super::operator::{Release, metadata};
+use super::values::Values;
+
+const KARPENTER: &str = "karpenter.sh";
+const PROVIDER: &str = "karpenter.k8s.aws";
+const BUFFERS: &str = "autoscaling.x-k8s.io";
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+
+/// The roles and their bindings.
+pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
+    let name = values.fullname();
+    let core = format!("{name}-core");
+    let dns = format!("{name}-dns");
+    vec![
+        Object::new(&admin(values, release)),
+        Object::new(&cluster_role(values, release, &core, core_rules(values))),
+        Object::new(&cluster_role(values, release, name, provider_rules())),
+        Object::new(&cluster_role_binding(values, release, &core)),
+        Object::new(&cluster_role_binding(values, release, name)),
+        Object::new(&role(values, release, name, &release.namespace, lease_rules())),
+        Object::new(&role(
+            values,
+            release,
+            &dns,
+            "kube-system",
+            vec![rule(&[""], &["services"], &["get"], &["kube-dns"])],
+        )),
+        Object::new(&role_binding(values, release, name, &release.namespace)),
+        Object::new(&role_binding(values, release, &dns, "kube-system")),
+    ]
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> PolicyRule {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(owned(groups)),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        resource_names: (!names.is_empty()).then(|| owned(names)),
+        non_resource_urls: None,
+    }
+}
+
+fn core_rules(values: &Values) -> Vec<PolicyRule> {
+    let mut rules = vec![
+        rule(
+            &[KARPENTER],
+            &[
+                "nodepools",
+                "nodepools/status",
+                "nodeclaims",
+                "nodeclaims/status",
+                "nodeoverlays",
+                "nodeoverlays/status",
+            ],
+            &READ,
+            &[],
+        ),
+        rule(&[BUFFERS], &["capacitybuffers", "capacitybuffers/status"], &READ, &[]),
+        rule(
+            &[""],
+            &[
+                "podtemplates",
+                "pods",
+                "nodes",
+                "persistentvolumes",
+                "persistentvolumeclaims",
+                "replicationcontrollers",
+                "namespaces",
+                "events",
+            ],
+            &READ,
+            &[],
+        ),
+        rule(&["storage.k8s.io"], &["storageclasses", "csinodes", "volumeattachments"], &READ, &[]),
+        rule(&["apps"], &["daemonsets", "deployments", "replicasets", "statefulsets"], &READ, &[]),
+        rule(&["policy"], &["poddisruptionbudgets"], &READ, &[]),
+        rule(
+            &[KARPENTER],
+            &["nodeclaims", "nodeclaims/status"],
+            &["create", "delete", "update", "patch"],
+            &[],
+        ),
+        rule(
+            &[KARPENTER],
+            &["nodepools", "nodepools/status", "nodeoverlays/status"],
+            &["update", "patch"],
+            &[],
+        ),
+        rule(&[BUFFERS], &["capacitybuffers/status"], &["update", "patch"], &[]),
+        rule(&[""], &["events"], &["create", "patch"], &[]),
+        rule(&["events.k8s.io"], &["events"], &["create", "patch"], &[]),
+        rule(&[""], &["nodes"], &["patch", "delete", "update"], &[]),
+        rule(&[""], &["pods/eviction"], &["create"], &[]),
+        rule(&[""], &["pods"], &["delete"], &[]),
+    ];
+    rules.extend(values.additional_cluster_role_rules.iter().cloned());
+    rules
+}
+
+fn provider_rules() -> Vec<PolicyRule> {
+    vec![
+        rule(&[PROVIDER], &["ec2nodeclasses"], &READ, &[]),
+        rule(&[PROVIDER], &["ec2nodeclasses", "ec2nodeclasses/status"], &["patch", "update"], &[]),
+    ]
+}
+
+fn lease_rules() -> Vec<PolicyRule> {
+    let leases = ["leases"];
+    let group = ["coordination.k8s.io"];
+    vec![
+        rule(&group, &leases, &["get", "watch"], &[]),
+        rule(&group, &leases, &["patch", "update"], &["karpenter-leader-election"]),
+        // RBAC can't name what is to be created.
+        rule(&group, &leases, &["create"], &[]),
+    ]
+}
+
+fn admin(values: &Values, release: &Release) -> ClusterRole {
+    let verbs = ["get", "list", "watch", "create", "delete", "patch"];
+    let mut metadata = metadata(values, release, &format!("{}-admin", values.fullname()), None);
+    metadata
+        .labels
+        .get_or_insert_default()
+        .insert("rbac.authorization.k8s.io/aggregate-to-admin".to_owned(), "true".to_owned());
+    ClusterRole {
+        metadata,
+        rules: Some(vec![
+            rule(
+                &[KARPENTER],
+                &["nodepools", "nodepools/status", "nodeclaims", "nodeclaims/status"],
+                &verbs,
+                &[],
+            ),
+            rule(&[PROVIDER], &["ec2nodeclasses"], &verbs, &[]),
+        ]),
+        aggregation_rule: None,
+    }
+}
+
+fn cluster_role(
+    values: &Values,
+    release: &Release,
+    name: &str,
+    rules: Vec<PolicyRule>,
+) -> ClusterRole {
+    ClusterRole {
+        metadata: metadata(values, release, name, None),
+        rules: Some(rules),
+        aggregation_rule: None,
+    }
+}
+
+fn role(
+    values: &Values,
+    release: &Release,
+    name: &str,
+    namespace: &str,
+    rules: Vec<PolicyRule>,
+) -> Role {
+    Role { metadata: metadata(values, release, name, Some(namespace)), rules: Some(rules) }
+}
+
+fn subject(values: &Values, release: &Release) -> Option<Vec<Subject>> {
+    Some(vec![Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: values.service_account_name().to_owned(),
+        namespace: Some(release.namespace.clone()),
+        api_group: None,
+    }])
+}
+
+fn role_ref(kind: &str, name: &str) -> RoleRef {
+    RoleRef {
+        api_group: Some("rbac.authorization.k8s.io".to_owned()),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn cluster_role_binding(values: &Values, release: &Release, name: &str) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: metadata(values, release, name, None),
+        role_ref: role_ref("ClusterRole", name),
+        subjects: subject(values, release),
+    }
+}
+
+fn role_binding(values: &Values, release: &Release, name: &str, namespace: &str) -> RoleBinding {
+    RoleBinding {
+        metadata: metadata(values, release, name, Some(namespace)),
+        role_ref: role_ref("Role", name),
+        subjects: subject(values, release),
+    }
+}

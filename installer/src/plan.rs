@@ -1,0 +1,214 @@
+//! What has to be done: steps with their order, and everything a person should know before saying yes.
+
+mod diff;
+
+use serde::Serialize;
+
+use crate::desired::{AccessEntry, Association, Queue, Role, Rule};
+use crate::kubernetes::object::Object;
+use crate::ownership::Tags;
+
+pub use diff::diff;
+
+/// Version of the JSON form of a plan.
+pub const SCHEMA: &str = "tenon.sh/plan/v1alpha1";
+
+/// What has to be done.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// What is to be done, in an order in which it can be done.
+    #[serde(rename = "actions")]
+    pub steps: Vec<Step>,
+    /// What a person should know.
+    pub warnings: Vec<String>,
+}
+
+/// One thing to be done. Doing it twice does no harm.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Unique in the plan, and the same in every plan for the same thing.
+    pub id: String,
+    /// What kind of thing, such as `IAM role`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Which one.
+    pub resource: String,
+    /// What happens to it.
+    pub op: Op,
+    /// Why, or what exactly.
+    #[serde(rename = "reason")]
+    pub reasons: Vec<String>,
+    /// Steps that must be done before.
+    pub depends_on: Vec<String>,
+    /// What the caller must be allowed to do.
+    #[serde(rename = "callerActions")]
+    pub needs: Vec<CallerAction>,
+    /// What exactly is done.
+    #[serde(skip)]
+    pub action: Action,
+}
+
+/// What happens to a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// It is made.
+    Create,
+    /// It is brought to what it should be.
+    Update,
+    /// It gets a tag; otherwise it is not ours.
+    Tag,
+    /// It is removed.
+    Delete,
+}
+
+impl Op {
+    /// One character for tables.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::Create => "+",
+            Self::Update => "~",
+            Self::Tag => "#",
+            Self::Delete => "-",
+        }
+    }
+}
+
+/// A permission that the caller needs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct CallerAction {
+    /// As IAM spells it, or a Kubernetes verb.
+    pub action: String,
+    /// On what.
+    pub resource: String,
+}
+
+/// What exactly is done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Make a role, or bring it to what it should be.
+    EnsureRole {
+        /// What it should be.
+        role: Role,
+        /// What is different.
+        changes: RoleChanges,
+    },
+    /// Install the Pod Identity agent.
+    InstallAgent,
+    /// Make an association.
+    CreateAssociation(Association),
+    /// Give an association our role.
+    UpdateAssociation {
+        /// Its id.
+        id: String,
+        /// Its ARN.
+        arn: String,
+        /// What it should be.
+        association: Association,
+    },
+    /// Make an access entry.
+    CreateAccessEntry {
+        /// What it should be.
+        entry: AccessEntry,
+        /// One is there, for a role that is no more: remove it first.
+        replace: bool,
+    },
+    /// Make a queue.
+    CreateQueue(Queue),
+    /// Bring a queue to what it should be.
+    UpdateQueue {
+        /// How it is called.
+        url: String,
+        /// What it should be.
+        queue: Queue,
+    },
+    /// Remove a queue that is no longer wanted.
+    DeleteQueue {
+        /// How it is called.
+        url: String,
+        /// Its name.
+        name: String,
+    },
+    /// Make a rule and its target, or bring them to what they should be.
+    EnsureRule {
+        /// What it should be.
+        rule: Rule,
+        /// It is not there yet.
+        create: bool,
+    },
+    /// Remove a rule that is no longer wanted.
+    DeleteRule {
+        /// Its name.
+        name: String,
+        /// Ids of its targets.
+        targets: Vec<String>,
+    },
+    /// Add tags to a subnet or security group.
+    Tag {
+        /// Its id.
+        id: String,
+        /// The tags.
+        tags: Tags,
+    },
+    /// Take our tags off a subnet or security group.
+    Untag {
+        /// Its id.
+        id: String,
+        /// The tags, key and value.
+        tags: Tags,
+    },
+    /// Bring a tag set of an EKS resource to what it should be.
+    TagEks {
+        /// Its ARN.
+        arn: String,
+        /// The tags.
+        tags: Tags,
+    },
+    /// Apply a Kubernetes object.
+    Apply(Object),
+    /// Apply a Deployment and start its pods anew, because what they get at admission changed.
+    Restart(Object),
+}
+
+/// What about a role is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RoleChanges {
+    /// It is not there.
+    pub create: bool,
+    /// Its trust policy.
+    pub trust: bool,
+    /// Its boundary.
+    pub boundary: bool,
+    /// Its tags.
+    pub tags: bool,
+    /// Policies to attach.
+    pub attach: Vec<String>,
+    /// Policies to detach.
+    pub detach: Vec<String>,
+    /// Inline policies to write.
+    pub put: Vec<String>,
+    /// Inline policies to remove.
+    pub delete: Vec<String>,
+}
+
+impl Plan {
+    /// How many steps create, update, tag and delete.
+    pub fn counts(&self) -> [(Op, usize); 4] {
+        [Op::Create, Op::Update, Op::Tag, Op::Delete]
+            .map(|op| (op, self.steps.iter().filter(|step| step.op == op).count()))
+    }
+
+    /// Everything that the caller must be allowed to do, once each.
+    pub fn caller_actions(&self) -> Vec<CallerAction> {
+        let mut actions =
+            self.steps.iter().flat_map(|step| step.needs.iter().cloned()).collect::<Vec<_>>();
+        actions.sort();
+        actions.dedup();
+        actions
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,163 @@
+//! The only place that prints: data on stdout, talk on stderr.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use owo_colors::OwoColorize;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::OutputFormat;
+use crate::errors::{ExpectedError, count};
+use crate::plan::{Op, Plan, SCHEMA};
+
+/// Prints results and talk.
+#[derive(Debug, Clone, Copy)]
+pub struct Printer {
+    format: OutputFormat,
+    quiet: bool,
+}
+
+impl Printer {
+    /// Prints in this format; `quiet` keeps the talk away.
+    pub fn new(format: OutputFormat, quiet: bool) -> Self {
+        Self { format, quiet }
+    }
+
+    /// The format of results.
+    pub fn format(&self) -> OutputFormat {
+        self.format
+    }
+
+    /// Somebody is looking: stdin and stderr are terminals.
+    pub fn is_interactive() -> bool {
+        std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    }
+
+    /// A result for people, on stdout, unless programs read it.
+    pub fn text(&self, text: &str) {
+        if self.format == OutputFormat::Text {
+            // A reader that went away wants nothing more.
+            let _ = writeln!(anstream::stdout(), "{text}");
+        }
+    }
+
+    /// A result as it is, on stdout, whatever the format.
+    pub fn raw(&self, text: &str) {
+        let _ = writeln!(anstream::stdout(), "{}", text.trim_end());
+    }
+
+    /// A result for programs, on stdout, if programs read it.
+    pub fn json(&self, value: &impl Serialize) {
+        if self.format == OutputFormat::Json {
+            let text = serde_json::to_string_pretty(value)
+                .expect("results are maps, lists and scalars, which always serialise");
+            let _ = writeln!(anstream::stdout(), "{text}");
+        }
+    }
+
+    /// Talk, on stderr.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            let _ = writeln!(anstream::stderr(), "{text}");
+        }
+    }
+
+    /// Something that a person should know, on stderr.
+    pub fn warn(&self, text: &str) {
+        self.note(&format!("{} {text}", "warning:".yellow().bold()));
+    }
+
+    /// One line per thing that was done.
+    pub fn done(&self, resource: &str, what: &str, took: Duration) {
+        let dots = ".".repeat(56_usize.saturating_sub(resource.chars().count()).max(2));
+        self.note(&format!(
+            " {} {resource} {} {what:<8} {:>5.1} s",
+            "✔".green(),
+            dots.dimmed(),
+            took.as_secs_f64()
+        ));
+    }
+
+    /// A failure: what, why, and what to do.
+    pub fn error(&self, error: &ExpectedError) {
+        if self.format == OutputFormat::Json {
+            self.json(&json!({"error": {
+                "kind": error.kind(),
+                "exitCode": error.exit_code(),
+                "message": chain(error),
+                "details": error.details(),
+                "hints": error.hints(),
+            }}));
+        }
+        let mut stderr = anstream::stderr();
+        let _ = writeln!(stderr, "{} {}", "error:".red().bold(), chain(error));
+        for detail in error.details() {
+            let _ = writeln!(stderr, "  {detail}");
+        }
+        for hint in error.hints() {
+            let _ = writeln!(stderr, "{} {hint}", "hint:".cyan().bold());
+        }
+    }
+
+    /// A plan, in the format of results.
+    pub fn plan(&self, target: &serde_json::Value, plan: &Plan) {
+        self.json(&json!({
+            "schema": SCHEMA,
+            "target": target,
+            "actions": plan.steps,
+            "warnings": plan.warnings,
+            "callerActions": plan.caller_actions(),
+        }));
+        self.text(&plan_text(plan));
+    }
+}
+
+/// An error and what is behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// A plan for people.
+pub fn plan_text(plan: &Plan) -> String {
+    let mut lines =
+        plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
+    if plan.steps.is_empty() {
+        lines.push("Nothing to do: everything is as it should be.".to_owned());
+        return lines.join("\n");
+    }
+    let kind_width = plan.steps.iter().map(|step| step.kind.chars().count()).max().unwrap_or(0);
+    for step in &plan.steps {
+        let reasons = if step.reasons.is_empty() {
+            String::new()
+        } else {
+            format!("  ({})", step.reasons.join("; "))
+        };
+        lines.push(format!(
+            " {} {:<kind_width$}  {}{reasons}",
+            step.op.sign(),
+            step.kind,
+            step.resource
+        ));
+    }
+    lines.push(format!("Plan: {}", counts(plan)));
+    lines.push(format!("The caller needs {}.", count(plan.caller_actions().len(), "permission")));
+    lines.join("\n")
+}
+
+/// `14 create, 0 update, 4 tag, 0 delete`
+pub fn counts(plan: &Plan) -> String {
+    let word = |op: Op| match op {
+        Op::Create => "create",
+        Op::Update => "update",
+        Op::Tag => "tag",
+        Op::Delete => "delete",
+    };
+    plan.counts().iter().map(|(op, n)| format!("{n} {}", word(*op))).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,429 @@
+//! What was asked for: resolved from flags, environment, the settings file and what can be inferred without calling anything.
+//!
+//! Precedence: flag, environment, file, inferred from the kubeconfig, default. All problems are reported at once.
+
+pub mod config;
+pub mod document;
+pub mod problem;
+pub mod schema;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::ExpectedError;
+use crate::kubernetes::values::Values;
+use crate::names;
+use crate::ownership::Tags;
+use config::{Architecture, CapacityType, Config, Discovery, Event, Switch};
+use document::Document;
+use problem::Problem;
+
+/// Everything that was asked for, complete and checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Its region.
+    pub region: String,
+    /// The only account to work in.
+    pub account_id: Option<String>,
+    /// First part of names in AWS.
+    pub name_prefix: String,
+    /// Path of the roles, with slashes at both ends.
+    pub role_path: String,
+    /// Boundary of the roles.
+    pub permissions_boundary: Option<String>,
+    /// Install the Pod Identity agent if it is missing.
+    pub install_agent: bool,
+    /// Somebody else's role for the operator: used, never changed.
+    pub controller_role_arn: Option<String>,
+    /// Somebody else's role for nodes: used, never changed.
+    pub node_role_name: Option<String>,
+    /// More managed policies for the node role (ARNs).
+    pub node_extra_policies: Vec<String>,
+    /// Rules to make; empty without interruption handling.
+    pub events: Vec<Event>,
+    /// Name of the queue, if handling interruptions.
+    pub queue_name: Option<String>,
+    /// How NodeClasses find subnets and security groups.
+    pub discovery: Discovery,
+    /// Subnets; empty: those of the cluster.
+    pub subnet_ids: Vec<String>,
+    /// Security groups; empty: the cluster's own.
+    pub security_group_ids: Vec<String>,
+    /// Namespace of the operator.
+    pub namespace: String,
+    /// Whether CRDs are ours to write.
+    pub manage_crds: bool,
+    /// Values of the operator's objects, as in the Helm chart, without what the installer fills in.
+    pub values: Values,
+    /// Default NodePool and EC2NodeClass.
+    pub defaults: Defaults,
+    /// Tags of the user.
+    pub tags: Tags,
+    /// The installation refuses to be removed.
+    pub prevent_uninstall: bool,
+    /// The configuration that says the same: what the installation records.
+    pub config: Config,
+}
+
+/// Which NodePools and EC2NodeClasses come with the installation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Defaults {
+    /// None.
+    None,
+    /// One pair named `default`.
+    Pair(DefaultPair),
+    /// What these files hold.
+    Manifests(Vec<Manifest>),
+}
+
+/// The pair named `default`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DefaultPair {
+    /// Capacity types, at least one.
+    pub capacity_types: Vec<CapacityType>,
+    /// Architectures, at least one.
+    pub architectures: Vec<Architecture>,
+    /// Cores.
+    pub cpu_limit: u32,
+    /// AMI alias.
+    pub ami_alias: String,
+}
+
+/// A NodePool or EC2NodeClass out of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manifest {
+    /// Where it came from.
+    pub file: PathBuf,
+    /// The object.
+    pub body: Value,
+}
+
+/// What can be asked of the user's machine without calling anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inferred {
+    /// Cluster of the kubeconfig's context.
+    pub cluster: Option<String>,
+    /// Its region.
+    pub region: Option<String>,
+}
+
+/// A settings file as it was read: the configuration, and where in the file each part is.
+#[derive(Debug, Default)]
+pub struct Source {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Where things are in it.
+    pub document: Option<Document>,
+    /// What it says.
+    pub config: Config,
+}
+
+impl Source {
+    /// Reads and checks a settings file. All problems at once.
+    pub fn read(file: &Path) -> Result<Self, ExpectedError> {
+        let text = std::fs::read_to_string(file).map_err(|source| ExpectedError::File {
+            operation: "read",
+            path: file.to_owned(),
+            source,
+        })?;
+        Self::parse(file, &text).map_err(|problems| ExpectedError::Settings { problems })
+    }
+
+    /// Checks the text of a settings file.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Vec<Problem>> {
+        let document = Document::parse(text)
+            .map_err(|error| vec![Problem::in_file(file, error.line, "", error.message)])?;
+        let mut problems = schema::check(&Config::json_schema(), &document, file);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let config: Config = serde_json::from_value(document.to_json())
+            .map_err(|error| vec![Problem::in_file(file, None, "", error.to_string())])?;
+        problems.extend(config.check().into_iter().map(|(path, message)| {
+            Problem::in_file(file, document.line_of(&path), &path, message)
+        }));
+        if problems.is_empty() {
+            Ok(Self { file: Some(file.to_owned()), document: Some(document), config })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// A configuration that doesn't come from a file, such as an installation's record.
+    pub fn recorded(config: Config) -> Self {
+        Self { file: None, document: None, config }
+    }
+}
+
+/// Overlays the file with the flags. Flags that are not given change nothing.
+pub fn overlay(
+    mut config: Config,
+    global: &GlobalArgs,
+    args: &SettingArgs,
+) -> Result<Config, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let set = |slot: &mut Option<String>, value: &Option<String>| {
+        if let Some(value) = value {
+            *slot = Some(value.clone());
+        }
+    };
+    set(&mut config.cluster.name, &global.cluster);
+    set(&mut config.cluster.region, &global.region);
+    set(&mut config.cluster.account_id, &args.account_id);
+    set(&mut config.identity.name_prefix, &args.name_prefix);
+    set(&mut config.identity.boundary, &args.permissions_boundary);
+    set(&mut config.identity.controller_role_arn, &args.controller_role_arn);
+    set(&mut config.nodes.role_name, &args.node_role_name);
+    set(&mut config.deploy.namespace, &args.namespace);
+    set(&mut config.deploy.image, &args.image);
+    set(&mut config.deploy.version, &args.image_tag);
+    set(&mut config.defaults.ami_alias, &args.ami_alias);
+    if args.install_agent {
+        config.identity.install_agent = Some(true);
+    }
+    if args.no_interruption {
+        config.interruption.enabled = Some(false);
+    }
+    if let Some(discovery) = args.discovery {
+        config.network.discovery = Some(discovery);
+    }
+    if !args.subnets.is_empty() {
+        config.network.subnet_ids.clone_from(&args.subnets);
+    }
+    if !args.security_groups.is_empty() {
+        config.network.security_group_ids.clone_from(&args.security_groups);
+    }
+    if let Some(replicas) = args.replicas {
+        config.deploy.replicas = Some(replicas);
+    }
+    if args.no_defaults {
+        config.defaults.enabled = Some(false);
+    }
+    if !args.capacity.is_empty() {
+        config.defaults.capacity_types.clone_from(&args.capacity);
+    }
+    if !args.arch.is_empty() {
+        config.defaults.arch.clone_from(&args.arch);
+    }
+    if let Some(cores) = args.cpu_limit {
+        config.defaults.cpu_limit = Some(cores);
+    }
+    if !args.nodepool_files.is_empty() {
+        config.defaults.manifests.clone_from(&args.nodepool_files);
+    }
+    for tag in &args.tags {
+        match tag.split_once('=') {
+            Some((key, value)) if !key.is_empty() => {
+                config.tags.insert(key.to_owned(), value.to_owned());
+            }
+            _ => problems.push(Problem::of_flag("--tag", format!("{tag:?} is not KEY=VALUE"))),
+        }
+    }
+    problems.extend(
+        config.check().into_iter().map(|(path, message)| Problem::of_value(&path, message)),
+    );
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+impl Settings {
+    /// Resolves everything, or says all that is wrong or missing. Calls nothing.
+    pub fn resolve(
+        source: Source,
+        global: &GlobalArgs,
+        args: &SettingArgs,
+        inferred: &Inferred,
+    ) -> Result<Self, ExpectedError> {
+        let directory =
+            source.file.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+        let mut config = overlay(source.config, global, args)
+            .map_err(|problems| ExpectedError::Settings { problems })?;
+        config.cluster.name = config.cluster.name.or_else(|| inferred.cluster.clone());
+        config.cluster.region = config
+            .cluster
+            .region
+            .or_else(|| inferred.region.clone())
+            .or_else(|| global.default_region.clone());
+        let mut problems = Vec::new();
+        let mut required = |value: &Option<String>, path: &str, how: &str| {
+            let value = value.clone().filter(|value| !value.is_empty());
+            if value.is_none() {
+                let message = format!("missing: set it in the settings file, or use {how}");
+                problems.push(match &source.file {
+                    Some(file) => Problem::in_file(
+                        file,
+                        source.document.as_ref().and_then(|d| d.line_of(path)),
+                        path,
+                        message,
+                    ),
+                    None => Problem::of_value(path, message),
+                });
+            }
+            value
+        };
+        let cluster = required(&config.cluster.name, "cluster.name", "--cluster or TENON_CLUSTER");
+        let region = required(&config.cluster.region, "cluster.region", "--region or AWS_REGION");
+        let base = if args.nodepool_files.is_empty() { directory } else { PathBuf::new() };
+        let defaults = defaults(&config, &base, &mut problems);
+        let values = match config.values() {
+            Ok(values) => values,
+            Err(message) => {
+                problems.push(Problem::of_value("deploy.values", message));
+                Values::default()
+            }
+        };
+        let (Some(cluster), Some(region)) = (cluster, region) else {
+            return Err(ExpectedError::Settings { problems });
+        };
+        if !problems.is_empty() {
+            return Err(ExpectedError::Settings { problems });
+        }
+        let name_prefix = config.identity.name_prefix.clone().unwrap_or_else(|| "tenon".to_owned());
+        let interruption = config.interruption.enabled.unwrap_or(true);
+        Ok(Self {
+            account_id: config.cluster.account_id.clone(),
+            role_path: config
+                .identity
+                .role_path
+                .clone()
+                .unwrap_or_else(|| format!("/tenon/{cluster}/")),
+            permissions_boundary: config.identity.boundary.clone(),
+            install_agent: config.identity.install_agent.unwrap_or(false),
+            controller_role_arn: config.identity.controller_role_arn.clone(),
+            node_role_name: config.nodes.role_name.clone(),
+            node_extra_policies: config.nodes.extra_policies.clone(),
+            events: match (interruption, config.interruption.events.is_empty()) {
+                (false, _) => Vec::new(),
+                (true, true) => Event::ALL.to_vec(),
+                (true, false) => config.interruption.events.clone(),
+            },
+            queue_name: interruption.then(|| {
+                config
+                    .interruption
+                    .queue_name
+                    .clone()
+                    .unwrap_or_else(|| names::queue_name(&[&name_prefix, &cluster]))
+            }),
+            discovery: config.network.discovery.unwrap_or_default(),
+            subnet_ids: config.network.subnet_ids.clone(),
+            security_group_ids: config.network.security_group_ids.clone(),
+            namespace: config.deploy.namespace.clone().unwrap_or_else(|| "kube-system".to_owned()),
+            manage_crds: config.deploy.crds.unwrap_or_default() == Switch::Manage,
+            values,
+            defaults,
+            tags: config.tags.clone().into_iter().collect(),
+            prevent_uninstall: config.protect.prevent_uninstall.unwrap_or(false),
+            name_prefix,
+            cluster,
+            region,
+            config,
+        })
+    }
+
+    /// The command line that says the same, given a settings file.
+    pub fn equivalent_command(file: &Path) -> String {
+        format!("tenon install -f {} --yes", file.display())
+    }
+}
+
+fn defaults(config: &Config, directory: &Path, problems: &mut Vec<Problem>) -> Defaults {
+    if !config.defaults.enabled.unwrap_or(true) {
+        return Defaults::None;
+    }
+    if config.defaults.manifests.is_empty() {
+        let or = |values: &[CapacityType]| {
+            if values.is_empty() {
+                vec![CapacityType::Spot, CapacityType::OnDemand]
+            } else {
+                values.to_vec()
+            }
+        };
+        return Defaults::Pair(DefaultPair {
+            capacity_types: or(&config.defaults.capacity_types),
+            architectures: if config.defaults.arch.is_empty() {
+                vec![Architecture::Amd64]
+            } else {
+                config.defaults.arch.clone()
+            },
+            cpu_limit: config.defaults.cpu_limit.unwrap_or(1000),
+            ami_alias: config
+                .defaults
+                .ami_alias
+                .clone()
+                .unwrap_or_else(|| "al2023@latest".to_owned()),
+        });
+    }
+    let mut manifests = Vec::new();
+    for file in &config.defaults.manifests {
+        let file = directory.join(file);
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) => {
+                problems.push(Problem::of_value(
+                    "defaults.manifests",
+                    format!("can't read {}: {error}", file.display()),
+                ));
+                continue;
+            }
+        };
+        match serde_saphyr::from_multiple::<Value>(&text) {
+            Ok(documents) => {
+                for body in documents.into_iter().filter(|body| !body.is_null()) {
+                    match manifest_problem(&body) {
+                        Some(problem) => problems.push(Problem::in_file(&file, None, "", problem)),
+                        None => manifests.push(Manifest { file: file.clone(), body }),
+                    }
+                }
+            }
+            Err(error) => {
+                let line = error.location().map(|location| location.line());
+                problems.push(Problem::in_file(
+                    &file,
+                    line,
+                    "",
+                    document::first_line(&error.to_string()),
+                ));
+            }
+        }
+    }
+    Defaults::Manifests(manifests)
+}
+
+fn manifest_problem(body: &Value) -> Option<String> {
+    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    if !matches!(
+        (api_version, kind),
+        ("karpenter.sh/v1", "NodePool") | ("karpenter.k8s.aws/v1", "EC2NodeClass")
+    ) {
+        return Some(format!(
+            "{api_version} {kind} is not allowed; allowed: karpenter.sh/v1 NodePool, karpenter.k8s.aws/v1 EC2NodeClass"
+        ));
+    }
+    text("/metadata/name").is_empty().then(|| format!("a {kind} has no metadata.name"))
+}
+
+/// What the kubeconfig's context says about cluster and region: EKS names contexts and clusters by ARN, eksctl `<user>@<name>.<region>.eksctl.io`.
+pub fn infer_from_context(context: &str) -> Inferred {
+    if let Some(rest) = context.strip_prefix("arn:") {
+        let parts = rest.splitn(5, ':').collect::<Vec<_>>();
+        if let [_, "eks", region, _, resource] = parts[..]
+            && let Some(name) = resource.strip_prefix("cluster/")
+        {
+            return Inferred { cluster: Some(name.to_owned()), region: Some(region.to_owned()) };
+        }
+    }
+    if let Some(rest) = context.strip_suffix(".eksctl.io")
+        && let Some((name, region)) = rest.rsplit_once('.')
+    {
+        let name = name.rsplit_once('@').map_or(name, |(_, name)| name);
+        return Inferred { cluster: Some(name.to_owned()), region: Some(region.to_owned()) };
+    }
+    Inferred::default()
+}
+
+#[cfg(test)]
+mod tests;

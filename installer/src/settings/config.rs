@@ -1,0 +1,505 @@
+//! The settings file, version `tenon.sh/v1alpha1`: its types are the schema that files are checked against.
+//!
+//! Every field is optional here; what must be there in the end is checked after flags and environment are laid over it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenon_iam_policies::interruption::InterruptionRule;
+
+use crate::kubernetes::values::Values;
+
+/// The file format's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ApiVersion {
+    /// The only one.
+    #[default]
+    #[serde(rename = "tenon.sh/v1alpha1")]
+    V1Alpha1,
+}
+
+/// The kind of document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum Kind {
+    /// The only one.
+    #[default]
+    Installation,
+}
+
+/// A settings file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// Version of the format.
+    pub api_version: ApiVersion,
+    /// Kind of document.
+    pub kind: Kind,
+    /// The cluster to install into.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cluster: Cluster,
+    /// How the operator gets its permissions.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub identity: Identity,
+    /// How nodes get theirs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub nodes: Nodes,
+    /// Whether and how the operator hears of interruptions.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interruption: Interruption,
+    /// Where nodes are attached.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub network: Network,
+    /// The operator itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub deploy: Deploy,
+    /// The first NodePool and EC2NodeClass.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub defaults: DefaultsConfig,
+    /// Tags for everything that is made in AWS.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// Guards.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub protect: Protect,
+}
+
+/// `cluster`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cluster {
+    /// Name of the EKS cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// What runs the cluster's control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Provider>,
+    /// Refuse to work in any other account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<String>,
+}
+
+/// What runs the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Provider {
+    /// Find out.
+    Auto,
+    /// Amazon EKS.
+    Eks,
+}
+
+/// `identity`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Identity {
+    /// How the operator's pods get the role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<IdentityMode>,
+    /// Install the EKS add-on `eks-pod-identity-agent` if the cluster has none. It is never removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install_agent: Option<bool>,
+    /// Use this role instead of making one; it is never changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_role_arn: Option<String>,
+    /// ARN of a permissions boundary for the roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boundary: Option<String>,
+    /// Path of the roles; default `/tenon/<cluster>/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role_path: Option<String>,
+    /// First part of all names in AWS; default `tenon`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_prefix: Option<String>,
+}
+
+/// How the operator's pods get the role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdentityMode {
+    /// Find out.
+    Auto,
+    /// EKS Pod Identity.
+    PodIdentity,
+}
+
+/// `nodes`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Nodes {
+    /// Use this role instead of making one; it is never changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role_name: Option<String>,
+    /// ARNs of more managed policies for the node role.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_policies: Vec<String>,
+    /// How the cluster lets nodes in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<Authorization>,
+}
+
+/// How the cluster lets nodes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Authorization {
+    /// Find out.
+    Auto,
+    /// An access entry of EKS.
+    AccessEntry,
+}
+
+/// `interruption`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Interruption {
+    /// Make the queue and its rules; default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Name of the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_name: Option<String>,
+    /// Which events; default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+}
+
+/// A kind of event that the operator wants to hear of.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// A spot instance will be taken away.
+    Spot,
+    /// An instance stops or is terminated.
+    State,
+    /// Maintenance is planned.
+    Health,
+    /// A spot instance is likelier to be taken away.
+    Rebalance,
+    /// A lent capacity reservation is taken back.
+    Capres,
+}
+
+impl Event {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Spot, Self::State, Self::Health, Self::Rebalance, Self::Capres];
+
+    /// The rule that delivers it.
+    pub fn rule(self) -> InterruptionRule {
+        match self {
+            Self::Spot => InterruptionRule::SpotInterruption,
+            Self::State => InterruptionRule::InstanceStateChange,
+            Self::Health => InterruptionRule::ScheduledChange,
+            Self::Rebalance => InterruptionRule::Rebalance,
+            Self::Capres => InterruptionRule::CapacityReservationInterruption,
+        }
+    }
+}
+
+/// `network`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Network {
+    /// How NodeClasses find subnets and security groups; default `tags`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<Discovery>,
+    /// Subnets for nodes; default: those of the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnet_ids: Vec<String>,
+    /// Security groups for nodes; default: the cluster's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub security_group_ids: Vec<String>,
+}
+
+/// How NodeClasses find subnets and security groups.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Discovery {
+    /// By the tag `karpenter.sh/discovery`, which the installer adds.
+    #[default]
+    Tags,
+    /// By their ids, written into the EC2NodeClass. Needs no permission to tag.
+    Ids,
+}
+
+/// `deploy`
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Deploy {
+    /// Namespace; default `kube-system`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Image without tag; default `tenon-operator`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Tag of the image; default: the installer's own version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// How many operators run, one of them active; default 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: Option<i32>,
+    /// Whether the CRDs are ours to write; default `manage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crds: Option<Switch>,
+    /// More values, as in the Helm chart.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub values: Values,
+}
+
+/// Whether something is ours to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switch {
+    /// It is.
+    #[default]
+    Manage,
+    /// Somebody else sees to it.
+    Skip,
+}
+
+/// `defaults`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DefaultsConfig {
+    /// Make a NodePool and an EC2NodeClass named `default`; default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Capacity types of the NodePool; default both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capacity_types: Vec<CapacityType>,
+    /// Architectures of the NodePool; default amd64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arch: Vec<Architecture>,
+    /// CPU limit of the NodePool in cores; default 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub cpu_limit: Option<u32>,
+    /// AMI alias of the EC2NodeClass; default `al2023@latest`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami_alias: Option<String>,
+    /// Files with NodePools and EC2NodeClasses to apply instead; relative to this file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub manifests: Vec<PathBuf>,
+}
+
+/// Values of `karpenter.sh/capacity-type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityType {
+    /// Spot instances.
+    Spot,
+    /// On-demand instances.
+    OnDemand,
+}
+
+/// Values of `kubernetes.io/arch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Architecture {
+    /// x86.
+    Amd64,
+    /// ARM.
+    Arm64,
+}
+
+/// `protect`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Protect {
+    /// Refuse to uninstall.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prevent_uninstall: Option<bool>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Config {
+    /// The JSON schema of settings files.
+    pub fn json_schema() -> Value {
+        let mut schema = schemars::schema_for!(Self).to_value();
+        if let Some(schema) = schema.as_object_mut() {
+            schema.insert(
+                "$id".to_owned(),
+                "https://tenon.sh/schemas/installation-v1alpha1.json".into(),
+            );
+        }
+        schema
+    }
+
+    /// The file's text.
+    pub fn to_yaml(&self) -> String {
+        serde_saphyr::to_string(self)
+            .expect("a configuration holds maps, lists and scalars, which always serialise")
+    }
+
+    /// The operator's values with the shortcuts of `deploy` filled in.
+    pub fn values(&self) -> Result<Values, String> {
+        let mut values = self.deploy.values.clone();
+        if let Some(replicas) = self.deploy.replicas {
+            values.replicas = replicas;
+        }
+        if let Some(image) = &self.deploy.image {
+            values.controller.image.repository.clone_from(image);
+        }
+        if let Some(version) = &self.deploy.version {
+            values.controller.image.tag.clone_from(version);
+        }
+        let own = [
+            ("clusterName", &values.settings.cluster_name),
+            ("interruptionQueue", &values.settings.interruption_queue),
+        ];
+        if let Some((key, _)) = own.iter().find(|(_, value)| !value.is_empty()) {
+            return Err(format!("settings.{key} is set by the installer itself"));
+        }
+        Ok(values)
+    }
+
+    /// What the schema can't say: path and message of each problem.
+    pub fn check(&self) -> Vec<(String, String)> {
+        let mut problems = Vec::new();
+        let mut expect = |holds: bool, path: &str, value: &str, allowed: &str| {
+            if !holds {
+                problems.push((
+                    path.to_owned(),
+                    format!("{value:?} is not allowed; allowed: {allowed}"),
+                ));
+            }
+        };
+        if let Some(name) = &self.cluster.name {
+            let fits = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric())
+                && name.len() <= 100
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+            expect(
+                fits,
+                "cluster.name",
+                name,
+                "1 to 100 letters, digits, dashes and underscores, a letter or digit first",
+            );
+        }
+        if let Some(region) = &self.cluster.region {
+            let fits = region.split('-').count() >= 3
+                && region.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            expect(fits, "cluster.region", region, "a region such as eu-central-1");
+        }
+        if let Some(account) = &self.cluster.account_id {
+            expect(
+                account.len() == 12 && account.chars().all(|c| c.is_ascii_digit()),
+                "cluster.accountId",
+                account,
+                "12 digits in quotes",
+            );
+        }
+        let arn = |text: &str, service: &str| text.starts_with("arn:aws") && text.contains(service);
+        if let Some(role) = &self.identity.controller_role_arn {
+            expect(
+                arn(role, ":role/"),
+                "identity.controllerRoleArn",
+                role,
+                "the ARN of an IAM role",
+            );
+        }
+        if let Some(boundary) = &self.identity.boundary {
+            expect(
+                arn(boundary, ":policy/"),
+                "identity.boundary",
+                boundary,
+                "the ARN of an IAM policy",
+            );
+        }
+        if let Some(path) = &self.identity.role_path {
+            expect(
+                path.starts_with('/') && path.ends_with('/') && path.len() <= 512,
+                "identity.rolePath",
+                path,
+                "a path with slashes at both ends",
+            );
+        }
+        if let Some(prefix) = &self.identity.name_prefix {
+            let fits = (1..=20).contains(&prefix.len())
+                && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            expect(fits, "identity.namePrefix", prefix, "1 to 20 letters, digits and dashes");
+        }
+        for (i, policy) in self.nodes.extra_policies.iter().enumerate() {
+            expect(
+                arn(policy, ":policy/"),
+                &format!("nodes.extraPolicies[{i}]"),
+                policy,
+                "the ARN of an IAM policy",
+            );
+        }
+        if let Some(queue) = &self.interruption.queue_name {
+            let fits = (1..=80).contains(&queue.len())
+                && queue.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+            expect(
+                fits,
+                "interruption.queueName",
+                queue,
+                "1 to 80 letters, digits, dashes and underscores",
+            );
+        }
+        for (i, subnet) in self.network.subnet_ids.iter().enumerate() {
+            expect(
+                subnet.starts_with("subnet-"),
+                &format!("network.subnetIds[{i}]"),
+                subnet,
+                "a subnet's id such as subnet-0123456789abcdef0",
+            );
+        }
+        for (i, group) in self.network.security_group_ids.iter().enumerate() {
+            expect(
+                group.starts_with("sg-"),
+                &format!("network.securityGroupIds[{i}]"),
+                group,
+                "a security group's id such as sg-0123456789abcdef0",
+            );
+        }
+        if let Some(namespace) = &self.deploy.namespace {
+            let fits = (1..=63).contains(&namespace.len())
+                && namespace
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+                && !namespace.starts_with('-')
+                && !namespace.ends_with('-');
+            expect(
+                fits,
+                "deploy.namespace",
+                namespace,
+                "a DNS label: at most 63 lower-case letters, digits and dashes",
+            );
+        }
+        if let Some(alias) = &self.defaults.ami_alias {
+            let fits = alias.split_once('@').is_some_and(|(family, version)| {
+                matches!(family, "al2" | "al2023" | "bottlerocket")
+                    && (version == "latest"
+                        || version.starts_with('v')
+                        || version.starts_with(|c: char| c.is_ascii_digit()))
+            });
+            expect(fits, "defaults.amiAlias", alias, "<al2023|al2|bottlerocket>@<latest|version>");
+        }
+        for key in self.tags.keys() {
+            let reserved = ["aws:", "tenon.sh/", "karpenter", "kubernetes.io/"]
+                .iter()
+                .any(|prefix| key.starts_with(prefix));
+            expect(
+                !reserved && !key.is_empty() && key.len() <= 128,
+                "tags",
+                key,
+                "keys that don't start with aws:, tenon.sh/, karpenter or kubernetes.io/",
+            );
+        }
+        problems
+    }
+}

@@ -1,0 +1,162 @@
+//! A YAML document that remembers on which line each of its values is.
+
+use std::fmt;
+
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::Spanned;
+
+/// A value with the line it starts on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// From 1; 0 when unknown.
+    pub line: u64,
+    /// The value.
+    pub node: Node,
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// `null`, a boolean, a number or a text.
+    Scalar(Value),
+    /// A list.
+    List(Vec<Document>),
+    /// A map, in the order of the file. A key's line is known through its value.
+    Map(Vec<(String, Document)>),
+}
+
+/// The text is no YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// Where.
+    pub line: Option<u64>,
+    /// What.
+    pub message: String,
+}
+
+impl Document {
+    /// Reads one document.
+    pub fn parse(text: &str) -> Result<Self, SyntaxError> {
+        serde_saphyr::from_str::<Self>(text).map_err(|error| SyntaxError {
+            line: error.location().map(|location| location.line()),
+            message: first_line(&error.to_string()),
+        })
+    }
+
+    /// The document as JSON.
+    pub fn to_json(&self) -> Value {
+        match &self.node {
+            Node::Scalar(value) => value.clone(),
+            Node::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            Node::Map(entries) => entries
+                .iter()
+                .map(|(key, value)| (key.clone(), value.to_json()))
+                .collect::<Map<_, _>>()
+                .into(),
+        }
+    }
+
+    /// The line of the value at a path such as `network.subnetIds[1]`, or of the nearest thing around it that is there.
+    pub fn line_of(&self, path: &str) -> Option<u64> {
+        let mut here = self;
+        for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
+            let next = match &here.node {
+                Node::Map(entries) => {
+                    entries.iter().find(|(key, _)| key == part).map(|(_, value)| value)
+                }
+                Node::List(items) => {
+                    part.trim_end_matches(']').parse::<usize>().ok().and_then(|i| items.get(i))
+                }
+                Node::Scalar(_) => None,
+            };
+            match next {
+                Some(next) => here = next,
+                None => break,
+            }
+        }
+        (here.line > 0).then_some(here.line)
+    }
+}
+
+/// The first line of a message; the parser's goes on with a picture of the place.
+pub fn first_line(message: &str) -> String {
+    message
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned()
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Node>::deserialize(deserializer)?;
+        Ok(Self { line: spanned.referenced.line(), node: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map, a list or a scalar")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Node::Map(map))
+    }
+}

@@ -1,0 +1,298 @@
+//! How the cluster is reached: by a kubeconfig when one is given, else by a token made from the AWS credentials, as `aws eks get-token` does.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use aws_credential_types::provider::ProvideCredentials;
+use aws_sigv4::http_request::{
+    SignableBody, SignableRequest, SignatureLocation, SigningSettings, sign,
+};
+use aws_sigv4::sign::v4;
+use base64::Engine;
+use kube::config::{
+    AuthInfo, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
+use kube::{Client, Config};
+use tempfile::NamedTempFile;
+use tokio::task::JoinSet;
+
+use crate::aws::Aws;
+use crate::cli::GlobalArgs;
+use crate::clock;
+use crate::kubernetes::client::Cluster;
+use crate::observe::facts::ClusterFacts;
+use crate::settings::{Inferred, infer_from_context};
+
+/// EKS accepts a token for 15 minutes; it is made anew well before.
+const TOKEN_REFRESH: Duration = Duration::from_secs(10 * 60);
+
+/// The cluster can't be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The kubeconfig is not usable.
+    #[error("the kubeconfig can't be used: {0}")]
+    Kubeconfig(String),
+    /// There are no AWS credentials.
+    #[error("there are no usable AWS credentials: {0}")]
+    Credentials(String),
+    /// The token can't be made.
+    #[error("can't make a token for the cluster: {0}")]
+    Token(String),
+    /// EKS did not say how the cluster is reached.
+    #[error("EKS names no endpoint for the cluster yet; it is {status}")]
+    NoEndpoint {
+        /// The cluster's status.
+        status: String,
+    },
+}
+
+/// A connection to the cluster.
+pub struct Target {
+    /// The connection.
+    pub cluster: Cluster,
+    /// The API server's address.
+    pub endpoint: String,
+    /// What it is reached by, in words.
+    pub by: String,
+    /// Keeps the token fresh for as long as the connection lives.
+    _refresh: JoinSet<()>,
+}
+
+/// Whether the user named a kubeconfig.
+pub fn has_kubeconfig(global: &GlobalArgs) -> bool {
+    global.context.is_some() || global.kubeconfig.as_ref().is_some_and(|files| !files.is_empty())
+}
+
+/// What the kubeconfig's context says of cluster and region. Reads files only.
+pub fn infer(global: &GlobalArgs) -> Inferred {
+    let Ok(kubeconfig) = read_kubeconfig(global) else { return Inferred::default() };
+    let Some(name) = global.context.clone().or(kubeconfig.current_context.clone()) else {
+        return Inferred::default();
+    };
+    let from_context = infer_from_context(&name);
+    if from_context != Inferred::default() {
+        return from_context;
+    }
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|context| context.name == name)
+        .and_then(|context| context.context.as_ref());
+    context.map(|context| infer_from_context(&context.cluster)).unwrap_or_default()
+}
+
+fn read_kubeconfig(global: &GlobalArgs) -> Result<Kubeconfig, TargetError> {
+    let failed = |error: &dyn std::error::Error| TargetError::Kubeconfig(chain(error));
+    match &global.kubeconfig {
+        Some(files) if !files.is_empty() => {
+            let mut merged: Option<Kubeconfig> = None;
+            for file in files.split(':').filter(|file| !file.is_empty()) {
+                let next = Kubeconfig::read_from(file).map_err(|error| failed(&error))?;
+                merged = Some(match merged {
+                    Some(before) => before.merge(next).map_err(|error| failed(&error))?,
+                    None => next,
+                });
+            }
+            merged.ok_or_else(|| TargetError::Kubeconfig("KUBECONFIG names no file".to_owned()))
+        }
+        _ => Kubeconfig::read().map_err(|error| failed(&error)),
+    }
+}
+
+/// An error and what is behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        // Some libraries print their source as well; saying it twice helps nobody.
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl Target {
+    /// Connects by the kubeconfig if one is named, else by the AWS credentials.
+    pub async fn connect(
+        global: &GlobalArgs,
+        aws: &Aws,
+        facts: &ClusterFacts,
+    ) -> Result<Self, TargetError> {
+        let mut refresh = JoinSet::new();
+        let (config, by) = if has_kubeconfig(global) {
+            let options = KubeConfigOptions {
+                context: global.context.clone(),
+                ..KubeConfigOptions::default()
+            };
+            let config = Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
+                .await
+                .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
+            (config, "kubeconfig".to_owned())
+        } else {
+            let file = token_file(aws, facts).await?;
+            let config = own_config(facts, &file).await?;
+            refresh.spawn(keep_fresh(aws.clone(), facts.clone(), file));
+            (config, "EKS token".to_owned())
+        };
+        let endpoint = config.cluster_url.to_string();
+        let client =
+            Client::try_from(config).map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
+        Ok(Self { cluster: Cluster::new(client), endpoint, by, _refresh: refresh })
+    }
+}
+
+async fn own_config(facts: &ClusterFacts, token: &NamedTempFile) -> Result<Config, TargetError> {
+    let endpoint = facts
+        .endpoint
+        .clone()
+        .ok_or_else(|| TargetError::NoEndpoint { status: facts.status.clone() })?;
+    let name = "cluster".to_owned();
+    let kubeconfig = Kubeconfig {
+        current_context: Some(name.clone()),
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(kube::config::Cluster {
+                server: Some(endpoint),
+                certificate_authority_data: facts.certificate_authority.clone(),
+                ..kube::config::Cluster::default()
+            }),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(AuthInfo {
+                token_file: Some(token.path().display().to_string()),
+                ..AuthInfo::default()
+            }),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name.clone(),
+            context: Some(Context {
+                cluster: name.clone(),
+                user: Some(name),
+                ..Context::default()
+            }),
+            ..NamedContext::default()
+        }],
+        ..Kubeconfig::default()
+    };
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| TargetError::Kubeconfig(chain(&error)))
+}
+
+/// The token goes through a file that only the user can read, because the Kubernetes client reads token files anew while it runs.
+async fn token_file(aws: &Aws, facts: &ClusterFacts) -> Result<NamedTempFile, TargetError> {
+    let failed = |error: std::io::Error| TargetError::Token(error.to_string());
+    let mut file = NamedTempFile::with_prefix("tenon-token-").map_err(failed)?;
+    file.write_all(token(aws, facts).await?.as_bytes()).map_err(failed)?;
+    Ok(file)
+}
+
+async fn keep_fresh(aws: Aws, facts: ClusterFacts, file: NamedTempFile) {
+    let mut ticks = tokio::time::interval(TOKEN_REFRESH);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        match token(&aws, &facts).await {
+            Ok(token) => {
+                if let Err(error) = std::fs::write(file.path(), token) {
+                    tracing::warn!(%error, "can't refresh the cluster's token");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "can't refresh the cluster's token"),
+        }
+    }
+}
+
+/// A presigned GetCallerIdentity, signed over the cluster's name: what EKS takes for a bearer token.
+async fn token(aws: &Aws, facts: &ClusterFacts) -> Result<String, TargetError> {
+    let provider = aws
+        .config
+        .credentials_provider()
+        .ok_or_else(|| TargetError::Credentials("none are configured".to_owned()))?;
+    let credentials = provider
+        .provide_credentials()
+        .await
+        .map_err(|error| TargetError::Credentials(chain(&error)))?;
+    let url = presign(
+        &credentials.into(),
+        &facts.region,
+        facts.partition.dns_suffix(),
+        &facts.name,
+        clock::now().into(),
+    )
+    .map_err(|error| TargetError::Token(chain(error.as_ref())))?;
+    Ok(format!("k8s-aws-v1.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(url)))
+}
+
+fn presign(
+    identity: &aws_smithy_runtime_api::client::identity::Identity,
+    region: &str,
+    dns_suffix: &str,
+    cluster: &str,
+    now: SystemTime,
+) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    let host = format!("sts.{region}.{dns_suffix}");
+    let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
+    let mut settings = SigningSettings::default();
+    settings.signature_location = SignatureLocation::QueryParams;
+    settings.expires_in = Some(Duration::from_secs(60));
+    let params = v4::SigningParams::builder()
+        .identity(identity)
+        .region(region)
+        .name("sts")
+        .time(now)
+        .settings(settings)
+        .build()?
+        .into();
+    let headers = BTreeMap::from([("host", host.as_str()), ("x-k8s-aws-id", cluster)]);
+    let request = SignableRequest::new("GET", &url, headers.into_iter(), SignableBody::Bytes(b""))?;
+    let (instructions, _signature) = sign(request, &params)?.into_parts();
+    let mut signed = url;
+    for (key, value) in instructions.params() {
+        signed = format!("{signed}&{key}={}", encode(value));
+    }
+    Ok(signed)
+}
+
+/// Percent-encodes everything but what RFC 3986 leaves alone, as signatures demand.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded = format!("{encoded}%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_credential_types::Credentials;
+
+    #[test]
+    fn a_token_is_signed_over_the_clusters_name() {
+        let identity =
+            Credentials::new("AKIDEXAMPLE", "secret", Some("session/+=".to_owned()), None, "test")
+                .into();
+        let url = |cluster: &str| {
+            presign(&identity, "eu-central-1", "amazonaws.com", cluster, SystemTime::UNIX_EPOCH)
+                .expect("signed")
+        };
+        let a = url("a");
+        assert!(a.starts_with("https://sts.eu-central-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15&X-Amz-"), "{a}");
+        assert!(a.contains("X-Amz-SignedHeaders=host%3Bx-k8s-aws-id"), "{a}");
+        assert!(a.contains("X-Amz-Expires=60"), "{a}");
+        assert!(a.contains("X-Amz-Security-Token=session%2F%2B%3D"), "{a}");
+        assert_ne!(a, url("b"));
+    }
+}

@@ -1,0 +1,31 @@
+//! The types whose objects hold nodes.
+
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::Value;
+
+fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
+}
+
+/// NodePools.
+pub fn node_pools() -> ApiResource {
+    resource("karpenter.sh", "NodePool", "nodepools")
+}
+
+/// NodeClaims.
+pub fn node_claims() -> ApiResource {
+    resource("karpenter.sh", "NodeClaim", "nodeclaims")
+}
+
+/// EC2NodeClasses.
+pub fn node_classes() -> ApiResource {
+    resource("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses")
+}
+
+/// The type that a CRD defines.
+pub fn served_by(crd: &Value) -> Option<ApiResource> {
+    let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str);
+    let version = text("/spec/versions/0/name")?;
+    let gvk = GroupVersionKind::gvk(text("/spec/group")?, version, text("/spec/names/kind")?);
+    Some(ApiResource::from_gvk_with_plural(&gvk, text("/spec/names/plural")?))
+}

@@ -1,0 +1,207 @@
+//! What the operator leaves when it is gone before its nodes: claims, nodes and classes whose finalizers nobody takes off any more.
+//!
+//! A finalizer is removed only after what it protects is proven gone: a NodeClaim's after its instance is terminated, an EC2NodeClass's after no claim is left
+//! and its instance profiles and launch templates are deleted.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, EvictParams, ListParams, PropagationPolicy};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{aws, resources};
+use crate::apply::Context;
+use crate::aws::{Calling, IfThere};
+use crate::desired::Desired;
+use crate::errors::Failure;
+use crate::kubernetes::client::KubeError;
+use crate::kubernetes::object::Key;
+
+const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
+const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
+
+/// How many nodes are drained at once.
+const AT_ONCE: usize = 10;
+
+/// Drains, terminates and lets go of claims.
+pub(super) async fn remove_claims(
+    context: &Context,
+    desired: &Desired,
+    claims: &[DynamicObject],
+    drain_timeout: Duration,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let ours = aws::instances(context, desired).await?;
+    let removals =
+        claims.iter().map(|claim| remove_claim(context, claim, &ours, drain_timeout, timeout));
+    let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
+    while let Some(result) = removals.next().await {
+        result?;
+    }
+    Ok(())
+}
+
+async fn remove_claim(
+    context: &Context,
+    claim: &DynamicObject,
+    ours: &[String],
+    drain_timeout: Duration,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let text = |pointer: &str| {
+        claim.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let instance = text("/status/providerID").rsplit('/').next().unwrap_or_default().to_owned();
+    let node = text("/status/nodeName");
+    if !node.is_empty() {
+        drain(context, &node, drain_timeout).await?;
+    }
+    if !instance.is_empty() {
+        // Only what carries the cluster's tags is terminated; one that is not in that list is terminated already, or was never ours.
+        if ours.contains(&instance) {
+            aws::terminate(context, std::slice::from_ref(&instance)).await?;
+        }
+        prove_terminated(context, &instance, timeout).await?;
+    }
+    if !node.is_empty() {
+        let resource = ApiResource::erase::<Node>(&());
+        let key = key(&resource, &node);
+        context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
+        context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?;
+    }
+    let resource = resources::node_claims();
+    let key = key(&resource, &claim.name_any());
+    context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
+    context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?;
+    Ok(())
+}
+
+fn key(resource: &ApiResource, name: &str) -> Key {
+    Key {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+        namespace: None,
+        name: name.to_owned(),
+    }
+}
+
+/// Cordons a node and evicts its pods, as long as their budgets take, and no longer than `at_most`.
+async fn drain(context: &Context, node: &str, at_most: Duration) -> Result<(), Failure> {
+    let resource = ApiResource::erase::<Node>(&());
+    match context
+        .cluster
+        .merge(&resource, &key(&resource, node), &json!({"spec": {"unschedulable": true}}))
+        .await
+    {
+        Err(error) if error.is_not_found() => return Ok(()),
+        result => result?,
+    }
+    let pods: Api<Pod> = Api::all(context.cluster.client());
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let end = Instant::now() + at_most;
+    loop {
+        let listed = pods.list(&on_node).await.map_err(|source| KubeError {
+            verb: "list",
+            resource: format!("pods on {node}"),
+            source: Box::new(source),
+        })?;
+        let left = listed.items.into_iter().filter(must_leave).collect::<Vec<_>>();
+        if left.is_empty() || Instant::now() >= end {
+            return Ok(());
+        }
+        for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            let api: Api<Pod> =
+                Api::namespaced(context.cluster.client(), &pod.namespace().unwrap_or_default());
+            if let Err(source) = api.evict(&pod.name_any(), &EvictParams::default()).await {
+                let error = KubeError {
+                    verb: "create",
+                    resource: format!("eviction of {}", pod.name_any()),
+                    source: Box::new(source),
+                };
+                // 429 is a disruption budget that has to be waited for.
+                if !error.is_transient() && !error.is_not_found() {
+                    return Err(error.into());
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Pods of DaemonSets and static pods stay with their node; ended ones hold nothing.
+fn must_leave(pod: &Pod) -> bool {
+    let of_daemon_set = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
+    let is_static = pod.annotations().contains_key("kubernetes.io/config.mirror");
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !of_daemon_set && !is_static && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Waits until EC2 says twice in a row that an instance is terminated or unknown.
+async fn prove_terminated(context: &Context, id: &str, at_most: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + at_most;
+    let mut gone = 0;
+    loop {
+        let found = context
+            .aws
+            .ec2
+            .describe_instances()
+            .instance_ids(id)
+            .send()
+            .await
+            .calling("ec2:DescribeInstances", id)
+            .if_there()?;
+        let states = found
+            .and_then(|found| found.reservations)
+            .unwrap_or_default()
+            .into_iter()
+            .flat_map(|reservation| reservation.instances.unwrap_or_default())
+            .filter_map(|instance| instance.state.and_then(|state| state.name))
+            .map(|state| state.as_str().to_owned())
+            .collect::<Vec<_>>();
+        gone = if states.iter().all(|state| state == "terminated") { gone + 1 } else { 0 };
+        if gone == 2 {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            return Err(Failure::Wait {
+                what: format!("instance {id} to be terminated"),
+                last: format!("it is {}", states.join(", ")),
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Deletes what the classes' finalizers protect, then the finalizers. Called when no NodeClaim is left.
+pub(super) async fn remove_classes(
+    context: &Context,
+    desired: &Desired,
+    classes: &[DynamicObject],
+) -> Result<(), Failure> {
+    let claims = context.cluster.list(&resources::node_claims()).await?;
+    if !claims.is_empty() {
+        let names = claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Wait {
+            what: "NodeClaims to be gone".to_owned(),
+            last: format!("still there: {names}"),
+        });
+    }
+    for name in aws::instance_profiles(context, desired).await? {
+        aws::delete_instance_profile(context, &name).await?;
+    }
+    for id in aws::launch_templates(context, desired).await? {
+        aws::delete_launch_template(context, &id).await?;
+    }
+    let resource = resources::node_classes();
+    for class in classes {
+        context
+            .cluster
+            .remove_finalizer(&resource, &key(&resource, &class.name_any()), CLASS_FINALIZER)
+            .await?;
+    }
+    Ok(())
+}
