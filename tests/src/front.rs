@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -196,7 +196,10 @@ impl Front {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(server.serve(listener, stop.clone()));
-        tasks.spawn(Server::tick(world, stop.clone()));
+        // Unbounded: a change is a few bytes, and instances are few.
+        let (announced, changed) = mpsc::unbounded_channel();
+        tasks.spawn(Server::tick(Arc::clone(&world), announced, stop.clone()));
+        tasks.spawn(Server::announce(world, changed, stop.clone()));
         Ok(Self { url: format!("http://{address}"), control, moto, stop, tasks })
     }
 

@@ -82,7 +82,7 @@ pub async fn install(progress: &Progress) -> Result<PathBuf, MotoError> {
         return Ok(venv);
     }
     let _lock = Lock::acquire(&root.join("lock"), || {
-        progress.say("waiting for another run that installs moto")
+        progress.say("waiting for another run that installs moto");
     })
     .await?;
     if complete.exists() {
@@ -189,7 +189,7 @@ impl Moto {
         })?;
         // It says where it listens once the socket is bound; requests wait in its backlog from then on.
         process
-            .ready("it says where it listens", Duration::from_secs(60), async || {
+            .ready("it says where it listens", Duration::from_mins(1), async || {
                 listening(&log).is_some()
             })
             .await?;

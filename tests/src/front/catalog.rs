@@ -62,36 +62,25 @@ impl Catalog {
     ) -> Result<Self, AwsError> {
         let types_file = cache.join(format!("instance-types-{version}.tsv"));
         let offers_file = cache.join(format!("offerings-{version}-{region}.tsv"));
-        let (types, offers) =
-            match (std::fs::read_to_string(&types_file), std::fs::read_to_string(&offers_file)) {
-                (Ok(types), Ok(offers)) => (types, offers),
-                _ => {
-                    let types = moto.query("ec2", "DescribeInstanceTypes", []).await?;
-                    let types: String =
-                        types.items("instanceTypeSet").iter().map(line_of).collect();
-                    let offers = moto
-                        .query(
-                            "ec2",
-                            "DescribeInstanceTypeOfferings",
-                            [("LocationType", "availability-zone")],
-                        )
-                        .await?;
-                    let offers: String = offers
-                        .items("instanceTypeOfferingSet")
-                        .iter()
-                        .filter_map(|offer| {
-                            Some(format!(
-                                "{}\t{}\n",
-                                offer.get("instanceType")?,
-                                offer.get("location")?
-                            ))
-                        })
-                        .collect();
-                    keep(&types_file, &types);
-                    keep(&offers_file, &offers);
-                    (types, offers)
-                }
-            };
+        let kept = (std::fs::read_to_string(&types_file), std::fs::read_to_string(&offers_file));
+        let (types, offers) = if let (Ok(types), Ok(offers)) = kept {
+            (types, offers)
+        } else {
+            let types = moto.query("ec2", "DescribeInstanceTypes", []).await?;
+            let types: String = types.items("instanceTypeSet").iter().map(line_of).collect();
+            let by_zone = [("LocationType", "availability-zone")];
+            let offers = moto.query("ec2", "DescribeInstanceTypeOfferings", by_zone).await?;
+            let offers: String = offers
+                .items("instanceTypeOfferingSet")
+                .iter()
+                .filter_map(|offer| {
+                    Some([offer.get("instanceType")?, "\t", offer.get("location")?, "\n"].concat())
+                })
+                .collect();
+            keep(&types_file, &types);
+            keep(&offers_file, &offers);
+            (types, offers)
+        };
         Ok(Self::read(&types, &offers))
     }
 

@@ -21,6 +21,8 @@ pub enum Kind {
     LaunchTemplate,
     /// An instance, to DescribeInstances; by ID.
     Instance,
+    /// A tag that was put on an instance, a subnet, a security group or a VPC, to filters; by `ID/key`.
+    Tag,
     /// The name of a deleted queue, to CreateQueue.
     DeletedQueue,
 }
@@ -37,6 +39,8 @@ pub struct Delays {
     pub launch_template: f64,
     /// Instances.
     pub instance: f64,
+    /// Tags.
+    pub tag: f64,
     /// For how long the name of a deleted queue can't be used again (AWS: 60).
     pub deleted_queue: f64,
 }
@@ -50,6 +54,7 @@ impl Delays {
             instance_profile: seconds,
             launch_template: seconds,
             instance: seconds,
+            tag: seconds,
             deleted_queue: seconds,
         }
     }
@@ -60,6 +65,7 @@ impl Delays {
             Kind::InstanceProfile => self.instance_profile,
             Kind::LaunchTemplate => self.launch_template,
             Kind::Instance => self.instance,
+            Kind::Tag => self.tag,
             Kind::DeletedQueue => self.deleted_queue,
         }
     }
@@ -103,12 +109,24 @@ impl Consistency {
     /// Whether other calls can see it.
     pub fn is_visible(&self, kind: Kind, name: &str) -> bool {
         let state = self.state.lock();
-        let delay = SignedDuration::from_secs_f64(state.delays.of(kind));
+        let delay =
+            SignedDuration::try_from_secs_f64(state.delays.of(kind)).unwrap_or(SignedDuration::MAX);
         delay.is_zero()
             || state
                 .changed
                 .get(&(kind, name.to_owned()))
                 .is_none_or(|at| self.clock.now().duration_since(*at) >= delay)
+    }
+
+    /// The tags of a resource that filters can see.
+    pub fn visible_tags<'a>(
+        &self,
+        id: &str,
+        tags: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> BTreeMap<String, String> {
+        tags.filter(|(key, _)| self.is_visible(Kind::Tag, &format!("{id}/{key}")))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 
     /// Notes what a successful IAM call made or changed.

@@ -16,6 +16,7 @@ mod launch;
 mod listed;
 mod network;
 mod offers;
+mod pool;
 mod render;
 mod states;
 mod tags;

@@ -237,7 +237,7 @@ impl Faults {
                     verdict.error = Some(AwsError::new(code, message).with_status(*status));
                 }
                 Effect::Latency { seconds } => {
-                    verdict.delay += Duration::from_secs_f64(seconds.max(0.0))
+                    verdict.delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default();
                 }
                 Effect::Drop => verdict.drop = true,
                 Effect::DropAnswer => verdict.drop_answer = true,

@@ -14,6 +14,15 @@ use super::catalog::InstanceType;
 
 const TABLE: &str = include_str!("prices.tsv");
 
+/// On-demand prices by type.
+static LISTED: LazyLock<BTreeMap<&'static str, MicroUsd>> = LazyLock::new(|| {
+    TABLE
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .filter_map(|(name, price)| Some((name, MicroUsd::dollars(price.parse().ok()?))))
+        .collect()
+});
+
 /// A price in millionths of a US dollar per hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MicroUsd(pub u64);
@@ -72,13 +81,6 @@ impl Prices {
         {
             return *price;
         }
-        static LISTED: LazyLock<BTreeMap<&'static str, MicroUsd>> = LazyLock::new(|| {
-            TABLE
-                .lines()
-                .filter_map(|line| line.split_once('\t'))
-                .filter_map(|(name, price)| Some((name, MicroUsd::dollars(price.parse().ok()?))))
-                .collect()
-        });
         LISTED.get(name.as_str()).copied().unwrap_or_else(|| by_size(instance_type))
     }
 

@@ -98,7 +98,7 @@ impl AwsRequest {
         };
         let (protocol, action) = match (target, form_action) {
             (Some(target), _) => {
-                let minor = if content_type.contains("1.0") { 0 } else { 1 };
+                let minor = u8::from(!content_type.contains("1.0"));
                 (Protocol::Json(minor), target.rsplit('.').next().unwrap_or_default().to_owned())
             }
             (None, Some(action)) if service == "ec2" => (Protocol::Ec2, action),
@@ -252,6 +252,7 @@ impl Params {
     }
 
     /// The structure `name.*`, with names relative to it; empty when there is none.
+    #[must_use]
     pub fn structure(&self, name: &str) -> Self {
         Self(self.below(name).map(|(rest, value)| (rest.to_owned(), value.to_owned())).collect())
     }

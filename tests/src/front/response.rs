@@ -1,5 +1,7 @@
 //! Answers and errors, rendered as each AWS protocol wants them.
 
+use std::collections::BTreeMap;
+
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -97,7 +99,7 @@ pub struct AwsError {
     /// HTTP status.
     pub status: u16,
     /// Further members of a JSON error body (`clusterName`, `principalArn`).
-    pub fields: Map<String, Value>,
+    pub fields: BTreeMap<String, Value>,
 }
 
 impl AwsError {
@@ -125,7 +127,7 @@ impl AwsError {
             "RequestLimitExceeded" | "ServiceUnavailable" | "Unavailable" => 503,
             _ => 400,
         };
-        Self { code, message: message.into(), status, fields: Map::new() }
+        Self { code, message: message.into(), status, fields: BTreeMap::new() }
     }
 
     /// The same error with another HTTP status.
@@ -166,7 +168,7 @@ impl AwsError {
                 ))
             }
             Protocol::Json(_) | Protocol::RestJson => {
-                let mut body = self.fields.clone();
+                let mut body: Map<String, Value> = self.fields.clone().into_iter().collect();
                 body.insert("__type".to_owned(), json!(self.code));
                 body.insert("message".to_owned(), json!(self.message));
                 let mut response = AwsResponse::json(request, &Value::Object(body));

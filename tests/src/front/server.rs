@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::calls::{Call, CallLog};
 use super::control::{Control, http};
 use super::events::{Event, emit};
+use super::instances::StateChange;
 use super::request::{AwsRequest, Params};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Endpoint, Gate, Principal, Service};
@@ -71,14 +73,16 @@ impl Server {
         }
     }
 
-    /// Moves instances on and announces their changes, until told to stop.
-    pub(super) async fn tick(world: Arc<World>, stop: CancellationToken) {
+    /// Moves instances on, until told to stop; what changed goes to [`Server::announce`], so that slow queues don't hold instances up.
+    pub(super) async fn tick(
+        world: Arc<World>,
+        announced: mpsc::UnboundedSender<Vec<StateChange>>,
+        stop: CancellationToken,
+    ) {
         loop {
             let (changes, due) = world.instances().advance();
-            let events: Vec<Event> =
-                changes.iter().map(|change| Event::state_change(&world, change)).collect();
-            if let Err(error) = emit(&world, &events).await {
-                tracing::warn!(%error, "state changes of instances can't be announced");
+            if !changes.is_empty() && announced.send(changes).is_err() {
+                return;
             }
             let next = async {
                 match due {
@@ -90,6 +94,21 @@ impl Server {
                 () = stop.cancelled() => return,
                 () = next => {}
                 () = world.instances().woken() => {}
+            }
+        }
+    }
+
+    /// Announces changes of state through the region's rules, in order, until nobody sends more or told to stop.
+    pub(super) async fn announce(
+        world: Arc<World>,
+        mut changed: mpsc::UnboundedReceiver<Vec<StateChange>>,
+        stop: CancellationToken,
+    ) {
+        while let Some(Some(changes)) = stop.run_until_cancelled(changed.recv()).await {
+            let events: Vec<Event> =
+                changes.iter().map(|change| Event::state_change(&world, change)).collect();
+            if let Err(error) = emit(&world, &events).await {
+                tracing::warn!(%error, "state changes of instances can't be announced");
             }
         }
     }

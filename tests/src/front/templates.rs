@@ -25,6 +25,8 @@ pub struct Template {
     pub default_version: u64,
     /// The `LaunchTemplateData.*` parameters of each version, with names relative to it; version 1 first.
     pub versions: Vec<Params>,
+    /// The client token of the request that made it.
+    pub client_token: String,
     /// Tags.
     pub tags: BTreeMap<String, String>,
 }

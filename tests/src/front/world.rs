@@ -14,6 +14,7 @@ use super::faults::Faults;
 use super::instances::{InstanceTable, StateTimes};
 use super::moto_client::MotoClient;
 use super::prices::Prices;
+use super::request::Params;
 use super::templates::Templates;
 use crate::clock::Clock;
 
@@ -48,7 +49,7 @@ pub struct Fleet {
     /// The client token of its request.
     pub client_token: String,
     /// The request, to tell a repetition from another request with the same token.
-    pub(super) fingerprint: String,
+    pub(super) request: Params,
     /// The answer's content, given again to a repetition.
     pub(super) answer: String,
 }

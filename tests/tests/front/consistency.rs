@@ -80,3 +80,18 @@ fn the_name_of_a_deleted_queue_rests() {
         bed.aws.json("sqs", "AmazonSQS.CreateQueue", &name).await.unwrap();
     });
 }
+
+#[test]
+fn a_fresh_tag_is_invisible_to_filters() {
+    on_the_front(async |bed| {
+        let subnet = bed.seed.subnet_ids[0].as_str();
+        bed.front.control().consistency(Delays { tag: 3600.0, ..Delays::default() });
+        let tag = [("ResourceId.1", subnet), ("Tag.1.Key", "fresh"), ("Tag.1.Value", "yes")];
+        bed.ec2("CreateTags", &tag).await.unwrap();
+        let filter = [("Filter.1.Name", "tag:fresh"), ("Filter.1.Value.1", "*")];
+        assert!(bed.ec2("DescribeSubnets", &filter).await.unwrap().items("subnetSet").is_empty());
+        bed.front.control().consistency(Delays::default());
+        assert_eq!(bed.ec2("DescribeSubnets", &filter).await.unwrap().items("subnetSet").len(), 1);
+        bed.ec2("DeleteTags", &tag).await.unwrap();
+    });
+}

@@ -3,18 +3,20 @@ use super::*;
 /// Makes a queue and a rule for these detail types that targets it, and returns the queue's URL and ARN and the rule's ARN.
 async fn rule(bed: &Bed, name: &str, source: &str, detail_type: &str) -> (String, String, String) {
     let aws = &bed.aws;
-    let queue =
-        aws.json("sqs", "AmazonSQS.CreateQueue", &json!({ "QueueName": name })).await.unwrap();
-    let url = queue["QueueUrl"].as_str().unwrap().to_owned();
+    let queue = aws
+        .json("sqs", "AmazonSQS.CreateQueue", &json!({ "QueueName": name }))
+        .await
+        .expect("moto does it");
+    let url = queue["QueueUrl"].as_str().expect("text").to_owned();
     let arn = format!("arn:aws:sqs:{REGION}:123456789012:{name}");
     let pattern = json!({ "source": [source], "detail-type": [detail_type] }).to_string();
     let rule = aws
         .json("events", "AWSEvents.PutRule", &json!({ "Name": name, "EventPattern": pattern }))
         .await
-        .unwrap();
+        .expect("moto does it");
     let targets = json!({ "Rule": name, "Targets": [{ "Id": "queue", "Arn": arn }] });
-    aws.json("events", "AWSEvents.PutTargets", &targets).await.unwrap();
-    (url, arn, rule["RuleArn"].as_str().unwrap().to_owned())
+    aws.json("events", "AWSEvents.PutTargets", &targets).await.expect("moto does it");
+    (url, arn, rule["RuleArn"].as_str().expect("text").to_owned())
 }
 
 async fn allow(bed: &Bed, (url, arn, rule): &(String, String, String)) {
@@ -23,24 +25,27 @@ async fn allow(bed: &Bed, (url, arn, rule): &(String, String, String)) {
         "Condition": { "ArnEquals": { "aws:SourceArn": rule } },
     }] });
     let body = json!({ "QueueUrl": url, "Attributes": { "Policy": policy.to_string() } });
-    bed.aws.json("sqs", "AmazonSQS.SetQueueAttributes", &body).await.unwrap();
+    bed.aws.json("sqs", "AmazonSQS.SetQueueAttributes", &body).await.expect("moto does it");
 }
 
 async fn drop_rule(bed: &Bed, name: &str) {
     let aws = &bed.aws;
     aws.json("events", "AWSEvents.RemoveTargets", &json!({ "Rule": name, "Ids": ["queue"] }))
         .await
-        .unwrap();
-    aws.json("events", "AWSEvents.DeleteRule", &json!({ "Name": name })).await.unwrap();
+        .expect("moto does it");
+    aws.json("events", "AWSEvents.DeleteRule", &json!({ "Name": name }))
+        .await
+        .expect("moto does it");
 }
 
 /// The next message, waited for as the operator does.
 async fn message(bed: &Bed, url: &str) -> Value {
     let body = json!({ "QueueUrl": url, "WaitTimeSeconds": 10, "MaxNumberOfMessages": 1 });
-    let answer = bed.aws.json("sqs", "AmazonSQS.ReceiveMessage", &body).await.unwrap();
+    let answer =
+        bed.aws.json("sqs", "AmazonSQS.ReceiveMessage", &body).await.expect("moto does it");
     let message = &answer["Messages"][0];
     let delete = json!({ "QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"] });
-    bed.aws.json("sqs", "AmazonSQS.DeleteMessage", &delete).await.unwrap();
+    bed.aws.json("sqs", "AmazonSQS.DeleteMessage", &delete).await.expect("moto does it");
     serde_json::from_str(message["Body"].as_str().expect("a message")).expect("an event")
 }
 

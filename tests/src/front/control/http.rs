@@ -155,7 +155,9 @@ async fn route(
         }
         ("POST", "interrupt") => {
             let chosen: Chosen = read(body)?;
-            let notice = chosen.notice.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+            let notice = chosen
+                .notice
+                .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
             to_json(&control.interrupt(selection(chosen), notice).await?)
         }
         ("POST", "rebalance") => to_json(&control.rebalance(selection(read(body)?)).await?),

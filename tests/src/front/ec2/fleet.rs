@@ -10,9 +10,8 @@ use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
 use super::super::world::{Fleet, World};
 use super::super::xml::{Element, render};
-use super::launch::{
-    Call, Facts, Pool, Wish, overlay, overlay_tags, pool, shortage_message, tag_specs,
-};
+use super::launch::{Call, Wish, overlay, overlay_tags, shortage_message, tag_specs};
+use super::pool::{Facts, Pool, pool};
 use super::{dry_run, invalid, templates};
 
 /// One override of one launch template.
@@ -48,15 +47,11 @@ pub(super) async fn create(
             )
         })?;
     let token = params.get("ClientToken").unwrap_or_default().to_owned();
-    let fingerprint = params
-        .iter()
-        .filter(|(name, _)| !name.starts_with("X-Amz-"))
-        .map(|(name, value)| format!("{name}={value}\n"))
-        .collect::<String>();
+    let unsigned = Params::of(params.iter().filter(|(name, _)| !name.starts_with("X-Amz-")));
     if !token.is_empty()
         && let Some(fleet) = world.fleets.lock().values().find(|fleet| fleet.client_token == token)
     {
-        if fleet.fingerprint != fingerprint {
+        if fleet.request != unsigned {
             let message =
                 "The request has the same client token as an earlier one, and other parameters.";
             return Err(AwsError::new("IdempotentParameterMismatch", message));
@@ -153,7 +148,7 @@ pub(super) async fn create(
     }
     world.instances().insert(made);
     let tags = tag_specs(params).remove("fleet").unwrap_or_default();
-    let fleet = Fleet { tags, client_token: token, fingerprint, answer: inner.clone() };
+    let fleet = Fleet { tags, client_token: token, request: unsigned, answer: inner.clone() };
     world.fleets.lock().insert(fleet_id.clone(), fleet);
     Ok(AwsResponse::ec2(request, &inner).with_resources([fleet_id]).with_resources(ids))
 }

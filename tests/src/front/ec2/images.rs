@@ -64,6 +64,15 @@ pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsRespons
     Ok(list_answer(request, "imagesSet", items, next))
 }
 
+/// The block devices in an image: name and GiB.
+pub(super) fn devices(ami: &Ami) -> &'static [(&'static str, u32)] {
+    match ami.family {
+        Family::Bottlerocket => &[("/dev/xvda", 2), ("/dev/xvdb", 20)],
+        Family::Al2 | Family::Al2023 => &[("/dev/xvda", 20)],
+        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => &[("/dev/sda1", 50)],
+    }
+}
+
 fn is_windows(ami: &Ami) -> bool {
     matches!(ami.family, Family::Windows2019 | Family::Windows2022 | Family::Windows2025)
 }
@@ -84,12 +93,7 @@ fn description(ami: &Ami) -> String {
 
 fn element(ami: &Ami, tags: &BTreeMap<String, String>) -> Vec<Element> {
     let leaf = |name: &str, text: &str| Element::leaf(name, text);
-    let devices: &[(&str, u32)] = match ami.family {
-        Family::Bottlerocket => &[("/dev/xvda", 2), ("/dev/xvdb", 20)],
-        _ if is_windows(ami) => &[("/dev/sda1", 50)],
-        _ => &[("/dev/xvda", 20)],
-    };
-    let devices = devices.iter().map(|(device, size)| {
+    let devices = devices(ami).iter().map(|(device, size)| {
         let ebs = vec![
             leaf("deleteOnTermination", "true"),
             Element::leaf("snapshotId", ami.id.replacen("ami-", "snap-", 1)),

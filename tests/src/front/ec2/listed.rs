@@ -25,7 +25,7 @@ pub(super) fn named(world: &World, params: &Params) -> Result<Vec<Arc<Instance>>
     for id in ids {
         match all.get(id) {
             Some(instance) if world.consistency().is_visible(Kind::Instance, id) => {
-                found.push(Arc::clone(instance))
+                found.push(Arc::clone(instance));
             }
             _ if !id.starts_with("i-") => {
                 return Err(AwsError::new(
@@ -62,7 +62,12 @@ fn wanted(world: &World, params: &Params) -> Result<Vec<Arc<Instance>>, AwsError
     Ok(visible.cloned().collect())
 }
 
-fn instance_filter(instance: &Instance, name: &str, values: &[String]) -> Option<bool> {
+fn instance_filter(
+    world: &World,
+    instance: &Instance,
+    name: &str,
+    values: &[String],
+) -> Option<bool> {
     let is = |text: &str| Some(any_matches(values, text));
     match name {
         "instance-id" => is(&instance.id),
@@ -99,7 +104,10 @@ fn instance_filter(instance: &Instance, name: &str, values: &[String]) -> Option
         "instance.group-name" => {
             Some(instance.security_groups.iter().any(|(_, name)| any_matches(values, name)))
         }
-        _ => tag_filter(name, values, &instance.tags),
+        _ => {
+            let tags = instance.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            tag_filter(name, values, &world.consistency().visible_tags(&instance.id, tags))
+        }
     }
 }
 
@@ -107,7 +115,7 @@ pub(super) fn instances(request: &AwsRequest, world: &World) -> Result<AwsRespon
     let found = select(
         wanted(world, &request.params)?,
         &request.params.filters(),
-        |instance, name, values| instance_filter(instance, name, values),
+        |instance, name, values| instance_filter(world, instance, name, values),
     )?;
     let (found, next) = page(found, &request.params, (5, 1000), Some(1000))?;
     // Instances of one launch are one reservation.

@@ -144,9 +144,14 @@ async fn listed(
     let mut answer = world.moto().query_params("ec2", &request.action, &params).await?;
     let items =
         answer.child_mut(set).map(|list| std::mem::take(&mut list.children)).unwrap_or_default();
+    let id_field = match set {
+        "subnetSet" => "subnetId",
+        "vpcSet" => "vpcId",
+        _ => "groupId",
+    };
     let kept = select(items, &ours, |item, name, values| {
-        let tags: BTreeMap<String, String> =
-            item.tags().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let id = item.get(id_field).unwrap_or_default();
+        let tags = world.consistency().visible_tags(id, item.tags());
         tag_filter(name, values, &tags)
     })?;
     page(kept, &request.params, (5, 1000), None)

@@ -77,7 +77,7 @@ pub(super) async fn offerings(
         match kind.as_str() {
             "region" => rows.push((&found.name, world.region().to_owned())),
             "availability-zone" => {
-                rows.extend(zones.map(|zone| (found.name.as_str(), zone.to_owned())))
+                rows.extend(zones.map(|zone| (found.name.as_str(), zone.to_owned())));
             }
             "availability-zone-id" => rows.extend(zones.filter_map(|zone| {
                 let (_, id) = zone_ids.iter().find(|(name, _)| name == zone)?;

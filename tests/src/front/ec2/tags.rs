@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::super::consistency::Kind;
 use super::super::filters::{any_matches, page, select};
+use super::super::instances::State;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::templates::missing_id;
@@ -95,6 +97,12 @@ pub(super) async fn change(request: &AwsRequest, world: &World) -> Result<AwsRes
     for id in &ours {
         apply(world, id, &change);
     }
+    if let Change::Set(tags) = &change {
+        for (id, (key, _)) in resources.iter().flat_map(|id| tags.iter().map(move |tag| (id, tag)))
+        {
+            world.consistency().changed(Kind::Tag, &format!("{id}/{key}"));
+        }
+    }
     Ok(AwsResponse::ec2(request, "<return>true</return>").with_resources(resources))
 }
 
@@ -178,7 +186,7 @@ pub(super) async fn describe(request: &AwsRequest, world: &World) -> Result<AwsR
     };
     for instance in world.instances().all().values() {
         add(&instance.id, "instance", &instance.tags);
-        if instance.state != super::super::instances::State::Terminated {
+        if instance.state != State::Terminated {
             instance.volumes.iter().for_each(|volume| add(&volume.id, "volume", &volume.tags));
             instance
                 .interfaces

@@ -41,6 +41,16 @@ pub(super) fn create(
         return Err(AwsError::new("InvalidLaunchTemplateName.MalformedException", message));
     }
     let data = data_of(params)?;
+    let token = params.get("ClientToken").unwrap_or_default();
+    if let Some(made) = world
+        .templates()
+        .by_name(name)
+        .filter(|made| !token.is_empty() && made.client_token == token)
+    {
+        // The repetition of a request whose answer got lost.
+        let inner = render(&[Element::node("launchTemplate", element(&made))]);
+        return Ok(AwsResponse::ec2(request, &inner));
+    }
     let now = world.clock().now();
     let template = Template {
         id: world.id("lt"),
@@ -49,6 +59,7 @@ pub(super) fn create(
         created_by: principal.arn.clone(),
         default_version: 1,
         versions: vec![data],
+        client_token: token.to_owned(),
         tags: tag_specs(params).remove("launch-template").unwrap_or_default(),
     };
     let inner = render(&[Element::node("launchTemplate", element(&template))]);
