@@ -233,6 +233,9 @@ impl<'o> Conditions<'o> {
     }
 
     /// The root condition.
+    ///
+    /// # Panics
+    /// Never: it is there from the beginning and cannot be cleared.
     pub fn root(&self) -> &Condition {
         self.get(self.types.root).expect("`new` adds the root and nothing takes it away")
     }

@@ -4,14 +4,24 @@ use std::collections::BTreeMap;
 
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use crate::conditions::Condition;
-use crate::requirement::Requirement;
 use crate::text_enum::text_enum;
-use crate::timestamp::Timestamp;
 
-/// The AWS settings of nodes. Absent and empty fields differ in the drift hash, and so they differ here.
+mod selectors;
+mod status;
+
+pub use selectors::{
+    Alias, AmiSelectorTerm, CapacityReservationSelectorTerm, InstanceMatchCriteria,
+    PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
+pub use status::{
+    Ami, CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType, SecurityGroup,
+    Subnet,
+};
+
+// Absent and empty fields differ in the drift hash, and so they differ here.
+/// The AWS settings of nodes.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.k8s.aws",
@@ -111,99 +121,6 @@ text_enum! {
     }
 }
 
-/// Selects subnets. Tags inside of a term must all match; the value `*` matches every value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SubnetSelectorTerm {
-    /// ID of the subnet.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Tags of the subnets.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Selects security groups. Tags inside of a term must all match; the value `*` matches every value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SecurityGroupSelectorTerm {
-    /// ID of the security group.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Group name (not the `Name` tag); EC2's wildcards are allowed.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Tags of the security groups.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Selects capacity reservations. Tags inside of a term must all match; the value `*` matches every value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CapacityReservationSelectorTerm {
-    /// ID of the capacity reservation.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Which instances the reservation admits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_match_criteria: Option<InstanceMatchCriteria>,
-    /// Account that owns the reservation.
-    #[serde(
-        default,
-        rename = "ownerID",
-        deserialize_with = "non_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub owner_id: Option<String>,
-    /// Tags of the capacity reservations.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-}
-
-text_enum! {
-    /// Which instances a capacity reservation admits.
-    pub enum InstanceMatchCriteria {
-        /// Every instance that matches.
-        Open = "open",
-        /// Only instances that name the reservation.
-        Targeted = "targeted",
-    }
-}
-
-/// Selects images. Tags inside of a term must all match; the value `*` matches every value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AmiSelectorTerm {
-    /// An AMI family and a version of its EKS images, such as `al2023@latest` or `bottlerocket@v1.20.4`.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub alias: Option<String>,
-    /// ID of the image.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Name of the image (not the `Name` tag); EC2's wildcards are allowed.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Account that owns the image, or `self` or `amazon`.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// Name or ARN of an SSM parameter that holds the ID of the image.
-    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
-    pub ssm_parameter: Option<String>,
-    /// Tags of the images.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Selects a placement group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PlacementGroupSelector {
-    /// ID of the placement group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Name of the placement group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -244,7 +161,8 @@ pub struct BlockDevice {
     /// How fast the snapshot is loaded, in MiB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_initialization_rate: Option<i32>,
-    /// Size, such as `100Gi`. Kept as text: the schema accepts `Ti`, which is no quantity.
+    /// Size, such as `100Gi`.
+    // As text, because the schema accepts `Ti`, which is no quantity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_size: Option<String>,
     /// Type of the volume.
@@ -387,7 +305,8 @@ pub struct KubeletConfiguration {
     /// Thresholds at which pods are evicted after a grace period, by signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_soft: Option<BTreeMap<String, String>>,
-    /// Grace periods of the soft thresholds, by signal, in Go's notation. Kept as text: the schema accepts any.
+    /// Grace periods of the soft thresholds, by signal, such as `1m30s`.
+    // As text, because the schema accepts any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_soft_grace_period: Option<BTreeMap<String, String>>,
     /// Percentage of disk usage at which images are always removed.
@@ -416,125 +335,6 @@ pub struct KubeletConfiguration {
     /// What is kept for the operating system, by resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_reserved: Option<BTreeMap<String, String>>,
-}
-
-/// What the selectors of an EC2NodeClass found, and its conditions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EC2NodeClassStatus {
-    /// Images, newest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub amis: Vec<Ami>,
-    /// Capacity reservations, by ID.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub capacity_reservations: Vec<CapacityReservation>,
-    /// Conditions; all but `Ready` feed `Ready`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// The instance profile that machines get.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_profile: Option<String>,
-    /// Security groups, by ID.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub security_groups: Vec<SecurityGroup>,
-    /// Subnets, those with the most free addresses first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub subnets: Vec<Subnet>,
-}
-
-/// A subnet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Subnet {
-    /// ID.
-    pub id: String,
-    /// Availability zone.
-    pub zone: String,
-    /// ID of the availability zone.
-    #[serde(default, rename = "zoneID", skip_serializing_if = "Option::is_none")]
-    pub zone_id: Option<String>,
-}
-
-/// A security group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SecurityGroup {
-    /// ID.
-    pub id: String,
-    /// Group name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
-/// An image and the nodes that it fits.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Ami {
-    /// Whether its owner has deprecated it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub deprecated: bool,
-    /// ID.
-    pub id: String,
-    /// Name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Which nodes it fits.
-    pub requirements: Vec<Requirement>,
-}
-
-/// A capacity reservation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CapacityReservation {
-    /// Availability zone.
-    pub availability_zone: String,
-    /// When it ends; absent means that it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end_time: Option<Timestamp>,
-    /// ID.
-    pub id: String,
-    /// Which instances it admits.
-    pub instance_match_criteria: InstanceMatchCriteria,
-    /// Instance type that it holds.
-    pub instance_type: String,
-    /// Whether EC2 may take it back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub interruptible: bool,
-    /// Account that owns it.
-    #[serde(rename = "ownerID")]
-    pub owner_id: String,
-    /// Kind of reservation.
-    #[serde(default)]
-    pub reservation_type: ReservationType,
-    /// Whether it is about to end.
-    #[serde(default)]
-    pub state: ReservationState,
-}
-
-text_enum! {
-    /// Kind of a capacity reservation.
-    #[derive(Default)]
-    pub enum ReservationType {
-        /// An on-demand capacity reservation.
-        #[default]
-        Default = "default",
-        /// A capacity block for ML.
-        CapacityBlock = "capacity-block",
-    }
-}
-
-text_enum! {
-    /// Whether a capacity reservation is about to end.
-    #[derive(Default)]
-    pub enum ReservationState {
-        /// It can be used.
-        #[default]
-        Active = "active",
-        /// Its instances are about to be taken away.
-        Expiring = "expiring",
-    }
-}
-
-/// Selectors treat an empty text as absent, although the schema accepts it.
-fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
 impl MetadataOptions {
@@ -572,32 +372,6 @@ impl Default for MetadataOptions {
     }
 }
 
-/// An AMI family and a version of its images, as `amiSelectorTerms[].alias` names them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alias {
-    /// The family.
-    pub family: AmiFamily,
-    /// `latest`, or a version in the family's own notation.
-    pub version: String,
-}
-
-impl AmiSelectorTerm {
-    /// The alias, if the term has one that names a known family.
-    pub fn parsed_alias(&self) -> Option<Alias> {
-        let (family, version) = self.alias.as_deref()?.split_once('@')?;
-        let family = match family {
-            "al2" => AmiFamily::Al2,
-            "al2023" => AmiFamily::Al2023,
-            "bottlerocket" => AmiFamily::Bottlerocket,
-            "windows2019" => AmiFamily::Windows2019,
-            "windows2022" => AmiFamily::Windows2022,
-            "windows2025" => AmiFamily::Windows2025,
-            _ => return None,
-        };
-        Some(Alias { family, version: version.to_owned() })
-    }
-}
-
 impl EC2NodeClassSpec {
     /// The alias that selects the images, if one does.
     pub fn alias(&self) -> Option<Alias> {
@@ -611,3 +385,6 @@ impl EC2NodeClassSpec {
             .unwrap_or(AmiFamily::Custom)
     }
 }
+
+#[cfg(test)]
+mod tests;

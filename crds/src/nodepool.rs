@@ -55,7 +55,8 @@ pub struct NodeClaimTemplate {
     pub spec: NodeClaimTemplateSpec,
 }
 
-/// Labels and annotations of the nodes of a pool. Absent and empty differ in the drift hash, and so they differ here.
+// Absent and empty maps differ in the drift hash, and so they differ here.
+/// Labels and annotations of the nodes of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateMetadata {
     /// Annotations of the nodes.
@@ -66,7 +67,8 @@ pub struct TemplateMetadata {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// Specification of the NodeClaims of a pool. Absent and empty lists differ in the drift hash, and so they differ here.
+// Absent and empty lists differ in the drift hash, and so they differ here.
+/// Specification of the NodeClaims of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimTemplateSpec {
@@ -238,8 +240,17 @@ impl NodePool {
         self.spec.replicas.is_some()
     }
 
+    /// The order in which pools are tried: greater weight first, then the name that comes later in the alphabet, as Karpenter does.
+    pub fn by_precedence(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |pool: &Self| (pool.weight(), pool.metadata.name.clone());
+        key(other).cmp(&key(self))
+    }
+
     /// Weight, where absent counts as 0.
     pub fn weight(&self) -> i32 {
         self.spec.weight.unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ text_enum! {
 pub struct Taint {
     /// Key, a qualified name.
     pub key: String,
-    /// Value; absent and empty mean the same.
+    /// Value; may be absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Effect on pods that do not tolerate the taint.

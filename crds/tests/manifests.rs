@@ -12,7 +12,7 @@ fn files() -> Vec<(PathBuf, String)> {
         .into_iter()
         .map(|crd| {
             let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-            (folder.join(name), serde_saphyr::to_string(&crd).unwrap())
+            (folder.join(name), serde_saphyr::to_string(&crd).expect("a definition is YAML"))
         })
         .collect()
 }

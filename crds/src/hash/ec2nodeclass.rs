@@ -3,8 +3,9 @@
 use super::structure::{Hash, Structure, set};
 use crate::duration::Duration;
 use crate::ec2nodeclass::{
-    BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions, EC2NodeClassSpec,
-    KubeletConfiguration, MetadataOptions, NetworkInterface, PlacementGroupSelector,
+    BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions, EC2NodeClassSpec, HttpTokens,
+    InstanceStorePolicy, KubeletConfiguration, MetadataOptions, NetworkInterface,
+    PlacementGroupSelector, Switch, VolumeType,
 };
 use crate::quantity::Quantity;
 
@@ -48,7 +49,7 @@ pub fn ec2_node_class_with(
             "BlockDeviceMappings",
             each(spec.block_device_mappings.as_deref(), block_device_mapping).as_ref(),
         )
-        .field("InstanceStorePolicy", spec.instance_store_policy.map(|policy| policy.as_str()))
+        .field("InstanceStorePolicy", spec.instance_store_policy.map(InstanceStorePolicy::as_str))
         .field(
             "NetworkInterfaces",
             each(spec.network_interfaces.as_deref(), network_interface).as_ref(),
@@ -60,7 +61,7 @@ pub fn ec2_node_class_with(
             spec.connection_tracking.as_ref().map(connection_tracking).as_ref(),
         )
         .field("Context", spec.context.as_ref())
-        .field("CPUOptions", spec.cpu_options.as_ref().map(cpu_options).as_ref());
+        .field("CPUOptions", spec.cpu_options.map(cpu_options).as_ref());
     let mut parts = vec![
         structure.hash(),
         spec.resolved_ami_family().as_str().hash(),
@@ -103,7 +104,7 @@ fn block_device(device: &BlockDevice) -> Structure {
         .field("Throughput", device.throughput.as_ref())
         .field("VolumeInitializationRate", device.volume_initialization_rate.as_ref())
         .field("VolumeSize", size.as_ref())
-        .field("VolumeType", device.volume_type.map(|volume| volume.as_str()))
+        .field("VolumeType", device.volume_type.map(VolumeType::as_str))
 }
 
 fn network_interface(interface: &NetworkInterface) -> Structure {
@@ -116,10 +117,10 @@ fn network_interface(interface: &NetworkInterface) -> Structure {
 
 fn metadata_options(options: &MetadataOptions) -> Structure {
     Structure::new("MetadataOptions")
-        .field("HTTPEndpoint", options.http_endpoint.map(|value| value.as_str()))
-        .field("HTTPProtocolIPv6", options.http_protocol_ipv6.map(|value| value.as_str()))
+        .field("HTTPEndpoint", options.http_endpoint.map(Switch::as_str))
+        .field("HTTPProtocolIPv6", options.http_protocol_ipv6.map(Switch::as_str))
         .field("HTTPPutResponseHopLimit", options.http_put_response_hop_limit.as_ref())
-        .field("HTTPTokens", options.http_tokens.map(|value| value.as_str()))
+        .field("HTTPTokens", options.http_tokens.map(HttpTokens::as_str))
 }
 
 fn connection_tracking(tracking: &ConnectionTracking) -> Structure {
@@ -129,9 +130,9 @@ fn connection_tracking(tracking: &ConnectionTracking) -> Structure {
         .field("UDPTimeout", tracking.udp_timeout.as_ref())
 }
 
-fn cpu_options(options: &CpuOptions) -> Structure {
+fn cpu_options(options: CpuOptions) -> Structure {
     Structure::new("CPUOptions")
-        .field("NestedVirtualization", options.nested_virtualization.map(|value| value.as_str()))
+        .field("NestedVirtualization", options.nested_virtualization.map(Switch::as_str))
 }
 
 fn kubelet(kubelet: &KubeletConfiguration) -> Structure {

@@ -1,0 +1,54 @@
+use serde_json::json;
+
+use super::*;
+
+fn pool(name: &str, weight: Option<i32>) -> NodePool {
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "weight": weight,
+            "template": { "spec": { "nodeClassRef": { "group": "g", "kind": "K", "name": "n" }, "requirements": [] } },
+        },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn greater_weight_comes_first_and_then_the_later_name() {
+    let mut pools = [pool("a", None), pool("b", Some(10)), pool("c", Some(0)), pool("d", Some(10))];
+    pools.sort_by(NodePool::by_precedence);
+    let names: Vec<&str> = pools.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect();
+    assert_eq!(names, ["d", "b", "c", "a"]);
+}
+
+#[test]
+fn absent_fields_mean_what_the_api_server_would_fill_in() {
+    let pool = pool("a", None);
+    assert_eq!(pool.spec.disruption, Disruption::default());
+    assert_eq!(
+        serde_json::to_value(&pool.spec.disruption).unwrap(),
+        json!({ "budgets": [{ "nodes": "10%" }], "consolidateAfter": "0s", "consolidationPolicy": "WhenEmptyOrUnderutilized" })
+    );
+    assert_eq!(pool.spec.template.spec.expire_after.as_str(), "720h");
+    let empty: Disruption = serde_json::from_value(json!({ "budgets": [] })).unwrap();
+    assert_eq!(empty.budgets, [], "an empty list is not an absent one");
+}
+
+#[test]
+fn fields_of_later_versions_are_no_obstacle() {
+    let mut json = serde_json::to_value(pool("a", None)).unwrap();
+    json["spec"]["future"] = json!({ "a": 1 });
+    json["spec"]["template"]["spec"]["requirements"] =
+        json!([{ "key": "a", "operator": "Exists", "future": true }]);
+    serde_json::from_value::<NodePool>(json).unwrap();
+}
+
+#[test]
+fn the_label_of_a_node_class_is_its_group_and_kind() {
+    let reference = NodeClassReference {
+        group: "karpenter.k8s.aws".into(),
+        kind: "EC2NodeClass".into(),
+        name: "n".into(),
+    };
+    assert_eq!(reference.label(), (crate::labels::aws::EC2NODECLASS.to_owned(), "n"));
+}
