@@ -4,6 +4,7 @@
 mod commands;
 mod labels;
 mod places;
+mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -184,6 +185,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     for (number, (launch, pods)) in launches.iter().zip(&in_launch).enumerate() {
         places::check_launch(snapshot, number, launch, pods, &mut found);
     }
+    topology::check_topology(snapshot, &going, &on_machine, &launches, &in_launch, &mut found);
     places::check_limits(snapshot, &launches, &mut found);
     commands::check_commands(snapshot, plan, &placed, &mut found);
     found.into_iter().collect()

@@ -18,6 +18,7 @@ use crate::policy::Policy;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
 use crate::snapshot::{NodePhase, Snapshot};
+use crate::topology::Rules;
 use machines::Machines;
 use shapes::{Class, Shape};
 use types::{Template, TypeTable};
@@ -41,7 +42,6 @@ pub(crate) mod label {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WellKnownKeys {
     pub(crate) capacity_type: Key,
-    pub(crate) zone: Key,
     pub(crate) instance_type: Key,
     pub(crate) hostname: Key,
     pub(crate) registered: Key,
@@ -133,6 +133,7 @@ pub(crate) struct Problem<'a> {
     pub(crate) skipped: Vec<SkippedPool>,
     pub(crate) shapes: Vec<Shape>,
     pub(crate) classes: Vec<Class>,
+    pub(crate) rules: Rules,
     pub(crate) machines: Machines,
     /// Indices of [`Snapshot::pods`] by the machine they are bound to.
     pub(crate) pods_on: Vec<Vec<usize>>,
@@ -144,7 +145,6 @@ impl<'a> Problem<'a> {
         let mut symbols = Symbols::default();
         let keys = WellKnownKeys {
             capacity_type: symbols.key(label::CAPACITY_TYPE),
-            zone: symbols.key(label::ZONE),
             instance_type: symbols.key(label::INSTANCE_TYPE),
             hostname: symbols.key(label::HOSTNAME),
             registered: symbols.key(label::REGISTERED),
@@ -179,6 +179,8 @@ impl<'a> Problem<'a> {
         }
         let daemons = Daemons::new(snapshot, &columns, &mut symbols);
         let (shapes, classes) = shapes::compile(snapshot, policy, &columns, &mut symbols);
+        let class_of: Vec<_> = shapes.iter().map(|shape| shape.class).collect();
+        let rules = Rules::new(snapshot, &class_of, &mut symbols);
         let template_inputs = types::template_requirements(snapshot, &mut symbols);
         let mut problem = Self {
             snapshot,
@@ -191,6 +193,7 @@ impl<'a> Problem<'a> {
             skipped: Vec::new(),
             shapes,
             classes,
+            rules,
             machines: Machines::new(snapshot, &mut symbols),
             pods_on,
             symbols,

@@ -180,7 +180,8 @@ impl Daemons {
     }
 }
 
-fn terms(shape: &PodShape, symbols: &mut Symbols) -> Vec<Requirements> {
+/// Node selector and required affinity: alternatives, one of which has to be met.
+pub(crate) fn terms(shape: &PodShape, symbols: &mut Symbols) -> Vec<Requirements> {
     let selector = Requirements::from_labels(&shape.node_selector, symbols);
     if shape.required_affinity.is_empty() {
         return vec![selector];

@@ -72,6 +72,14 @@ struct Moves {
     from: usize,
     /// How many machines have to be launched; they are in [`Solver::claims`].
     new_machines: usize,
+    /// How things were before.
+    saved: Saved,
+}
+
+/// What a failed attempt puts back.
+struct Saved {
+    limits: crate::limits::Limits,
+    counts: crate::topology::Counts,
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
@@ -116,7 +124,11 @@ impl<'p, 'a> Pass<'p, 'a> {
             let class = self.problem.shapes[demand.shape].class;
             for variant in 0..self.problem.classes[class].variants.len() {
                 demand.variant = variant;
-                self.solver.place_on_machines(demand, |_| true);
+                if self.problem.rules.concern(demand.shape) {
+                    crate::ruled::place_on_machines(&mut self.solver, demand, &|_| true);
+                } else {
+                    self.solver.place_on_machines(demand, |_| true);
+                }
             }
         }
         for &(_, machine) in &self.solver.placed {
@@ -135,7 +147,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         let problem = self.problem;
         let snapshot = problem.snapshot;
         let from = self.solver.placed.len();
-        let limits = self.solver.limits.clone();
+        let saved =
+            Saved { limits: self.solver.limits.clone(), counts: self.solver.counts.clone() };
         let pods = nodes
             .iter()
             .flat_map(|node| node.pods.iter().copied())
@@ -145,7 +158,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
         }
         for node in nodes {
-            self.solver.closed.insert(node.index);
+            self.close(node);
         }
         let settling = &self.settling;
         let open = |machine: usize| !(guard && settling[machine]);
@@ -160,20 +173,21 @@ impl<'p, 'a> Pass<'p, 'a> {
                 .find(|&&(_, machine)| snapshot.nodes[machine].phase != NodePhase::Initialized)
                 .map(|&(pod, _)| Stay::WaitsForMachine(pod_ref(&snapshot.pods[pod])))
         };
-        let moves = Moves { from, new_machines: self.solver.claims.len() };
+        let moves = Moves { from, new_machines: self.solver.claims.len(), saved };
         match failure {
             None => Ok(moves),
             Some(stay) => {
-                self.take_back(nodes, moves, limits);
+                self.take_back(nodes, moves);
                 Err(stay)
             }
         }
     }
 
-    fn take_back(&mut self, nodes: &[&Node], moves: Moves, limits: crate::limits::Limits) {
+    fn take_back(&mut self, nodes: &[&Node], moves: Moves) {
         self.solver.undo(moves.from);
         self.solver.claims.clear();
-        self.solver.limits = limits;
+        self.solver.limits = moves.saved.limits;
+        self.solver.counts = moves.saved.counts;
         for node in nodes {
             self.solver.closed.set(node.index, false);
         }
@@ -183,13 +197,13 @@ impl<'p, 'a> Pass<'p, 'a> {
     fn decide(
         &mut self,
         nodes: &[&Node],
-        moves: &Moves,
+        from: usize,
         replacements: Vec<Launch>,
         reason: DisruptionReason,
         method: Method,
     ) {
         let snapshot = self.problem.snapshot;
-        let placed = &self.solver.placed[moves.from..];
+        let placed = &self.solver.placed[from..];
         for &(_, machine) in placed {
             self.receiving.insert(machine);
         }
@@ -207,8 +221,19 @@ impl<'p, 'a> Pass<'p, 'a> {
         });
         self.solver.claims.clear();
         for node in nodes {
-            self.solver.closed.insert(node.index);
             self.budgets.take(node.pool);
+        }
+    }
+
+    /// Takes a node out: it takes no pods, and its own don't count any more.
+    fn close(&mut self, node: &Node) {
+        self.solver.closed.insert(node.index);
+        for &pod in &self.problem.pods_on[node.index] {
+            let pod = &self.problem.snapshot.pods[pod];
+            if !pod.terminating {
+                let shape = pod.shape.0 as usize;
+                self.solver.counts.add_on_machine(self.problem, shape, node.index, -1);
+            }
         }
     }
 

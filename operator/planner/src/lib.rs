@@ -18,12 +18,14 @@ pub mod policy;
 mod provision;
 pub mod requirements;
 pub mod resources;
+mod ruled;
 pub mod snapshot;
 mod solver;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod topology;
 pub mod validate;
 
 pub use check::{Violation, check};

@@ -56,11 +56,15 @@ pub(crate) fn pack(
     open: &dyn Fn(usize) -> bool,
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
-    let mut waiting = Vec::new();
-    for demand in demands.iter_mut() {
-        solver.place_on_machines(demand, open);
-    }
     let mut given_up = vec![false; demands.len()];
+    let mut waiting = place_ruled(solver, demands, strategy, open, &mut given_up, cancel);
+    if !solver.claims.is_empty() {
+        for (index, demand) in demands.iter_mut().enumerate() {
+            if !given_up[index] {
+                place_on_claims(solver, demand, strategy);
+            }
+        }
+    }
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])
     {
@@ -78,7 +82,7 @@ pub(crate) fn pack(
                     let demand = &mut demands[seed];
                     (demand.variant, demand.home, demand.value) = (demand.variant + 1, None, -1.0);
                     solver.place_on_machines(demand, open);
-                    place_on_claims(solver, demand);
+                    place_on_claims(solver, demand, strategy);
                 } else {
                     given_up[seed] = true;
                     waiting.push((seed, reasons));
@@ -89,8 +93,45 @@ pub(crate) fn pack(
     waiting
 }
 
-/// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it.
-fn place_on_claims(solver: &mut Solver<'_, '_>, demand: &mut Demand) {
+/// Places what topology rules are about, and in passing what fits on machines that exist, in the order of the demands. A pod may have to wait for one that
+/// it wants to be near: as long as one finds a place the others are tried again.
+fn place_ruled(
+    solver: &mut Solver<'_, '_>,
+    demands: &mut [Demand],
+    strategy: Strategy,
+    open: &dyn Fn(usize) -> bool,
+    given_up: &mut [bool],
+    cancel: &dyn Cancel,
+) -> Vec<(usize, Vec<(String, Exclusion)>)> {
+    let mut waiting = Vec::new();
+    let mut first = true;
+    loop {
+        let mut progress = false;
+        waiting.clear();
+        for index in 0..demands.len() {
+            let demand = &mut demands[index];
+            if !solver.problem.rules.concern(demand.shape) {
+                if first {
+                    solver.place_on_machines(demand, open);
+                }
+                continue;
+            }
+            given_up[index] = true;
+            let before = demand.left();
+            if let Some(reasons) = crate::ruled::place(solver, demand, strategy, open, cancel) {
+                waiting.push((index, reasons));
+            }
+            progress |= demand.left() < before;
+        }
+        first = false;
+        if !progress || waiting.is_empty() || cancel.is_cancelled() {
+            return waiting;
+        }
+    }
+}
+
+/// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with [`Strategy::Fill`] also if they do).
+fn place_on_claims(solver: &mut Solver<'_, '_>, demand: &mut Demand, strategy: Strategy) {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
     for index in 0..solver.claims.len() {
@@ -109,7 +150,7 @@ fn place_on_claims(solver: &mut Solver<'_, '_>, demand: &mut Demand) {
         types.intersect_with(&solver.cells[cell].types);
         let best = types
             .ones()
-            .filter(|&kind| solver.cells[cell].prices[kind] <= price)
+            .filter(|&kind| strategy == Strategy::Fill || solver.cells[cell].prices[kind] <= price)
             .map(|kind| {
                 times(&shape.requests, &rest(problem.templates[template].net(kind), &claim.used))
             })
@@ -131,7 +172,10 @@ fn place_on_claims(solver: &mut Solver<'_, '_>, demand: &mut Demand) {
             continue;
         }
         let pods = demand.take(n).to_vec();
+        let prices = &solver.cells[cell].prices;
+        let target = types.ones().min_by_key(|&kind| (prices[kind], kind));
         let claim = &mut solver.claims[index];
+        claim.target = target.expect("types is not empty");
         claim.pods.extend(pods);
         (claim.cell, claim.used, claim.types, claim.ports) = (cell, used, types, all_ports);
     }
@@ -208,7 +252,7 @@ fn parts(
 
 /// What a place costs on the machines that suit a request best: the price of its dominant share.
 #[expect(clippy::cast_precision_loss, reason = "a weight, not an amount of money that is paid")]
-fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> f64 {
+pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> f64 {
     let cell = &solver.cells[cell];
     let template = &solver.problem.templates[cell.template];
     let share = |kind: usize| {
@@ -467,6 +511,9 @@ fn commit(
     };
     let types = keep_modest(solver, &load, template, types);
     let relaxed = relax(solver, load.cell, &types);
+    let prices = &solver.cells[load.cell].prices;
+    let target = types.ones().min_by_key(|&kind| (prices[kind], kind));
+    let target = target.expect("the seed's home has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
     let repeats = if limited { 1 } else { repeats.unwrap_or(1).max(1) };
@@ -482,6 +529,7 @@ fn commit(
             ports: ports.clone(),
             pods,
             relaxed: relaxed.clone(),
+            target,
         });
     }
     if limited {
@@ -535,7 +583,7 @@ fn keep_modest(
 }
 
 /// Under BestEffort the keys whose `minValues` can't be had, with what can.
-fn relax(
+pub(crate) fn relax(
     solver: &Solver<'_, '_>,
     cell: CellId,
     types: &FixedBitSet,

@@ -9,6 +9,7 @@ use crate::compile::taints::untolerated;
 use crate::compile::{Problem, add_times, machine_meets, take_times, times};
 use crate::limits::Limits;
 use crate::plan::Exclusion;
+use crate::topology::Counts;
 
 /// Pods of one shape that need a place.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Claim {
     pub(crate) pods: Vec<usize>,
     /// Keys whose `minValues` were lowered, and to what.
     pub(crate) relaxed: Vec<(crate::intern::Key, u32)>,
+    /// The type that it is taken to become: one of the cheapest that hold the pods.
+    pub(crate) target: usize,
 }
 
 /// See the module.
@@ -60,6 +63,8 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) problem: &'p Problem<'a>,
     pub(crate) cells: Cells,
     pub(crate) limits: Limits,
+    /// For topology rules: how many pods are where.
+    pub(crate) counts: Counts,
     pub(crate) claims: Vec<Claim>,
     /// Pod and machine.
     pub(crate) placed: Vec<(usize, usize)>,
@@ -76,6 +81,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             problem,
             cells: Cells::default(),
             limits: Limits::new(problem),
+            counts: Counts::new(problem),
             claims: Vec::new(),
             placed: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
@@ -89,11 +95,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
-        let key = (shape.class, demand.variant);
-        if !self.meets.contains_key(&key) {
-            let set = self.machines_meeting(shape.class, demand.variant);
-            self.meets.insert(key, set);
-        }
+        let key = self.meet(shape.class, demand.variant);
         for &machine in &problem.machines.order {
             if demand.left() == 0 {
                 return;
@@ -112,6 +114,25 @@ impl<'p, 'a> Solver<'p, 'a> {
             let taken = demand.take(n).iter().map(|&pod| (pod, machine));
             self.placed.extend(taken);
         }
+    }
+
+    /// Makes sure that `meets` has an entry.
+    fn meet(&mut self, class: ClassId, variant: usize) -> (ClassId, usize) {
+        let key = (class, variant);
+        if !self.meets.contains_key(&key) {
+            let set = self.machines_meeting(class, variant);
+            self.meets.insert(key, set);
+        }
+        key
+    }
+
+    /// Whether a machine takes a shape as far as labels, taints and ports go.
+    pub(crate) fn takes(&mut self, machine: usize, shape: usize, variant: usize) -> bool {
+        let shape = &self.problem.shapes[shape];
+        let key = self.meet(shape.class, variant);
+        !self.closed[machine]
+            && self.meets[&key][machine]
+            && (shape.ports.is_empty() || !ports_conflict(&shape.ports, &self.ports[machine]))
     }
 
     fn machines_meeting(&self, class: ClassId, variant: usize) -> FixedBitSet {
@@ -167,7 +188,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         Err(reasons)
     }
 
-    fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
+    /// The cell of a template with one pod of a demand on it, or what excludes the demand from the template.
+    pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
         let base = self.cells.base(problem, template);
@@ -205,7 +227,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     }
 
     /// Which resource is shortest when no type of a cell holds a request.
-    fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
+    pub(crate) fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
         let cell = &self.cells[cell];
         let template = &self.problem.templates[cell.template];
         let largest = |column: usize| {

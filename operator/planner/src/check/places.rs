@@ -165,6 +165,27 @@ fn labels_of(launch: &Launch, pool: &NodePool, kind: &InstanceType, offer: &Offe
     Labels { certain, possible: BTreeMap::new() }
 }
 
+/// What the labels of a launch may become.
+pub(super) fn possible_labels(
+    snapshot: &Snapshot,
+    launch: &Launch,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
+    let catalog = pool.and_then(|pool| pool.catalog).map(|id| &snapshot.catalogs[id.0 as usize]);
+    let (Some(pool), Some(catalog)) = (pool, catalog) else { return values };
+    let kinds =
+        catalog.instance_types.iter().filter(|kind| launch.instance_types.contains(&kind.name));
+    for kind in kinds {
+        for offer in offers(launch, kind) {
+            for (key, value) in labels_of(launch, pool, kind, offer).certain {
+                values.entry(key).or_default().insert(value);
+            }
+        }
+    }
+    values
+}
+
 fn check_min_values(
     catalog: &Catalog,
     launch: &Launch,
@@ -254,7 +275,10 @@ fn check_taints(
 }
 
 /// The first taint that keeps a pod off, as kube-scheduler sees it.
-fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
+pub(super) fn untolerated<'t>(
+    taints: &'t [Taint],
+    tolerations: &[Toleration],
+) -> Option<&'t Taint> {
     let hard = taints.iter().filter(|taint| taint.effect != "PreferNoSchedule");
     hard.into_iter().find(|taint| {
         !tolerations.iter().any(|toleration| {

@@ -39,6 +39,8 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) tolerations: Vec<Toleration>,
+    /// Selector and one required term each, one of which has to be met: what spread constraints honour.
+    pub(crate) required: Vec<Requirements>,
     /// The most wanted first.
     pub(crate) variants: Vec<Variant>,
 }
@@ -65,7 +67,8 @@ pub(crate) fn compile(
         .flat_map(|pool| &pool.template.taints)
         .chain(snapshot.nodes.iter().flat_map(|node| &node.taints))
         .any(|taint| taint.effect == "PreferNoSchedule");
-    let mut classes: IndexMap<(Vec<Variant>, String), Class, FxBuildHasher> = IndexMap::default();
+    let mut classes: IndexMap<(Vec<Variant>, Vec<Requirements>, String), Class, FxBuildHasher> =
+        IndexMap::default();
     let shapes = snapshot
         .shapes
         .iter()
@@ -73,9 +76,14 @@ pub(crate) fn compile(
             let variants = variants(shape, policy, soft_taints, symbols);
             let tolerations = serde_json::to_string(&shape.tolerations)
                 .expect("tolerations are strings and numbers");
-            let entry = classes.entry((variants.clone(), tolerations));
+            let required = crate::daemons::terms(shape, symbols);
+            let entry = classes.entry((variants.clone(), required.clone(), tolerations));
             let class = entry.index();
-            entry.or_insert_with(|| Class { tolerations: shape.tolerations.clone(), variants });
+            entry.or_insert_with(|| Class {
+                tolerations: shape.tolerations.clone(),
+                required,
+                variants,
+            });
             Shape {
                 requests: columns.row(&shape.requests),
                 ports: host_ports(shape),
@@ -181,13 +189,6 @@ fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
             "pod has Dynamic Resource Allocation requirements that are not yet supported"
                 .to_owned(),
         ));
-    }
-    let spread = shape.topology_spread.iter().find(|spread| spread.required);
-    let affinity = shape.pod_affinity.iter().find(|term| term.weight.is_none());
-    let key = spread.map(|spread| &spread.topology_key);
-    if let Some(key) = key.or(affinity.map(|term| &term.topology_key)) {
-        let rule = "required topology spread and pod affinity are not planned for yet".to_owned();
-        return Some(Exclusion::Topology { key: key.clone(), rule });
     }
     let defined = |key: &str| {
         let in_types = snapshot.catalogs.iter().any(|catalog| {

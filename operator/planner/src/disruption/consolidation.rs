@@ -86,17 +86,16 @@ fn consolidate(
     if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {
         return Err(Stay::Budget(DisruptionReason::Underutilized));
     }
-    let limits = pass.solver.limits.clone();
     let moves = pass.try_moving(&[node], Strategy::Fill, true, cancel)?;
     match replacement(pass, nodes, node, &moves) {
         Ok(replacements) => {
             let (reason, method) =
                 (DisruptionReason::Underutilized, Method::SingleNodeConsolidation);
-            pass.decide(&[node], &moves, replacements, reason, method);
+            pass.decide(&[node], moves.from, replacements, reason, method);
             Ok(())
         }
         Err(stay) => {
-            pass.take_back(&[node], moves, limits);
+            pass.take_back(&[node], moves);
             Err(stay)
         }
     }

@@ -50,7 +50,6 @@ fn replace(pass: &mut Pass<'_, '_>, node: &Node, cancel: &dyn Cancel) -> Result<
     if pass.budgets.available(node.pool, DisruptionReason::Drifted) == 0 {
         return Err(Stay::Budget(DisruptionReason::Drifted));
     }
-    let limits = pass.solver.limits.clone();
     let moves = pass.try_moving(&[node], Strategy::Cheapest, false, cancel)?;
     let mut launches = Vec::new();
     for claim in &pass.solver.claims {
@@ -60,11 +59,11 @@ fn replace(pass: &mut Pass<'_, '_>, node: &Node, cancel: &dyn Cancel) -> Result<
             Ok(launch) => launches.push(launch),
             Err(_) => {
                 let pod = crate::launch::pod_ref(&pass.problem.snapshot.pods[claim.pods[0]]);
-                pass.take_back(&[node], moves, limits);
+                pass.take_back(&[node], moves);
                 return Err(Stay::PodsDontFit(pod));
             }
         }
     }
-    pass.decide(&[node], &moves, launches, DisruptionReason::Drifted, Method::Drift);
+    pass.decide(&[node], moves.from, launches, DisruptionReason::Drifted, Method::Drift);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Emptiness: nodes without pods that anyone would miss go, as many as the budgets allow.
 
+use super::Pass;
 use super::candidates::{Node, by_savings};
-use super::{Moves, Pass};
 use crate::plan::{Method, Stay};
 use crate::snapshot::DisruptionReason;
 
@@ -12,8 +12,9 @@ pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
         } else if pass.budgets.available(node.pool, DisruptionReason::Empty) == 0 {
             pass.stay(node.index, Stay::Budget(DisruptionReason::Empty));
         } else {
-            let moves = Moves { from: pass.solver.placed.len(), new_machines: 0 };
-            pass.decide(&[node], &moves, Vec::new(), DisruptionReason::Empty, Method::Emptiness);
+            let from = pass.solver.placed.len();
+            pass.close(node);
+            pass.decide(&[node], from, Vec::new(), DisruptionReason::Empty, Method::Emptiness);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 
 use super::world::*;
@@ -9,8 +10,8 @@ use crate::plan::{Launch, LaunchReason};
 use crate::policy::Policy;
 use crate::resources::MicroUsd;
 use crate::snapshot::{
-    Budget, BudgetNodes, CapacityType, InstanceType, Node, NodePool, Operator, Placement, PodShape,
-    Requirement, ShapeId, Snapshot,
+    Budget, BudgetNodes, CapacityType, InstanceType, Node, NodePool, Operator, Placement,
+    PodAffinityTerm, PodShape, Requirement, ShapeId, Snapshot, TopologySpread,
 };
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision};
@@ -90,6 +91,42 @@ fn any_pool(name: &'static str) -> impl Strategy<Value = NodePool> {
         })
 }
 
+/// Topology key, the app that it is about, and the kind of rule.
+fn any_rule() -> impl Strategy<Value = (&'static str, &'static str, u8)> {
+    let key = prop::sample::select(vec![
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+        "karpenter.sh/capacity-type",
+    ]);
+    (key, prop::sample::select(vec!["x", "y"]), 0..4_u8)
+}
+
+fn add_rule(shape: &mut PodShape, key: &str, app: &str, kind: u8) {
+    let selector = LabelSelector {
+        match_labels: Some([("app".to_owned(), app.to_owned())].into()),
+        ..LabelSelector::default()
+    };
+    match kind {
+        0 | 1 => shape.pod_affinity.push(PodAffinityTerm {
+            anti: kind == 0,
+            weight: None,
+            topology_key: key.to_owned(),
+            selector: Some(selector),
+            namespaces: Vec::new(),
+            namespace_selector: None,
+        }),
+        _ => shape.topology_spread.push(TopologySpread {
+            topology_key: key.to_owned(),
+            max_skew: i32::from(kind) - 1,
+            min_domains: None,
+            required: true,
+            selector: Some(selector),
+            honor_affinity: true,
+            honor_taints: false,
+        }),
+    }
+}
+
 fn any_shape() -> impl Strategy<Value = PodShape> {
     (
         prop::sample::select(vec![100, 500, 1000, 1500, 3000, 9000, 33_000]),
@@ -99,9 +136,14 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
         prop::option::weighted(0.3, any_need()),
         any::<bool>(),
         prop::option::weighted(0.1, 8000..8002_u16),
+        (prop::sample::select(vec!["x", "y", "z"]), prop::option::weighted(0.3, any_rule())),
     )
-        .prop_map(|(cpu, memory, selector, terms, preferred, tolerates, port)| {
+        .prop_map(|(cpu, memory, selector, terms, preferred, tolerates, port, (app, rule))| {
             let mut shape = shape(cpu, memory);
+            shape.labels.insert("app".to_owned(), app.to_owned());
+            if let Some((key, app, kind)) = rule {
+                add_rule(&mut shape, key, app, kind);
+            }
             for need in selector.into_iter().filter(|need| need.operator == Operator::In) {
                 shape.node_selector.insert(need.key, need.values[0].clone());
             }
@@ -128,6 +170,8 @@ fn any_scene() -> impl Strategy<Value = Scene> {
                 daemon.requests.cpu = 100;
                 daemon.requests.memory = 128 << 20;
                 daemon.preferred_affinity.clear();
+                daemon.pod_affinity.clear();
+                daemon.topology_spread.clear();
                 daemon
             }),
             before: before
@@ -260,7 +304,6 @@ fn total(snapshot: &Snapshot) -> MicroUsd {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
     fn every_plan_is_accepted_and_planning_again_changes_nothing(scene in any_scene()) {
@@ -285,6 +328,11 @@ proptest! {
         for pool in &mut scene.pools {
             pool.limits.clear();
             pool.template.requirements.retain(|need| need.min_values.is_none() && need.key != "team");
+        }
+        // What topology rules forbid is not told by a pod alone.
+        for shape in scene.pending.iter_mut().chain(scene.before.iter_mut().map(|(shape, _)| shape)) {
+            shape.pod_affinity.clear();
+            shape.topology_spread.clear();
         }
         // Where a daemon runs is told by instance type, not by zone: what it takes is reserved in zones, too, that it stays out of.
         scene.daemon.iter_mut().for_each(|daemon| {
