@@ -19,6 +19,7 @@ use crate::control::{Control, ControlError};
 use crate::control_plane::programs::{ProgramError, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneConfig, ControlPlaneError};
 use crate::environment::Environment;
+use crate::front::response::AwsError;
 use crate::kubelet::{Image, Kubelet, KubeletConfig, NoPodIdentity, NodeError, SystemNode};
 use crate::kwok::{Kwok, KwokError};
 use crate::ports::{PortError, Ports};
@@ -26,8 +27,11 @@ use crate::process::{Exit, ProcessError};
 use crate::programs::{TenonProgramError, TenonPrograms};
 use crate::progress::Progress;
 
+pub mod aws;
 pub mod exports;
+mod inventory;
 
+use aws::{Aws, AwsStartError};
 use exports::Exports;
 
 /// The account of every bed.
@@ -69,6 +73,8 @@ pub struct BedConfig {
     pub parts: Parts,
     /// The images that the system nodes run as processes; more are added for the programs of this workspace.
     pub images: Vec<Image>,
+    /// The seed of what happens by chance.
+    pub seed: u64,
     /// Where steps are shown.
     pub progress: Progress,
 }
@@ -81,6 +87,7 @@ impl Default for BedConfig {
             node_monitor_grace_seconds: 40,
             parts: Parts::all(),
             images: Vec::new(),
+            seed: 1,
             progress: Progress::hidden(),
         }
     }
@@ -132,6 +139,12 @@ pub enum BedError {
     /// Something was asked of a part that this bed was started without.
     #[error("this bed was started without {0}")]
     NoPart(&'static str),
+    /// The AWS side does not come up.
+    #[error(transparent)]
+    Aws(#[from] AwsStartError),
+    /// The AWS double can't be looked at.
+    #[error("can't list what is in the AWS double")]
+    Inventory(#[source] AwsError),
     /// The control API refuses.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -156,7 +169,7 @@ pub struct Bed {
     environment: Environment,
     programs: Programs,
     tenon: Option<TenonPrograms>,
-    control: Option<Control>,
+    aws: Option<Aws>,
     plane: ControlPlane,
     kwok: Kwok,
     kubelet: Option<Kubelet>,
@@ -187,23 +200,60 @@ impl Bed {
         // Until everything runs: the logs of what did not start are needed.
         dir.disable_cleanup(true);
         let clock = Clock::system();
+        let logs = dir.path().join("logs");
+        std::fs::create_dir_all(&logs)
+            .map_err(|source| BedError::Directory { path: Some(logs.clone()), source })?;
+        // The front's port is known before it listens, because the API server must be told.
+        let front_port = if config.parts.aws { Some(ports.take()?) } else { None };
         let plane = ControlPlaneConfig {
             dir: dir.path().to_path_buf(),
             context: format!("arn:aws:eks:{}:{ACCOUNT}:cluster/{}", config.region, config.cluster),
             issuer: issuer(&config),
-            token_webhook: None,
+            token_webhook: front_port.map(aws::token_webhook),
             node_monitor_grace_seconds: config.node_monitor_grace_seconds,
         };
-        let plane = ControlPlane::start(&plane, &programs, &mut ports, progress).await?;
-        let kwok =
-            Kwok::start(dir.path(), plane.kubeconfig(), &programs, &mut ports, progress).await?;
+        let start_aws = async {
+            match front_port {
+                Some(port) => Ok(Some(Aws::start(&config, &logs, port, clock).await?)),
+                None => Ok(None),
+            }
+        };
+        let start_plane = async {
+            let plane = ControlPlane::start(&plane, &programs, &mut ports, progress).await?;
+            let kubeconfig = plane.kubeconfig();
+            let kwok = Kwok::start(dir.path(), kubeconfig, &programs, &mut ports, progress).await?;
+            Ok::<_, BedError>((plane, kwok))
+        };
+        let (mut aws, (plane, kwok)) = tokio::try_join!(start_aws, start_plane)?;
+        let nodes = system_nodes(&config.region);
+        if let Some(aws) = &mut aws {
+            let step = progress.step("making the cluster known to AWS");
+            aws.join(&config, &plane, &nodes, clock).await?;
+            step.done();
+        }
         let kubelet = if config.parts.kubelet {
             let mut images = config.images.clone();
             images.extend(tenon.as_ref().map(|tenon| Image {
                 name: "tenon-operator".to_owned(),
                 program: tenon.operator.clone(),
             }));
-            Some(start_kubelet(&config, images, dir.path(), &plane, &ports, clock).await?)
+            let kubelet = KubeletConfig {
+                dir: dir.path().join("pods"),
+                logs,
+                client: plane.client(),
+                api_server_port: plane.port(),
+                images,
+                addresses: ports.loopback_prefix(),
+                pod_identity: aws
+                    .as_ref()
+                    .map_or_else(|| Arc::new(NoPodIdentity) as _, Aws::pod_identity),
+                credentials_url: aws.as_ref().map(Aws::credentials_url).unwrap_or_default(),
+                region: config.region.clone(),
+                env: aws.as_ref().map(Aws::endpoint).unwrap_or_default(),
+                nodes,
+                clock,
+            };
+            Some(start_kubelet(kubelet, progress).await?)
         } else {
             None
         };
@@ -214,7 +264,7 @@ impl Bed {
             environment,
             programs,
             tenon,
-            control: None,
+            aws,
             plane,
             kwok,
             kubelet,
@@ -259,7 +309,15 @@ impl Bed {
     /// # Errors
     /// When the bed was started without AWS.
     pub fn control(&self) -> Result<&Control, BedError> {
-        self.control.as_ref().ok_or(BedError::NoPart("AWS"))
+        self.aws().map(Aws::control)
+    }
+
+    /// The AWS side: the front, who may do what, the machines.
+    ///
+    /// # Errors
+    /// When the bed was started without AWS.
+    pub fn aws(&self) -> Result<&Aws, BedError> {
+        self.aws.as_ref().ok_or(BedError::NoPart("AWS"))
     }
 
     /// What a program needs in its environment to use the bed.
@@ -276,8 +334,10 @@ impl Bed {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
-        if let Some(control) = &self.control {
-            variables.insert("TENON_BED_CONTROL".to_owned(), control.base().to_owned());
+        if let Some(aws) = &self.aws {
+            variables.extend(aws.endpoint());
+            variables.extend(aws.administrator());
+            variables.insert("TENON_BED_CONTROL".to_owned(), aws.control().base().to_owned());
         }
         let tenon = self.tenon.as_ref().and_then(|tenon| tenon.tenon.parent());
         let path =
@@ -342,9 +402,16 @@ impl Bed {
             self.kwok.process().wait().await;
             self.kwok.process().failure().expect("a process that was waited for has ended")
         };
+        let moto = async {
+            let Some(aws) = &self.aws else { return std::future::pending().await };
+            let process = aws.front().moto().process();
+            process.wait().await;
+            process.failure().expect("a process that was waited for has ended")
+        };
         tokio::select! {
             error = self.plane.failed() => error,
             error = kwok => error,
+            error = moto => error,
         }
     }
 
@@ -362,6 +429,9 @@ impl Bed {
     pub fn pids(&self) -> BTreeMap<String, u32> {
         let mut pids = self.plane.pids();
         pids.insert("kwok".to_owned(), self.kwok.process().pid());
+        if let Some(aws) = &self.aws {
+            pids.insert("moto".to_owned(), aws.front().moto().process().pid());
+        }
         pids
     }
 
@@ -380,8 +450,7 @@ impl Bed {
     /// # Errors
     /// When the double can't be asked.
     pub async fn aws_inventory(&self) -> Result<Vec<(String, String)>, BedError> {
-        let _ = self.control()?;
-        Ok(Vec::new())
+        inventory::list(self.aws()?).await.map_err(BedError::Inventory)
     }
 
     /// Kills the API server, leaves it down for `down`, and starts it again.
@@ -416,9 +485,12 @@ impl Bed {
 
     /// Stops everything, the operator first, so that it ends as it does in a cluster.
     async fn stop_parts(self) -> TempDir {
-        let Self { plane, kwok, kubelet, dir, .. } = self;
+        let Self { plane, kwok, kubelet, aws, dir, .. } = self;
         if let Some(kubelet) = kubelet {
             kubelet.stop().await;
+        }
+        if let Some(aws) = aws {
+            aws.stop().await;
         }
         kwok.stop().await;
         plane.stop().await;
@@ -426,33 +498,11 @@ impl Bed {
     }
 }
 
-async fn start_kubelet(
-    config: &BedConfig,
-    images: Vec<Image>,
-    dir: &Path,
-    plane: &ControlPlane,
-    ports: &Ports,
-    clock: Clock,
-) -> Result<Kubelet, BedError> {
-    let step = config.progress.step("registering the system nodes");
-    let pods = dir.join("pods");
-    std::fs::create_dir_all(&pods)
-        .map_err(|source| BedError::Directory { path: Some(pods.clone()), source })?;
-    let kubelet = Kubelet::start(KubeletConfig {
-        dir: pods,
-        logs: dir.join("logs"),
-        client: plane.client(),
-        api_server_port: plane.port(),
-        images,
-        addresses: ports.loopback_prefix(),
-        pod_identity: Arc::new(NoPodIdentity),
-        credentials_url: String::new(),
-        region: config.region.clone(),
-        env: BTreeMap::new(),
-        nodes: system_nodes(&config.region),
-        clock,
-    })
-    .await?;
+async fn start_kubelet(config: KubeletConfig, progress: &Progress) -> Result<Kubelet, BedError> {
+    let step = progress.step("registering the system nodes");
+    std::fs::create_dir_all(&config.dir)
+        .map_err(|source| BedError::Directory { path: Some(config.dir.clone()), source })?;
+    let kubelet = Kubelet::start(config).await?;
     step.done();
     Ok(kubelet)
 }

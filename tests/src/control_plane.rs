@@ -24,6 +24,8 @@ pub mod programs;
 use credentials::CredentialsError;
 use programs::{Program, Programs};
 
+pub use flags::SERVICE_CIDR;
+
 /// Long enough for a machine whose cores are busy with a build.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
