@@ -5,5 +5,6 @@
 pub mod clock;
 pub mod cloud_provider;
 pub mod events;
+pub mod kwok;
 pub mod metrics;
 pub mod tasks;

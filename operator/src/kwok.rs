@@ -1,0 +1,344 @@
+//! The provider `kwok`: machines are plain Node objects that the kwok controller plays, so that Tenon can be tried on any cluster and tested with
+//! thousands of nodes. It needs no cloud and no credentials.
+//!
+//! A launch decides the offering and answers at once; the Node is created by [`boot`] after the NodeClass's registration delay, from what the launched
+//! NodeClaim says, so that a restart in between loses nothing.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams};
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use parking_lot::RwLock;
+use tenon_crds::labels::{self, LabelRules};
+use tenon_crds::{ConditionStatus, KWOKNodeClass, NodeClaim};
+use tenon_planner::snapshot::{Catalog, InstanceType, NodeClassRef, Offering};
+
+use crate::cloud_provider::{
+    CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
+    RepairPolicy,
+};
+use crate::tasks::Tasks;
+
+mod boot;
+pub mod catalog;
+mod choice;
+
+/// Prefix of provider ids.
+pub const PROVIDER_ID_PREFIX: &str = "kwok://";
+
+const KINDS: &[NodeClassKind] = &[NodeClassKind {
+    group: labels::kwok::GROUP,
+    kind: "KWOKNodeClass",
+    label: labels::kwok::KWOKNODECLASS,
+}];
+
+const REPAIR: &[RepairPolicy] = &[
+    RepairPolicy {
+        condition: "Ready",
+        status: "False",
+        toleration: jiff::SignedDuration::from_mins(10),
+    },
+    RepairPolicy {
+        condition: "Ready",
+        status: "Unknown",
+        toleration: jiff::SignedDuration::from_mins(10),
+    },
+];
+
+/// The provider.
+pub struct Kwok {
+    client: Client,
+    types: Arc<[InstanceType]>,
+    rules: LabelRules,
+    classes: RwLock<BTreeMap<String, Class>>,
+}
+
+impl std::fmt::Debug for Kwok {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Kwok").field("types", &self.types.len()).finish_non_exhaustive()
+    }
+}
+
+/// A KWOKNodeClass and the catalog for it.
+#[derive(Clone, Debug)]
+struct Class {
+    object: KWOKNodeClass,
+    catalog: Arc<Catalog>,
+}
+
+impl Kwok {
+    /// The provider with the instance types of a file, or with the generated ones.
+    pub fn new(
+        client: Client,
+        instance_types_file: Option<PathBuf>,
+    ) -> Result<Self, catalog::CatalogError> {
+        let types = match instance_types_file {
+            Some(path) => catalog::read(&path)?,
+            None => catalog::generate(),
+        };
+        let rules = LabelRules::kwok(catalog::offering_keys(&types));
+        Ok(Self { client, types: types.into(), rules, classes: RwLock::default() })
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    fn remember(&self, object: KWOKNodeClass) {
+        let name = object.name_any();
+        let reference = class_reference(&name);
+        let catalog = Catalog { node_class: reference, instance_types: self.types.to_vec() };
+        self.classes.write().insert(name, Class { object, catalog: Arc::new(catalog) });
+    }
+
+    fn delay(&self, class: &str) -> std::time::Duration {
+        let classes = self.classes.read();
+        let delay =
+            classes.get(class).and_then(|class| class.object.spec.node_registration_delay.as_ref());
+        delay.map(tenon_crds::Duration::as_std).unwrap_or_default()
+    }
+}
+
+/// The reference to a KWOKNodeClass.
+fn class_reference(name: &str) -> NodeClassRef {
+    NodeClassRef {
+        group: labels::kwok::GROUP.into(),
+        kind: "KWOKNodeClass".into(),
+        name: name.to_owned(),
+    }
+}
+
+impl CloudProvider for Kwok {
+    fn name(&self) -> &'static str {
+        "kwok"
+    }
+
+    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
+        KINDS
+    }
+
+    fn repair_policies(&self) -> &'static [RepairPolicy] {
+        REPAIR
+    }
+
+    fn label_rules(&self) -> LabelRules {
+        self.rules.clone()
+    }
+
+    fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {
+        let classes = self.classes.read();
+        let object = &classes.get(&reference.name)?.object;
+        let conditions =
+            object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        let unknown = ready.is_none_or(|ready| ready.status == ConditionStatus::Unknown);
+        let ready = match ready {
+            Some(ready) if ready.status == ConditionStatus::True => Ok(()),
+            Some(ready) => Err((ready.reason.clone(), ready.message.clone())),
+            None => Err((
+                "AwaitingReconciliation".to_owned(),
+                "object is awaiting reconciliation".to_owned(),
+            )),
+        };
+        Some(NodeClassState {
+            ready,
+            unknown,
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            generation: object.metadata.generation.unwrap_or_default(),
+        })
+    }
+
+    fn catalog(&self, reference: &NodeClassRef) -> Result<Arc<Catalog>, CloudError> {
+        let classes = self.classes.read();
+        let class = classes.get(&reference.name);
+        class.map(|class| Arc::clone(&class.catalog)).ok_or_else(|| {
+            CloudError::NodeClassNotReady(format!(
+                "KWOKNodeClass {} does not exist",
+                reference.name
+            ))
+        })
+    }
+
+    async fn create(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
+        let class = &claim.spec.node_class_ref.name;
+        let reference = class_reference(class);
+        let state = self.node_class(&reference).ok_or_else(|| {
+            CloudError::InsufficientCapacity(format!("KWOKNodeClass {class} does not exist"))
+        })?;
+        if let (Err((reason, message)), false) = (&state.ready, state.unknown) {
+            return Err(CloudError::NodeClassNotReady(format!(
+                "KWOKNodeClass {class}: {reason}: {message}"
+            )));
+        }
+        let catalog = self.catalog(&reference)?;
+        let (kind, offering) = choice::cheapest(&catalog, claim).ok_or_else(|| {
+            CloudError::InsufficientCapacity(
+                "no instance type of the claim has an available offering".to_owned(),
+            )
+        })?;
+        Ok(Launched {
+            instance: Instance {
+                provider_id: format!("{PROVIDER_ID_PREFIX}{}", node_name(claim)),
+                claim: Some(claim.name_any()),
+                node_pool: claim.labels().get(labels::NODEPOOL).cloned(),
+                created_at: None,
+                terminating: false,
+                labels: node_labels(kind, offering),
+                image_id: None,
+            },
+            annotations: BTreeMap::new(),
+            capacity: kind.capacity.clone(),
+            allocatable: kind.allocatable(),
+        })
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let Some(name) = claim.provider_id().and_then(|id| id.strip_prefix(PROVIDER_ID_PREFIX))
+        else {
+            return Err(CloudError::NotFound(claim.name_any()));
+        };
+        match self.nodes().delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(other(format!("deleting node {name}"), error)),
+        }
+        // There is no machine that could outlive this call.
+        Err(CloudError::NotFound(name.to_owned()))
+    }
+
+    async fn get(&self, provider_id: &str) -> Result<Instance, CloudError> {
+        let missing = || CloudError::NotFound(provider_id.to_owned());
+        let name = provider_id.strip_prefix(PROVIDER_ID_PREFIX).ok_or_else(missing)?;
+        let node = self
+            .nodes()
+            .get_opt(name)
+            .await
+            .map_err(|error| other(format!("reading node {name}"), error))?;
+        node.filter(|node| node.metadata.deletion_timestamp.is_none())
+            .map(|node| instance(&node))
+            .ok_or_else(missing)
+    }
+
+    async fn list(&self) -> Result<Vec<Instance>, CloudError> {
+        let only_ours = ListParams::default().labels(&format!("{}=fake", labels::kwok::NODE));
+        let nodes = self
+            .nodes()
+            .list(&only_ours)
+            .await
+            .map_err(|error| other("listing nodes".to_owned(), error))?;
+        Ok(nodes
+            .items
+            .iter()
+            .filter(|node| provider_id(node).starts_with(PROVIDER_ID_PREFIX))
+            .map(instance)
+            .collect())
+    }
+
+    async fn is_drifted(&self, _claim: &NodeClaim) -> Result<Option<String>, CloudError> {
+        Ok(None)
+    }
+
+    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+        tasks.spawn("kwok.nodeclasses", watch_classes(Arc::clone(self), context.clone()));
+    }
+
+    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+        tasks.spawn("kwok.boot", boot::run(Arc::clone(self), context.clone()));
+    }
+}
+
+/// Keeps the KWOKNodeClasses in memory. One that does not parse is skipped; what was known of it before stays.
+async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
+    let api: Api<DeserializeGuard<KWOKNodeClass>> = Api::all(context.client.clone());
+    let mut events = watcher(api, watcher::Config::default()).boxed();
+    let mut listed = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.insert(object.name_any(), ());
+                accept(&kwok, object);
+            }
+            Ok(watcher::Event::InitDone) => {
+                kwok.classes.write().retain(|name, _| listed.contains_key(name))
+            }
+            Ok(watcher::Event::Apply(object)) => accept(&kwok, object),
+            Ok(watcher::Event::Delete(object)) => {
+                kwok.classes.write().remove(&object.name_any());
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "watch of KWOKNodeClasses interrupted"
+                );
+                // The watcher itself tries at once; an API server that is down needs no hammering.
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                continue;
+            }
+        }
+        context.wake.notify_one();
+    }
+}
+
+fn accept(kwok: &Kwok, object: DeserializeGuard<KWOKNodeClass>) {
+    match object.0 {
+        Ok(class) => kwok.remember(class),
+        Err(invalid) => {
+            let name = invalid.metadata.name.unwrap_or_default();
+            tracing::warn!(name, error = %invalid.error, "skipping a KWOKNodeClass that does not parse");
+        }
+    }
+}
+
+/// The name of the Node of a claim: the same whenever the launch is tried again.
+fn node_name(claim: &NodeClaim) -> String {
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let short: String = uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    format!("kwok-{}-{short}", claim.name_any())
+}
+
+/// What the machine's nature labels it with.
+fn node_labels(kind: &InstanceType, offering: &Offering) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = kind
+        .requirements
+        .iter()
+        .chain(&offering.requirements)
+        .filter(|requirement| requirement.operator == tenon_planner::snapshot::Operator::In)
+        .filter_map(|requirement| match requirement.values.as_slice() {
+            [only] => Some((requirement.key.clone(), only.clone())),
+            _ => None,
+        })
+        .collect();
+    all.insert(labels::ZONE.into(), offering.zone.clone());
+    all.insert(labels::CAPACITY_TYPE.into(), offering.capacity_type.as_str().to_owned());
+    all.insert(labels::kwok::INSTANCE_PRICE.into(), format!("{:.6}", offering.price.as_usd()));
+    all.insert(labels::kwok::NODE.into(), "fake".into());
+    all.insert(labels::kwok::PARTITION.into(), "a".into());
+    all
+}
+
+fn provider_id(node: &Node) -> &str {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
+}
+
+fn instance(node: &Node) -> Instance {
+    Instance {
+        provider_id: provider_id(node).to_owned(),
+        claim: node.annotations().get(boot::CLAIM_ANNOTATION).cloned(),
+        node_pool: node.labels().get(labels::NODEPOOL).cloned(),
+        created_at: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        terminating: node.metadata.deletion_timestamp.is_some(),
+        labels: node.labels().clone(),
+        image_id: None,
+    }
+}
+
+fn other(operation: String, error: kube::Error) -> CloudError {
+    CloudError::Other { operation, source: Box::new(error) }
+}

@@ -1,0 +1,289 @@
+//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in upstream's format.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tenon_crds::{Quantity, labels};
+use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Requirement};
+
+/// The file with instance types can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// It can't be read.
+    #[error("can't read the instance types from {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not a JSON list of instance types.
+    #[error("{} is not a JSON list of instance types", .path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// An entry makes no sense.
+    #[error("{}: instance type {name}: {problem}", .path.display())]
+    Type {
+        /// The file.
+        path: PathBuf,
+        /// The entry's name.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+struct FileType {
+    name: String,
+    offerings: Vec<FileOffering>,
+    architecture: String,
+    #[serde(rename = "operatingSystems")]
+    operating_systems: Vec<String>,
+    resources: BTreeMap<String, Quantity>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct FileOffering {
+    price: f64,
+    requirements: Vec<FileRequirement>,
+    #[serde(default)]
+    reservation_capacity: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FileRequirement {
+    key: String,
+    operator: Operator,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+/// Instance types of a file. All offerings count as available, as upstream has it.
+pub fn read(path: &Path) -> Result<Vec<InstanceType>, CatalogError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
+    let types: Vec<FileType> = serde_json::from_str(&text)
+        .map_err(|source| CatalogError::Parse { path: path.to_owned(), source })?;
+    let types = types.into_iter().map(|entry| {
+        let name = entry.name.clone();
+        from_file(entry).map_err(|problem| CatalogError::Type {
+            path: path.to_owned(),
+            name,
+            problem,
+        })
+    });
+    let mut types: Vec<InstanceType> = types.collect::<Result<_, _>>()?;
+    types.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(types)
+}
+
+fn from_file(entry: FileType) -> Result<InstanceType, String> {
+    let mut capacity = Resources { pods: 110, ..Resources::default() };
+    for (name, quantity) in &entry.resources {
+        capacity.set(name, if name == "cpu" { quantity.millis() } else { quantity.units() });
+    }
+    let offerings = entry.offerings.into_iter().map(offering).collect::<Result<Vec<_>, _>>()?;
+    Ok(instance_type(entry.name, &entry.architecture, entry.operating_systems, capacity, offerings))
+}
+
+fn offering(entry: FileOffering) -> Result<Offering, String> {
+    let mut zone = None;
+    let mut capacity_type = None;
+    let mut requirements = Vec::new();
+    for FileRequirement { key, operator, mut values } in entry.requirements {
+        match (key.as_str(), values.as_slice()) {
+            (labels::ZONE, [only]) => zone = Some(only.clone()),
+            (labels::CAPACITY_TYPE, [only]) => {
+                let known = CapacityType::parse(only).ok_or_else(|| {
+                    format!("capacity type {only:?} is none of spot, on-demand, reserved")
+                })?;
+                capacity_type = Some(known);
+            }
+            _ => {
+                values.sort();
+                requirements.push(Requirement { key, operator, values, min_values: None });
+            }
+        }
+    }
+    requirements.sort();
+    Ok(Offering {
+        zone: zone
+            .ok_or_else(|| format!("an offering has no single value for {}", labels::ZONE))?,
+        capacity_type: capacity_type.ok_or_else(|| {
+            format!("an offering has no single value for {}", labels::CAPACITY_TYPE)
+        })?,
+        requirements,
+        price: MicroUsd::from_usd(entry.price),
+        available: true,
+        reservation_capacity: entry.reservation_capacity,
+    })
+}
+
+/// Upstream's default types: 12 sizes × 3 ratios of memory to CPU × 2 operating systems × 2 architectures, in 4 zones, spot and on-demand.
+pub fn generate() -> Vec<InstanceType> {
+    let mut types = Vec::new();
+    for cpu in [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256_i64] {
+        for (factor, family) in [(2, "c"), (4, "s"), (8, "m")] {
+            for os in ["linux", "windows"] {
+                for architecture in [labels::ARCH_AMD64, labels::ARCH_ARM64] {
+                    let capacity = Resources {
+                        cpu: cpu * 1000,
+                        memory: cpu * factor * GIB,
+                        ephemeral_storage: 20 * GIB,
+                        pods: (cpu * 16).clamp(0, 1024),
+                        ..Resources::default()
+                    };
+                    // 2.5 cents per CPU and a tenth of a cent per 10^9 bytes, in millionths of a dollar.
+                    let price = cpu * 25_000 + capacity.memory / 1_000_000;
+                    let name = format!("{family}-{cpu}x-{architecture}-{os}");
+                    types.push(instance_type(
+                        name,
+                        architecture,
+                        vec![os.to_owned()],
+                        capacity,
+                        everywhere(price),
+                    ));
+                }
+            }
+        }
+    }
+    types.sort_by(|a, b| a.name.cmp(&b.name));
+    types
+}
+
+const GIB: i64 = 1024 * 1024 * 1024;
+
+fn everywhere(price: i64) -> Vec<Offering> {
+    let zones = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];
+    let kinds = [(CapacityType::Spot, price * 7 / 10), (CapacityType::OnDemand, price)];
+    zones
+        .iter()
+        .flat_map(|zone| {
+            kinds.map(|(capacity_type, price)| Offering {
+                zone: (*zone).to_owned(),
+                capacity_type,
+                requirements: Vec::new(),
+                price: MicroUsd(price),
+                available: true,
+                reservation_capacity: None,
+            })
+        })
+        .collect()
+}
+
+fn instance_type(
+    name: String,
+    architecture: &str,
+    operating_systems: Vec<String>,
+    capacity: Resources,
+    offerings: Vec<Offering>,
+) -> InstanceType {
+    let cpu = capacity.cpu / 1000;
+    let size = name.split_once('.').map_or_else(|| cpu.to_string(), |(_, size)| size.to_owned());
+    let family = name.split(['.', '-']).next().unwrap_or_default().to_owned();
+    let zones = distinct(offerings.iter().map(|offering| offering.zone.clone()));
+    let kinds =
+        distinct(offerings.iter().map(|offering| offering.capacity_type.as_str().to_owned()));
+    let mut requirements: Vec<Requirement> = [
+        (labels::INSTANCE_TYPE, vec![name.clone()]),
+        (labels::ARCH, vec![architecture.to_owned()]),
+        (labels::OS, distinct(operating_systems.into_iter())),
+        (labels::ZONE, zones),
+        (labels::CAPACITY_TYPE, kinds),
+        (labels::kwok::INSTANCE_SIZE, vec![size]),
+        (labels::kwok::INSTANCE_FAMILY, vec![family]),
+        (labels::kwok::INSTANCE_CPU, vec![cpu.to_string()]),
+        (labels::kwok::INSTANCE_MEMORY, vec![(capacity.memory / (1024 * 1024)).to_string()]),
+    ]
+    .into_iter()
+    .map(|(key, values)| Requirement {
+        key: key.to_owned(),
+        operator: Operator::In,
+        values,
+        min_values: None,
+    })
+    .collect();
+    for key in [labels::REGION, labels::WINDOWS_BUILD] {
+        requirements.push(Requirement {
+            key: key.to_owned(),
+            operator: Operator::DoesNotExist,
+            values: Vec::new(),
+            min_values: None,
+        });
+    }
+    requirements.sort();
+    let overhead = Resources { cpu: 100, memory: 10 * 1024 * 1024, ..Resources::default() };
+    InstanceType { name, requirements, capacity, overhead, offerings }
+}
+
+fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
+    values.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
+/// Keys of requirements that offerings carry beside zone and capacity type: instance types define them too.
+pub fn offering_keys(types: &[InstanceType]) -> Vec<String> {
+    let keys =
+        types.iter().flat_map(|kind| &kind.offerings).flat_map(|offering| &offering.requirements);
+    distinct(keys.map(|requirement| requirement.key.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generates_upstreams_types() {
+        let types = generate();
+        assert_eq!(types.len(), 144);
+        let kind = types.iter().find(|kind| kind.name == "s-4x-amd64-linux").unwrap();
+        assert_eq!(
+            (kind.capacity.cpu, kind.capacity.memory, kind.capacity.pods),
+            (4000, 16 * GIB, 64)
+        );
+        assert_eq!(kind.allocatable().cpu, 3900);
+        let on_demand = kind
+            .offerings
+            .iter()
+            .find(|offering| offering.capacity_type == CapacityType::OnDemand)
+            .unwrap();
+        assert_eq!(
+            on_demand.price,
+            MicroUsd(4 * 25_000 + 17_179),
+            "0.025 per CPU and 0.001 per 10^9 bytes"
+        );
+        assert!(types.windows(2).all(|pair| pair[0].name < pair[1].name), "sorted by name");
+    }
+
+    #[test]
+    fn reads_upstreams_format_and_says_what_is_wrong_with_an_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("types.json");
+        let entry = r#"[{"name":"m5.large","architecture":"amd64","operatingSystems":["linux"],"resources":{"cpu":"2","memory":"8Gi"},
+            "offerings":[{"Price":0.1,"Available":false,"Requirements":[
+              {"key":"karpenter.sh/capacity-type","operator":"In","values":["spot"]},
+              {"key":"topology.kubernetes.io/zone","operator":"In","values":["a"]},
+              {"key":"example.com/rack","operator":"In","values":["7"]}]}]}]"#;
+        std::fs::write(&path, entry).unwrap();
+        let types = read(&path).unwrap();
+        assert_eq!((types[0].capacity.cpu, types[0].capacity.pods), (2000, 110));
+        assert!(
+            types[0].offerings[0].available,
+            "upstream takes every offering of the file as available"
+        );
+        assert_eq!(offering_keys(&types), ["example.com/rack"]);
+        std::fs::write(&path, entry.replace("\"spot\"", "\"cheap\"")).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("m5.large") && error.contains("cheap"), "{error}");
+        assert!(matches!(read(&dir.path().join("none.json")), Err(CatalogError::Read { .. })));
+    }
+}
