@@ -28,6 +28,7 @@ use crate::programs::{TenonProgramError, TenonPrograms};
 use crate::progress::Progress;
 
 pub mod aws;
+pub mod caller;
 pub mod exports;
 mod inventory;
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::front::instances::{Instance, Instances, State};
-use crate::kwok::NODE_ANNOTATION;
+use crate::kwok;
 
 pub mod bootstrap;
 pub mod facts;
@@ -381,8 +381,8 @@ impl Kubelet {
     }
 
     async fn silence(&self, name: &str) -> Result<(), Death> {
-        let patch = json!({ "metadata": { "annotations": { NODE_ANNOTATION: null } } });
-        ignore_missing(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
+        // Without its annotation kwok would go on to renew the lease of a node that it has once known.
+        ignore_missing(kwok::silence(self.nodes.clone().into_client(), name, self.clock).await)
     }
 }
 

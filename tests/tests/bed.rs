@@ -120,30 +120,12 @@ async fn kubernetes_and_aws_of_a_bed_know_each_other() {
 
 /// Makes a Pod Identity association by EKS' own API, as the administrator.
 async fn associate(bed: &Bed) {
-    let aws = bed.aws().expect("AWS");
-    let uri =
-        format!("/clusters/{}/pod-identity-associations", bed.cluster()).parse().expect("a path");
-    let mut headers = http::HeaderMap::new();
-    let scope = "AWS4-HMAC-SHA256 Credential=BED/20260101/eu-central-1/eks/aws4_request, SignedHeaders=host, Signature=0";
-    headers.insert("authorization", scope.parse().expect("a header"));
-    headers.insert("content-type", "application/json".parse().expect("a header"));
+    let path = format!("/clusters/{}/pod-identity-associations", bed.cluster());
     let body = json!({
         "namespace": "default",
         "serviceAccount": "default",
         "roleArn": "arn:aws:iam::123456789012:role/operator",
     });
-    let world = aws.front().world();
-    let body = axum::body::Bytes::from(body.to_string());
-    let request = tenon_tests::front::request::AwsRequest::read(
-        http::Method::POST,
-        &uri,
-        headers,
-        body,
-        "eu-central-1",
-    );
-    let administrator = tenon_tests::front::service::Principal::administrator("123456789012");
-    let eks: &tenon_tests::front::eks::Eks = &aws.guard().eks;
-    let answer =
-        tenon_tests::front::service::Service::call(eks, &request, &administrator, world).await;
-    answer.expect("an association");
+    let caller = bed.aws().expect("AWS").caller();
+    caller.rest("eks", http::Method::POST, &path, &body).await.expect("an association");
 }

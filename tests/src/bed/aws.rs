@@ -35,6 +35,7 @@ use crate::machine::facts::Facts;
 use crate::machine::{Config as MachineConfig, Fault, Simulator, Target};
 use crate::moto;
 
+use super::caller::Caller;
 use super::{ACCOUNT, BedConfig};
 
 /// The role of the system nodes.
@@ -167,6 +168,11 @@ impl Aws {
     /// The client of the control API, with machines.
     pub const fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// AWS calls as the administrator.
+    pub fn caller(&self) -> Caller {
+        Caller::new(self.front.url(), self.front.world().region(), self.guard.administrator())
     }
 
     /// The machines.

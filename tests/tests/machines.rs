@@ -1,0 +1,153 @@
+//! The machines of a bed: an instance becomes a Node by its user data, its pods run, and it falls silent when it ends.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tenon_tests::bed::caller::Caller;
+use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::wait::eventually;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const TRUST: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}"#;
+
+/// What nodeadm reads on an Amazon Linux 2023 machine.
+fn user_data(bed: &Bed) -> String {
+    let plane = bed.control_plane();
+    let config = json!({
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "spec": {
+            "cluster": {
+                "name": bed.cluster(), "apiServerEndpoint": plane.url(), "certificateAuthority": STANDARD.encode(plane.ca()),
+                "cidr": "10.100.0.0/16",
+            },
+            "kubelet": {
+                "config": { "maxPods": 29, "clusterDNS": ["10.100.0.10"] },
+                "flags": ["--node-labels=team=red"],
+            },
+        },
+    });
+    let head = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n--//\nContent-Type: application/node.eks.aws\n";
+    STANDARD.encode(format!("{head}\n{config}\n--//--"))
+}
+
+async fn launch(bed: &Bed, caller: &Caller) -> String {
+    let aws = bed.aws().expect("AWS");
+    let world = aws.front().world();
+    let ami = world.amis().iter().find(|ami| {
+        ami.recommended
+            && ami.name.contains("al2023")
+            && ami.name.contains("x86_64-standard")
+            && ami.kubernetes == "1.36"
+    });
+    let user_data = user_data(bed);
+    let parameters = [
+        ("ImageId", ami.expect("an image of Amazon Linux 2023").id.as_str()),
+        ("InstanceType", "m6i.large"),
+        ("MinCount", "1"),
+        ("MaxCount", "1"),
+        ("SubnetId", aws.seed().subnet_ids[0].as_str()),
+        ("SecurityGroupId.1", aws.seed().node_security_group_id.as_str()),
+        ("IamInstanceProfile.Name", "machines"),
+        ("UserData", user_data.as_str()),
+    ];
+    let answer = caller.query("ec2", "RunInstances", &parameters).await.expect("launched");
+    answer.items("instancesSet")[0].get("instanceId").expect("an id").to_owned()
+}
+
+async fn node_of(bed: &Bed, instance: &str) -> Option<Node> {
+    let nodes: Api<Node> = Api::all(bed.client());
+    let all = nodes.list(&kube::api::ListParams::default()).await.expect("listed").items;
+    let of = |node: &Node| {
+        node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default()
+    };
+    all.into_iter().find(|node| of(node).ends_with(instance))
+}
+
+fn ready(node: &Node) -> String {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.and_then(|all| all.iter().find(|it| it.type_ == "Ready"));
+    ready.map(|it| it.status.clone()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_becomes_a_node_when_it_may_and_falls_silent_when_it_ends() {
+    let parts = Parts { tenon: false, kubelet: false, ..Parts::all() };
+    let config = BedConfig { parts, node_monitor_grace_seconds: 12, ..BedConfig::default() };
+    let bed = Bed::start(config).await.expect("the bed starts");
+    let aws = bed.aws().expect("AWS");
+    let caller = aws.caller();
+    let role = [("RoleName", "machines"), ("AssumeRolePolicyDocument", TRUST)];
+    caller.query("iam", "CreateRole", &role).await.expect("a role");
+    let name = [("InstanceProfileName", "machines")];
+    caller.query("iam", "CreateInstanceProfile", &name).await.expect("a profile");
+    let both = [("InstanceProfileName", "machines"), ("RoleName", "machines")];
+    caller.query("iam", "AddRoleToInstanceProfile", &both).await.expect("added");
+
+    // Without an access entry its role may not join, and the bed says so.
+    let stranger = launch(&bed, &caller).await;
+    eventually("the bed says why the machine can't join", LIMIT, async || {
+        Ok(aws
+            .machines()
+            .problems()
+            .get(&stranger)
+            .is_some_and(|problem| problem.contains("access entry")))
+    })
+    .await
+    .expect("said");
+    assert!(node_of(&bed, &stranger).await.is_none());
+
+    // With one it joins with what its user data says, gets Ready, and runs pods.
+    let path = format!("/clusters/{}/access-entries", bed.cluster());
+    let entry =
+        json!({ "principalArn": "arn:aws:iam::123456789012:role/machines", "type": "EC2_LINUX" });
+    caller.rest("eks", http::Method::POST, &path, &entry).await.expect("an access entry");
+    let instance = launch(&bed, &caller).await;
+    eventually("the machine is a Ready node", LIMIT, async || {
+        Ok(node_of(&bed, &instance).await.is_some_and(|node| ready(&node) == "True"))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}; {:?}", aws.machines().problems()));
+    let node = node_of(&bed, &instance).await.expect("it is there");
+    assert_eq!(node.labels()["team"], "red");
+    assert_eq!(node.labels()["node.kubernetes.io/instance-type"], "m6i.large");
+    let pods: Api<Pod> = Api::namespaced(bed.client(), "default");
+    let pod = json!({
+        "metadata": { "name": "pod" },
+        "spec": { "nodeSelector": { "team": "red" }, "containers": [{ "name": "main", "image": "registry.example/x:1" }] },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).expect("a pod"))
+        .await
+        .expect("created");
+    eventually("its pod runs", LIMIT, async || {
+        let status = pods.get("pod").await?.status.unwrap_or_default();
+        Ok(status.phase.as_deref() == Some("Running"))
+    })
+    .await
+    .expect("kwok plays it");
+
+    // Terminated: heartbeats stop, and Kubernetes notices by itself.
+    caller
+        .query("ec2", "TerminateInstances", &[("InstanceId.1", instance.as_str())])
+        .await
+        .expect("terminated");
+    let leases: Api<Lease> = Api::namespaced(bed.client(), "kube-node-lease");
+    eventually("the lease is not kwok's any more", LIMIT, async || {
+        let lease = leases.get(&node.name_any()).await?;
+        Ok(lease.spec.and_then(|spec| spec.holder_identity).as_deref() == Some("silent"))
+    })
+    .await
+    .expect("it falls silent");
+    eventually("the node is not Ready any more", LIMIT, async || {
+        Ok(node_of(&bed, &instance).await.is_none_or(|node| ready(&node) == "Unknown"))
+    })
+    .await
+    .expect("the node controller notices");
+    bed.stop().await.expect("the bed stops");
+}
