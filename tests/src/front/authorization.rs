@@ -131,9 +131,9 @@ impl Authorization {
                         resource = check.resource,
                         principal = principal.arn,
                         ?verdict,
-                        context = ?check.context,
                         "denied"
                     );
+                    tracing::debug!(context = ?check.context, "facts of the denied check");
                     let denied = Some(denial(request, principal, check, &verdict));
                     return Ok(Decision { resources, denied });
                 }

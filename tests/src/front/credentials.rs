@@ -446,6 +446,3 @@ fn session_xml(principal: &Principal, credentials: &Credentials) -> String {
         credentials.expires.map(|at| at.to_string()).unwrap_or_default(),
     )
 }
-
-#[cfg(test)]
-mod tests;

@@ -160,6 +160,7 @@ impl Eks {
                     world.cluster().map(|cluster| json!(cluster.name)).into_iter().collect();
                 return page::page(request, "clusters", names);
             }
+            "CreateCluster" | "DeleteCluster" => return Err(AwsError::not_implemented(request)),
             "ListAccessPolicies" => {
                 return page::page(request, "accessPolicies", access::policies());
             }
@@ -178,7 +179,6 @@ impl Eks {
         }
         match request.action.as_str() {
             "DescribeCluster" => Ok(json!({ "cluster": self.describe(&call) })),
-            "CreateCluster" | "DeleteCluster" => Err(AwsError::not_implemented(request)),
             "UpdateClusterConfig" => self.update_config(&call),
             "DescribeUpdate" => {
                 let update = self.state.lock().updates.get(call.name).cloned();
@@ -460,6 +460,3 @@ fn invalid(message: &str) -> AwsError {
 fn in_use(message: impl Into<String>) -> AwsError {
     AwsError::new("ResourceInUseException", message)
 }
-
-#[cfg(test)]
-mod tests;

@@ -184,6 +184,3 @@ impl Product<'_> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;
