@@ -50,7 +50,7 @@ async fn install_definitions(client: &Client) {
             .await
             .expect("the API server takes it");
     }
-    eventually("all definitions are served", Duration::from_secs(60), async || {
+    eventually("all definitions are served", Duration::from_mins(1), async || {
         for definition in manifests::all() {
             let name = definition.metadata.name.expect("definitions have names");
             let status = definitions.get(&name).await?.status.unwrap_or_default();
