@@ -1,6 +1,6 @@
 //! The AWS double's front: one loopback port that speaks every AWS API that the operator and the installer use.
 //!
-//! A call passes: log → faults → authentication → authorisation → a service of ours, or moto → log. moto (a separate process, see [`crate::moto`])
+//! A call passes: authentication → faults (which may be for one caller) → authorisation → a service of ours, or moto → log. moto (a separate process, see [`crate::moto`])
 //! holds what it models well: IAM, SQS, EventBridge, VPCs. The front holds what moto lacks or gets wrong, above all instances ([`instances`]) and launch
 //! templates ([`templates`]).
 
