@@ -1,0 +1,206 @@
+//! The real installer against a real API server and the AWS double: bad settings, missing permissions, kills after every step, and an uninstall that leaves
+//! what was there before.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tenon_iam_policies::Document;
+use tenon_tests::bed::{Bed, BedConfig, Finished};
+use tenon_tests::front::identity::Grants;
+use tenon_tests::front::policy::NamedDocument;
+
+/// More than any run has steps.
+const MANY: usize = 100;
+
+fn settings(bed: &Bed) -> Value {
+    json!({
+        "apiVersion": "tenon.sh/v1alpha1",
+        "kind": "Installation",
+        "cluster": { "name": bed.cluster(), "region": bed.region() },
+    })
+}
+
+fn write(bed: &Bed, name: &str, text: &str) -> PathBuf {
+    let path = bed.dir().join(name);
+    std::fs::write(&path, text).expect("the bed's directory can be written");
+    path
+}
+
+/// Runs `tenon`, with a fault if `abort_after` says so.
+async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) -> Finished {
+    let mut command = bed.command(bed.tenon().expect("programs"));
+    command.args(args);
+    if let Some(steps) = abort_after {
+        command.env("TENON_FAULT_EXIT_AFTER_STEP", steps.to_string());
+    }
+    let output = command.output().await.expect("tenon runs");
+    Finished {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Everything that an installation could leave behind, by kind and name.
+async fn inventory(bed: &Bed) -> BTreeSet<(String, String)> {
+    let mut all: BTreeSet<(String, String)> =
+        bed.aws_inventory().await.expect("inventory").into_iter().collect();
+    let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
+    all.extend(
+        crds.list(&ListParams::default())
+            .await
+            .expect("CRDs")
+            .items
+            .iter()
+            .map(|crd| ("crd".to_owned(), crd.name_any())),
+    );
+    for (group, version, kind, plural) in [
+        ("apps", "v1", "Deployment", "deployments"),
+        ("", "v1", "ServiceAccount", "serviceaccounts"),
+        ("", "v1", "Service", "services"),
+        ("", "v1", "ConfigMap", "configmaps"),
+        ("", "v1", "Namespace", "namespaces"),
+        ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        ("coordination.k8s.io", "v1", "Lease", "leases"),
+        ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"),
+        ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings"),
+        ("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+        ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+    ] {
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        let api: Api<DynamicObject> =
+            Api::all_with(bed.client(), &ApiResource::from_gvk_with_plural(&gvk, plural));
+        let objects = api.list(&ListParams::default()).await.expect("objects").items;
+        all.extend(objects.iter().map(|object| {
+            (
+                kind.to_owned(),
+                format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()),
+            )
+        }));
+    }
+    // Leases of the system's nodes come and go with their heartbeats.
+    all.retain(|(kind, name)| !(kind == "Lease" && name.starts_with("kube-node-lease/")));
+    all
+}
+
+fn difference(a: &BTreeSet<(String, String)>, b: &BTreeSet<(String, String)>) -> String {
+    let gone: Vec<_> = a.difference(b).collect();
+    let new: Vec<_> = b.difference(a).collect();
+    format!("missing: {gone:?}; new: {new:?}")
+}
+
+fn assert_unchanged(before: &BTreeSet<(String, String)>, after: &BTreeSet<(String, String)>) {
+    assert!(before == after, "{}", difference(before, after));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_settings_and_missing_permissions_are_named_and_a_second_run_completes() {
+    let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
+    let before = inventory(&bed).await;
+    let control = bed.aws().expect("AWS").front().control();
+
+    // All problems at once, with file, path and what is allowed; nothing was called.
+    let mut bad = settings(&bed);
+    bad["cluster"]["regoin"] = json!("eu-north-1");
+    bad["cluster"]["provider"] = json!("gke");
+    bad["interruption"] = json!({ "enabled": "maybe" });
+    bad["cluster"].as_object_mut().expect("an object").remove("name");
+    let file = write(&bed, "bad.yaml", &format!("{bad:#}\n"));
+    control.calls().clear();
+    let refused = tenon(&bed, &["install", "-f", &file.display().to_string(), "--yes"], None).await;
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    for part in [
+        "bad.yaml",
+        "cluster.regoin",
+        "cluster.provider",
+        "interruption.enabled",
+        "cluster.name",
+        "eks",
+    ] {
+        assert!(refused.stderr.contains(part), "{part} is not named in:\n{}", refused.stderr);
+    }
+    assert!(control.calls().all().is_empty(), "AWS was called: {:?}", control.calls().counts());
+
+    // The caller may do everything but make queues.
+    let guard = bed.aws().expect("AWS").guard();
+    let administrator = guard.administrator().access_key.clone();
+    let document: Document = serde_json::from_value(json!({
+        "Version": "2012-10-17",
+        "Statement": [
+            { "Effect": "Allow", "Action": "*", "Resource": "*" },
+            { "Effect": "Deny", "Action": "sqs:CreateQueue", "Resource": "*" },
+        ],
+    }))
+    .expect("a policy document");
+    let limited = Grants::Documents(vec![NamedDocument { name: "limited".to_owned(), document }]);
+    assert!(guard.identities.set_grants(&administrator, limited));
+    let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed)));
+    let file = file.display().to_string();
+    let denied = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
+    assert_eq!(denied.code, 4, "some steps were done, then one failed:\n{}", denied.stderr);
+    for part in ["sqs:CreateQueue", "arn:aws:sqs:"] {
+        assert!(denied.stderr.contains(part), "{part} is not named in:\n{}", denied.stderr);
+    }
+
+    // With the permission it goes on, and then there is nothing left to do.
+    assert!(guard.identities.set_grants(&administrator, Grants::Everything));
+    let installed = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
+    assert_eq!(installed.code, 0, "{}", installed.stderr);
+    let made = inventory(&bed).await;
+    let again = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    assert_unchanged(&made, &inventory(&bed).await);
+
+    let removed = tenon(&bed, &["uninstall", "--yes"], None).await;
+    assert_eq!(removed.code, 0, "{}", removed.stderr);
+    assert_unchanged(&before, &inventory(&bed).await);
+    bed.stop().await.expect("the bed stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_there_before() {
+    let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
+    let before = inventory(&bed).await;
+    let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed))).display().to_string();
+    let install = ["install", "-f", file.as_str(), "--yes"];
+
+    // An installation in one go, to compare with.
+    let whole = tenon(&bed, &install, None).await;
+    assert_eq!(whole.code, 0, "{}", whole.stderr);
+    let made = inventory(&bed).await;
+    let removed = tenon(&bed, &["uninstall", "--yes"], None).await;
+    assert_eq!(removed.code, 0, "{}", removed.stderr);
+    assert_unchanged(&before, &inventory(&bed).await);
+
+    let kills = until_done(&bed, &install).await;
+    assert!(kills > 10, "only {kills} steps were interrupted");
+    assert_unchanged(&made, &inventory(&bed).await);
+
+    let kills = until_done(&bed, &["uninstall", "--yes"]).await;
+    assert!(kills > 10, "only {kills} steps were interrupted");
+    assert_unchanged(&before, &inventory(&bed).await);
+    bed.stop().await.expect("the bed stops");
+}
+
+/// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how
+/// often it was aborted.
+async fn until_done(bed: &Bed, args: &[&str]) -> usize {
+    for kills in 0..MANY {
+        let run = tenon(bed, args, Some(1)).await;
+        if run.code == 0 {
+            return kills;
+        }
+        assert!(
+            run.code != 1 && run.code != 2 && run.code != 6,
+            "a run after {kills} kills failed instead of going on (exit code {}):\n{}",
+            run.code,
+            run.stderr
+        );
+    }
+    panic!("`tenon {}` never ends", args.join(" "));
+}
