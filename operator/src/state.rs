@@ -1,0 +1,116 @@
+//! What the cluster looks like, as the watches and the operator's own writes say.
+//!
+//! One task ([`StateTask::run`]) mutates [`Cluster`](cluster::Cluster); everybody else reads it through [`State::read`], for a moment and never across an
+//! await, or asks for a change through [`State::apply`] and waits until it is in. After each change the task tells its subscribers what was touched; the
+//! controllers' queues are such subscribers.
+
+pub mod change;
+pub mod cluster;
+pub mod pod;
+pub mod resources;
+pub mod selector;
+pub mod shape;
+pub mod snapshot;
+pub mod volumes;
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use tokio::sync::{mpsc, oneshot};
+
+use self::change::{Change, Touched, Update};
+use self::cluster::Cluster;
+
+/// Two pages of a list per kind: watches are held back while the state is busy, instead of filling the memory.
+const CHANNEL_SIZE: usize = 1024;
+
+/// Hears of everything that changes. Called by the task that owns the state: it must not block.
+pub type Subscriber = Box<dyn Fn(&Touched) + Send + Sync>;
+
+/// Handle to the state; clones share it.
+#[derive(Clone)]
+pub struct State {
+    cluster: Arc<RwLock<Cluster>>,
+    updates: mpsc::Sender<Update>,
+    subscribers: Arc<Mutex<Vec<Subscriber>>>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// A state, and the task that somebody has to run.
+    pub fn new(cluster: Cluster) -> (Self, StateTask) {
+        let (updates, receiver) = mpsc::channel(CHANNEL_SIZE);
+        let cluster = Arc::new(RwLock::new(cluster));
+        let subscribers = Arc::default();
+        let state = Self { cluster, updates, subscribers };
+        let task = StateTask {
+            cluster: Arc::clone(&state.cluster),
+            subscribers: Arc::clone(&state.subscribers),
+            receiver,
+        };
+        (state, task)
+    }
+
+    /// The state as it is now. The guard must be gone before the next await.
+    pub fn read(&self) -> RwLockReadGuard<'_, Cluster> {
+        self.cluster.read()
+    }
+
+    /// Makes a change and waits until it is in.
+    pub async fn apply(&self, change: Change) {
+        let (done, applied) = oneshot::channel();
+        let update = Update { change, done: Some(done) };
+        // Both ends go away only when the operator stops; then nobody looks at the state any more.
+        if self.updates.send(update).await.is_ok() {
+            applied.await.ok();
+        }
+    }
+
+    /// Where watches put what they see.
+    pub fn updates(&self) -> mpsc::Sender<Update> {
+        self.updates.clone()
+    }
+
+    /// From now on `subscriber` hears of all changes.
+    pub fn subscribe(&self, subscriber: impl Fn(&Touched) + Send + Sync + 'static) {
+        self.subscribers.lock().push(Box::new(subscriber));
+    }
+}
+
+/// The one task that mutates the state.
+pub struct StateTask {
+    cluster: Arc<RwLock<Cluster>>,
+    subscribers: Arc<Mutex<Vec<Subscriber>>>,
+    receiver: mpsc::Receiver<Update>,
+}
+
+impl std::fmt::Debug for StateTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StateTask").finish_non_exhaustive()
+    }
+}
+
+impl StateTask {
+    /// Takes in changes until all handles are gone.
+    pub async fn run(mut self) {
+        while let Some(Update { change, done }) = self.receiver.recv().await {
+            let touched = self.cluster.write().apply(change);
+            {
+                let subscribers = self.subscribers.lock();
+                for touched in &touched {
+                    for subscriber in subscribers.iter() {
+                        subscriber(touched);
+                    }
+                }
+            }
+            if let Some(done) = done {
+                done.send(()).ok();
+            }
+        }
+    }
+}

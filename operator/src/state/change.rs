@@ -1,0 +1,156 @@
+//! What can happen to the state, as values: objects that watches saw, what the operator itself wrote, and what it intends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use tenon_crds::{NodeClaim, NodePool};
+use tokio::sync::oneshot;
+
+use crate::watch::wire;
+
+/// Kinds of objects in the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Kind {
+    NodePool,
+    NodeClaim,
+    Node,
+    Pod,
+    Namespace,
+    DaemonSet,
+    PodDisruptionBudget,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+}
+
+impl Kind {
+    /// All of them: the state is complete when each was listed once.
+    pub const ALL: [Self; 11] = [
+        Self::NodePool,
+        Self::NodeClaim,
+        Self::Node,
+        Self::Pod,
+        Self::Namespace,
+        Self::DaemonSet,
+        Self::PodDisruptionBudget,
+        Self::PersistentVolume,
+        Self::PersistentVolumeClaim,
+        Self::StorageClass,
+        Self::VolumeAttachment,
+    ];
+}
+
+/// An object of any kind.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Object {
+    NodePool(Box<NodePool>),
+    NodeClaim(Box<NodeClaim>),
+    Node(Box<wire::Node>),
+    Pod(Box<wire::Pod>),
+    Namespace(Box<wire::Namespace>),
+    DaemonSet(Box<wire::DaemonSet>),
+    PodDisruptionBudget(Box<wire::PodDisruptionBudget>),
+    PersistentVolume(Box<wire::PersistentVolume>),
+    PersistentVolumeClaim(Box<wire::PersistentVolumeClaim>),
+    StorageClass(Box<wire::StorageClass>),
+    VolumeAttachment(Box<wire::VolumeAttachment>),
+}
+
+/// An object's name; `namespace` is empty for kinds that have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The key of an object in a namespace.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object without a namespace.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: String::new(), name: name.into() }
+    }
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A watch saw this version.
+    Applied(Object),
+    /// A watch saw it go, at this resource version.
+    Deleted(Kind, ObjectKey, u64),
+    /// A watch has listed its kind: what is not among these is gone.
+    Listed(Kind, BTreeSet<ObjectKey>),
+    /// The operator changed an object and this is what the API server answered. Ignored when the object is not known or a newer version is.
+    Written(Object),
+    /// The operator created a NodeClaim.
+    Created(Box<NodeClaim>),
+    /// The API server says that a NodeClaim, with this uid, does not exist.
+    ClaimGone(String, String),
+    /// Pods are expected on machines (by [`tenon_planner::snapshot::Node::key`]) until then.
+    Nominated(BTreeSet<String>, Timestamp),
+    /// NodeClaims whose deletion was decided: they count as deleting from now on.
+    Marked(BTreeSet<String>),
+    /// The decision was taken back.
+    Unmarked(BTreeSet<String>),
+    /// Pods were last planned onto a NodeClaim.
+    Planned(BTreeMap<ObjectKey, String>),
+}
+
+/// A change on its way to the task that owns the state.
+#[derive(Debug)]
+pub struct Update {
+    pub(super) change: Change,
+    pub(super) done: Option<oneshot::Sender<()>>,
+}
+
+impl Update {
+    /// A change that nobody waits for.
+    pub fn new(change: Change) -> Self {
+        Self { change, done: None }
+    }
+}
+
+/// What a change touched, for those who have to look again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touched {
+    /// A NodePool came, went or changed.
+    NodePool(String),
+    /// A NodeClaim came, went or changed.
+    NodeClaim(String),
+    /// A Node came, went or changed.
+    Node(String),
+    /// A pod came, went or changed.
+    Pod(ObjectKey, PodEvent),
+    /// Something about volumes or PodDisruptionBudgets changed.
+    Other(Kind),
+}
+
+/// What happened to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodEvent {
+    /// The Node that it is, or was, bound to.
+    pub node: Option<String>,
+    /// It waits for the operator.
+    pub provisionable: bool,
+    /// It came, went, was bound, ended, or began to terminate, and is no daemon: what `lastPodEventTime` is about.
+    pub moved: bool,
+}

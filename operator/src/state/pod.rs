@@ -1,0 +1,388 @@
+//! A pod as the state keeps it: its shape, shared with all pods like it, and what differs from pod to pod.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use tenon_crds::labels;
+use tenon_planner::snapshot::PodShape;
+
+use super::change::{ObjectKey, PodEvent};
+use super::shape;
+use crate::watch::wire::{self, controller, created_at};
+
+/// How much a pod's eviction counts by default, set by users and by controllers.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// A pod that has not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: u64,
+    /// What scheduling sees of it.
+    pub shape: Arc<PodShape>,
+    /// The Node that it is bound to.
+    pub node: Option<String>,
+    /// kube-scheduler found no place for it, and it preempts nothing.
+    pub unschedulable: bool,
+    /// `metadata.creationTimestamp`.
+    pub created_at: Timestamp,
+    /// When its deletion was asked for, plus its grace period.
+    pub deletion: Option<Timestamp>,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// What it costs to evict it.
+    pub deletion_cost: i32,
+    /// Who controls it.
+    pub owner: Owner,
+    /// Its phase is Pending.
+    pub pending: bool,
+    /// Its condition Ready is False.
+    pub unready: bool,
+    /// `karpenter.sh/do-not-disrupt`.
+    pub protection: Protection,
+    /// Tolerates the taint of nodes that are being disrupted: it is neither evicted nor waited for.
+    pub tolerates_disruption: bool,
+    /// `priorityClassName` is one of the two of the system.
+    pub critical: bool,
+    /// `terminationGracePeriodSeconds`.
+    pub grace_period: Option<i64>,
+    /// Its PersistentVolumeClaims, in its namespace.
+    pub volume_claims: Vec<String>,
+    /// `matchFields` in its required node affinity.
+    pub has_match_fields: bool,
+}
+
+/// Who controls a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A DaemonSet, with this uid.
+    DaemonSet(String),
+    /// A StatefulSet.
+    StatefulSet,
+    /// The Node itself: a static pod.
+    Node,
+    /// Something else, or nobody.
+    Other,
+}
+
+/// How far `karpenter.sh/do-not-disrupt` protects a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Not at all.
+    None,
+    /// As long as it lives.
+    Always,
+    /// From its start for so long; as it has not started yet, for now always.
+    For(SignedDuration),
+    /// Until then.
+    Until(Timestamp),
+    /// The annotation's value means nothing.
+    Invalid,
+}
+
+impl Protection {
+    /// Whether it is in force.
+    pub fn is_active(self, now: Timestamp) -> bool {
+        match self {
+            Self::None | Self::Invalid => false,
+            Self::Always | Self::For(_) => true,
+            Self::Until(end) => now < end,
+        }
+    }
+}
+
+impl Pod {
+    /// As the state keeps it. `shape` is left to be interned. `None` when it has ended.
+    pub fn from_wire(pod: &wire::Pod, version: u64, shape: Arc<PodShape>) -> Option<Self> {
+        let wire::Pod { metadata, spec, status } = pod;
+        let phase = status.phase.as_deref().unwrap_or_default();
+        if matches!(phase, "Succeeded" | "Failed") {
+            return None;
+        }
+        let name = metadata.name.clone().unwrap_or_default();
+        let node = spec.node_name.clone().filter(|node| !node.is_empty());
+        let owner = owner(metadata);
+        let condition = |type_: &str| {
+            status.conditions.iter().find(|condition| condition.type_ == type_)
+        };
+        let refused = condition("PodScheduled")
+            .is_some_and(|condition| condition.reason.as_deref() == Some("Unschedulable"));
+        let preempting = status.nominated_node_name.as_deref().is_some_and(|name| !name.is_empty());
+        let movable = !matches!(owner, Owner::DaemonSet(_) | Owner::Node);
+        let annotation =
+            |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+        Some(Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version,
+            shape,
+            unschedulable: refused && !preempting && node.is_none() && movable,
+            node,
+            created_at: created_at(metadata),
+            deletion: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            priority: spec.priority,
+            deletion_cost: deletion_cost(
+                annotation(labels::DISRUPTION_COST),
+                annotation(DELETION_COST),
+            ),
+            owner,
+            pending: phase == "Pending",
+            unready: condition("Ready").is_some_and(|ready| ready.status == "False"),
+            protection: protection(annotation(labels::DO_NOT_DISRUPT), status.start_time),
+            tolerates_disruption: tolerates_disruption(spec),
+            critical: matches!(
+                spec.priority_class_name.as_deref(),
+                Some("system-cluster-critical" | "system-node-critical")
+            ),
+            grace_period: spec.termination_grace_period_seconds,
+            volume_claims: volume_claims(&name, spec),
+            has_match_fields: shape::has_match_fields(spec),
+        })
+    }
+
+    /// Owned by a DaemonSet.
+    pub fn is_daemon(&self) -> bool {
+        matches!(self.owner, Owner::DaemonSet(_))
+    }
+
+    /// A static pod.
+    pub fn is_mirror(&self) -> bool {
+        self.owner == Owner::Node
+    }
+
+    /// Its deletion was asked for.
+    pub fn is_terminating(&self) -> bool {
+        self.deletion.is_some()
+    }
+
+    /// A drain has to wait until it is gone: everything but static pods, pods that tolerate the disruption, and pods that should have ended a minute ago.
+    pub fn is_waited_for(&self, now: Timestamp) -> bool {
+        const STUCK: SignedDuration = SignedDuration::from_mins(1);
+        let stuck = self.deletion.is_some_and(|deletion| now.duration_since(deletion) > STUCK);
+        !self.tolerates_disruption && !self.is_mirror() && !stuck
+    }
+
+    /// It may be asked to go.
+    pub fn is_evictable(&self, now: Timestamp) -> bool {
+        !self.is_terminating()
+            && !self.tolerates_disruption
+            && !self.is_mirror()
+            && !self.protection.is_active(now)
+    }
+
+    /// It has to find a place elsewhere when its node goes.
+    pub fn is_reschedulable(&self) -> bool {
+        let stays = !self.is_terminating() || self.owner == Owner::StatefulSet;
+        stays && !self.is_daemon() && !self.is_mirror()
+    }
+}
+
+fn owner(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Owner {
+    // Static pods name their Node as an owner too, as the controller in all releases since 1.17.
+    let owners = metadata.owner_references.iter().flatten();
+    if owners.into_iter().any(|owner| owner.kind == "Node" && owner.api_version == "v1") {
+        return Owner::Node;
+    }
+    let Some(owner) = controller(metadata) else { return Owner::Other };
+    match (owner.api_version.as_str(), owner.kind.as_str()) {
+        ("apps/v1", "DaemonSet") => Owner::DaemonSet(owner.uid.clone()),
+        ("apps/v1", "StatefulSet") => Owner::StatefulSet,
+        _ => Owner::Other,
+    }
+}
+
+/// `karpenter.sh/disruption-cost` counts when it is there, even if it does not parse (then as 0); else the deletion cost.
+fn deletion_cost(disruption: Option<&String>, deletion: Option<&String>) -> i32 {
+    disruption.or(deletion).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn protection(annotation: Option<&String>, started: Option<Timestamp>) -> Protection {
+    let Some(text) = annotation else { return Protection::None };
+    if text == "true" {
+        return Protection::Always;
+    }
+    let Ok(duration) = text.parse::<tenon_crds::Duration>() else { return Protection::Invalid };
+    let duration = duration.as_signed();
+    if !duration.is_positive() {
+        return Protection::Invalid;
+    }
+    started.map_or(Protection::For(duration), |started| {
+        Protection::Until(started.checked_add(duration).unwrap_or(Timestamp::MAX))
+    })
+}
+
+fn tolerates_disruption(spec: &wire::PodSpec) -> bool {
+    spec.tolerations.iter().any(|toleration| {
+        let exists = toleration.operator.as_deref() == Some("Exists");
+        let key = toleration.key.as_deref().unwrap_or_default();
+        let effect = toleration.effect.as_deref().unwrap_or_default();
+        let same_key = key == labels::DISRUPTED_TAINT || (key.is_empty() && exists);
+        let same_value = exists || toleration.value.as_deref().unwrap_or_default().is_empty();
+        same_key && same_value && (effect.is_empty() || effect == "NoSchedule")
+    })
+}
+
+fn volume_claims(pod: &str, spec: &wire::PodSpec) -> Vec<String> {
+    spec.volumes
+        .iter()
+        .filter_map(|volume| {
+            let named = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+            named.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{pod}-{}", volume.name)))
+        })
+        .collect()
+}
+
+/// What happened between two versions of a pod; `None` is that it is not there or has ended.
+pub fn event(before: Option<&Pod>, after: Option<&Pod>) -> PodEvent {
+    let newest = after.or(before);
+    let daemon = newest.is_some_and(Pod::is_daemon);
+    let moved = match (before, after) {
+        (None, None) => false,
+        (None, Some(pod)) | (Some(pod), None) => pod.node.is_some(),
+        (Some(before), Some(after)) => {
+            after.node.is_some()
+                && (before.node != after.node || before.is_terminating() != after.is_terminating())
+        }
+    };
+    PodEvent {
+        node: newest.and_then(|pod| pod.node.clone()),
+        provisionable: after.is_some_and(|pod| pod.unschedulable),
+        moved: moved && !daemon,
+    }
+}
+
+/// The key of a pod.
+pub fn key(pod: &wire::Pod) -> ObjectKey {
+    ObjectKey::new(
+        pod.metadata.namespace.clone().unwrap_or_default(),
+        pod.metadata.name.clone().unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(value: Value) -> Option<Pod> {
+        let wire: wire::Pod = serde_json::from_value(value).unwrap();
+        Pod::from_wire(&wire, 1, Arc::default())
+    }
+
+    fn refused(extra: Value) -> Value {
+        let mut pod = json!({
+            "metadata": {"namespace": "default", "name": "a"},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+            ]},
+        });
+        merge(&mut pod, extra);
+        pod
+    }
+
+    fn merge(target: &mut Value, extra: Value) {
+        match (target, extra) {
+            (Value::Object(target), Value::Object(extra)) => {
+                for (key, value) in extra {
+                    merge(target.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (target, extra) => *target = extra,
+        }
+    }
+
+    #[test]
+    fn only_pods_that_the_scheduler_refused_and_that_wait_for_nothing_else_are_provisioned_for() {
+        let owned = |api: &str, kind: &str| {
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": api, "kind": kind, "name": "o", "uid": "u", "controller": true},
+            ]}})
+        };
+        for (extra, expected) in [
+            (json!({}), true),
+            (json!({"spec": {"nodeName": "n"}}), false),
+            (json!({"status": {"nominatedNodeName": "n"}}), false),
+            (json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}), false),
+            (json!({"status": {"conditions": []}}), false),
+            (owned("apps/v1", "ReplicaSet"), true),
+            (owned("apps/v1", "DaemonSet"), false),
+            (owned("v1", "Node"), false),
+        ] {
+            let pod = pod(refused(extra.clone())).unwrap();
+            assert_eq!(pod.unschedulable, expected, "{extra}");
+        }
+    }
+
+    #[test]
+    fn pods_that_have_ended_are_forgotten() {
+        assert_eq!(pod(json!({"status": {"phase": "Succeeded"}})), None);
+        assert_eq!(pod(json!({"status": {"phase": "Failed"}})), None);
+    }
+
+    #[test]
+    fn do_not_disrupt_is_true_or_a_positive_duration() {
+        let with = |text: &str| {
+            pod(json!({
+                "metadata": {"annotations": {"karpenter.sh/do-not-disrupt": text}},
+                "status": {"startTime": "2026-01-01T00:00:00Z"},
+            }))
+            .unwrap()
+            .protection
+        };
+        assert_eq!(with("true"), Protection::Always);
+        assert_eq!(with("1h"), Protection::Until("2026-01-01T01:00:00Z".parse().unwrap()));
+        for text in ["True", "false", "", "-1h", "0s", "soon"] {
+            assert_eq!(with(text), Protection::Invalid, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_disruption_cost_does_not_fall_back_to_the_deletion_cost() {
+        let some = |text: &str| Some(text.to_owned());
+        for (disruption, deletion, cost) in [
+            (None, some("7"), 7),
+            (some("5"), some("7"), 5),
+            (some("1.5"), some("7"), 0),
+            (None, some("1e3"), 0),
+            (None, some("99999999999"), 0),
+        ] {
+            assert_eq!(deletion_cost(disruption.as_ref(), deletion.as_ref()), cost);
+        }
+    }
+
+    #[test]
+    fn tolerating_the_disruption_needs_key_effect_and_value() {
+        for (toleration, expected) in [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": "karpenter.sh/disrupted", "operator": "Exists"}), true),
+            (json!({"key": "karpenter.sh/disrupted", "operator": "Equal", "effect": "NoSchedule"}), true),
+            (json!({"key": "karpenter.sh/disrupted", "operator": "Equal", "value": "x"}), false),
+            (json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoExecute"}), false),
+            (json!({"key": "other", "operator": "Exists"}), false),
+        ] {
+            let pod = pod(json!({"spec": {"tolerations": [toleration.clone()]}})).unwrap();
+            assert_eq!(pod.tolerates_disruption, expected, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn moving_is_coming_going_being_bound_or_starting_to_terminate() {
+        let pod = |value| pod(value).unwrap();
+        let pending = pod(json!({}));
+        let bound = pod(json!({"spec": {"nodeName": "n"}}));
+        let terminating = pod(json!({
+            "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "n"},
+        }));
+        let changed = pod(json!({"spec": {"nodeName": "n", "priority": 3}}));
+        for (before, after, moved) in [
+            (None, Some(&pending), false),
+            (Some(&pending), Some(&bound), true),
+            (Some(&bound), Some(&changed), false),
+            (Some(&bound), Some(&terminating), true),
+            (Some(&terminating), None, true),
+        ] {
+            assert_eq!(event(before, after).moved, moved);
+        }
+    }
+}

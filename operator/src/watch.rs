@@ -1,0 +1,173 @@
+//! Watches of the Kubernetes API: they decode only what the operator uses, and hand it to the task that owns the state.
+//!
+//! One task per kind. A list that was interrupted starts over; objects that are gone since the last list are found by comparing names, once the list is
+//! complete. An object that does not parse is skipped loudly (log, event, metric), the others of its kind go on.
+
+pub mod guarded;
+pub mod wire;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::watcher::{self, Event as WatchEvent, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::cloud_provider::Context;
+use crate::events::{Event, EventType};
+use crate::state::change::{Change, Kind, Object, ObjectKey, Update};
+use crate::tasks::Tasks;
+use crate::watch::guarded::{Guarded, Invalid};
+use crate::work::Backoff;
+
+/// Rest after errors of a watch.
+const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };
+
+/// A kind that is watched.
+pub trait Watched:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+    /// Which one.
+    const KIND: Kind;
+
+    /// As the state takes it.
+    fn into_object(self) -> Object;
+}
+
+/// Starts the watches of all kinds that the state is made of.
+pub fn start(context: &Context, changes: &mpsc::Sender<Update>, tasks: &mut Tasks) {
+    use tenon_crds::{NodeClaim, NodePool};
+    one::<NodePool>("watch.nodepools", context, changes, tasks);
+    one::<NodeClaim>("watch.nodeclaims", context, changes, tasks);
+    one::<wire::Node>("watch.nodes", context, changes, tasks);
+    one::<wire::Pod>("watch.pods", context, changes, tasks);
+    one::<wire::DaemonSet>("watch.daemonsets", context, changes, tasks);
+    one::<wire::PodDisruptionBudget>("watch.poddisruptionbudgets", context, changes, tasks);
+    one::<wire::Namespace>("watch.namespaces", context, changes, tasks);
+    one::<wire::PersistentVolumeClaim>("watch.persistentvolumeclaims", context, changes, tasks);
+    one::<wire::PersistentVolume>("watch.persistentvolumes", context, changes, tasks);
+    one::<wire::StorageClass>("watch.storageclasses", context, changes, tasks);
+    one::<wire::VolumeAttachment>("watch.volumeattachments", context, changes, tasks);
+}
+
+fn one<K: Watched>(
+    name: &'static str,
+    context: &Context,
+    changes: &mpsc::Sender<Update>,
+    tasks: &mut Tasks,
+) {
+    tasks.spawn(name, watch::<K>(context.clone(), changes.clone()));
+}
+
+/// Watches one kind until nobody takes the changes any more.
+async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
+    let mut listed = BTreeSet::new();
+    let mut failures = 0;
+    let stream = objects::<K>(context.client.clone());
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        let change = match event {
+            Ok(WatchEvent::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(WatchEvent::InitApply(object)) => {
+                // Also one that does not parse is there: what was known of it before stays.
+                listed.insert(ObjectKey::of(&object));
+                accept(&context, object).map(Change::Applied)
+            }
+            Ok(WatchEvent::InitDone) => {
+                Some(Change::Listed(K::KIND, std::mem::take(&mut listed)))
+            }
+            Ok(WatchEvent::Apply(object)) => accept(&context, object).map(Change::Applied),
+            Ok(WatchEvent::Delete(object)) => {
+                let version = version(object.meta().resource_version.as_deref());
+                Some(Change::Deleted(K::KIND, ObjectKey::of(&object), version))
+            }
+            Err(error) => {
+                failures += 1;
+                report(K::KIND, &error, failures);
+                tokio::time::sleep(BACKOFF.delay(failures)).await;
+                continue;
+            }
+        };
+        failures = 0;
+        if let Some(change) = change
+            && changes.send(Update::new(change)).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The stream of one kind's events, of guarded objects.
+fn objects<K: Watched>(
+    client: Client,
+) -> impl futures::Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>> {
+    watcher(Api::<Guarded<K>>::all(client), watcher::Config::default())
+}
+
+fn accept<K: Watched>(context: &Context, object: Guarded<K>) -> Option<Object> {
+    match object.into_result() {
+        Ok(object) => Some(object.into_object()),
+        Err(invalid) => {
+            skip::<K>(context, *invalid);
+            None
+        }
+    }
+}
+
+/// Says that an object does not parse.
+fn skip<K: Watched>(context: &Context, invalid: Invalid) {
+    let Invalid { error, metadata } = invalid;
+    let kind = K::kind(&());
+    let name = metadata.name.clone().unwrap_or_default();
+    tracing::warn!(%kind, namespace = metadata.namespace, name, %error, "skipping an object that does not parse");
+    context.metrics.invalid_objects.inc([&kind]);
+    let regarding = ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(kind.into_owned()),
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        ..ObjectReference::default()
+    };
+    let message = format!("This object is ignored, because it does not parse: {error}");
+    context.recorder.publish(Event::about(regarding, EventType::Warning, "Invalid", message));
+}
+
+fn report(kind: Kind, error: &watcher::Error, failures: u32) {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let missing = match error {
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
+            status.is_not_found()
+        }
+        _ => false,
+    };
+    if missing {
+        tracing::warn!(?kind, "the API server does not know this kind; are the CRDs installed?");
+    } else if failures == 1 {
+        // Watches end all the time, e.g. when the API server restarts: one failure is nothing to report.
+        tracing::debug!(?kind, error = error as &dyn std::error::Error, "watch interrupted");
+    } else {
+        tracing::warn!(?kind, failures, error = error as &dyn std::error::Error, "watch failed");
+    }
+}
+
+/// A resource version as the number that it is.
+pub(crate) fn version(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl ObjectKey {
+    fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            namespace: object.meta().namespace.clone().unwrap_or_default(),
+            name: object.meta().name.clone().unwrap_or_default(),
+        }
+    }
+}

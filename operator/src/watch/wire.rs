@@ -1,0 +1,495 @@
+//! The parts of Kubernetes' own objects that the operator reads, and nothing else: with 100,000 pods every field that is not decoded counts.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeSelector, Taint, Toleration, TopologySelectorTerm, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use tenon_crds::{NodeClaim, NodePool, ResourceList};
+
+use super::Watched;
+use crate::state::change::{Kind, Object};
+
+/// Implements [`Resource`] for a wire type, under the coordinates of the real one.
+macro_rules! wire {
+    ($type:ident, $scope:ty, $group:literal, $version:literal, $plural:literal) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                stringify!($type).into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl Watched for $type {
+            const KIND: Kind = Kind::$type;
+
+            fn into_object(self) -> Object {
+                Object::$type(Box::new(self))
+            }
+        }
+    };
+}
+
+type Cluster = k8s_openapi::ClusterResourceScope;
+type Namespaced = k8s_openapi::NamespaceResourceScope;
+
+wire!(Node, Cluster, "", "v1", "nodes");
+wire!(Pod, Namespaced, "", "v1", "pods");
+wire!(Namespace, Cluster, "", "v1", "namespaces");
+wire!(DaemonSet, Namespaced, "apps", "v1", "daemonsets");
+wire!(PodDisruptionBudget, Namespaced, "policy", "v1", "poddisruptionbudgets");
+wire!(PersistentVolume, Cluster, "", "v1", "persistentvolumes");
+wire!(PersistentVolumeClaim, Namespaced, "", "v1", "persistentvolumeclaims");
+wire!(StorageClass, Cluster, "storage.k8s.io", "v1", "storageclasses");
+wire!(VolumeAttachment, Cluster, "storage.k8s.io", "v1", "volumeattachments");
+
+impl Watched for NodePool {
+    const KIND: Kind = Kind::NodePool;
+
+    fn into_object(self) -> Object {
+        Object::NodePool(Box::new(self))
+    }
+}
+
+impl Watched for NodeClaim {
+    const KIND: Kind = Kind::NodeClaim;
+
+    fn into_object(self) -> Object {
+        Object::NodeClaim(Box::new(self))
+    }
+}
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted of it.
+    pub spec: NodeSpec,
+    /// What it says about itself.
+    pub status: NodeStatus,
+}
+
+/// `spec` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpec {
+    /// `providerID`.
+    #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// `taints`.
+    pub taints: Vec<Taint>,
+    /// Cordoned.
+    pub unschedulable: bool,
+}
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// `capacity`.
+    pub capacity: ResourceList,
+    /// `allocatable`.
+    pub allocatable: ResourceList,
+    /// `conditions`.
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition of a Node or a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// Since when.
+    pub last_transition_time: Option<Timestamp>,
+}
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: PodSpec,
+    /// What is.
+    pub status: PodStatus,
+}
+
+/// `spec` of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// The Node that it is bound to.
+    pub node_name: Option<String>,
+    /// `nodeSelector`.
+    pub node_selector: BTreeMap<String, String>,
+    /// `affinity`.
+    pub affinity: Option<Affinity>,
+    /// `tolerations`.
+    pub tolerations: Vec<Toleration>,
+    /// `topologySpreadConstraints`.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// `containers`.
+    pub containers: Vec<Container>,
+    /// `initContainers`.
+    pub init_containers: Vec<Container>,
+    /// `overhead`.
+    pub overhead: ResourceList,
+    /// Resources of the pod as a whole.
+    pub resources: Option<ContainerResources>,
+    /// `priority`.
+    pub priority: i32,
+    /// `priorityClassName`.
+    pub priority_class_name: Option<String>,
+    /// `terminationGracePeriodSeconds`.
+    pub termination_grace_period_seconds: Option<i64>,
+    /// `volumes`.
+    pub volumes: Vec<Volume>,
+    /// `resourceClaims` (DRA).
+    pub resource_claims: Vec<ResourceClaim>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// `resources`.
+    pub resources: ContainerResources,
+    /// `ports`.
+    pub ports: Vec<Port>,
+    /// `Always` makes an init container a sidecar.
+    pub restart_policy: Option<String>,
+}
+
+/// `resources` of a container or a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerResources {
+    /// `requests`.
+    pub requests: ResourceList,
+    /// `limits`.
+    pub limits: ResourceList,
+}
+
+/// A port of a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Port {
+    /// `hostPort`; 0 is none.
+    pub host_port: u16,
+    /// `hostIP`.
+    #[serde(rename = "hostIP")]
+    pub host_ip: Option<String>,
+    /// `protocol`.
+    pub protocol: Option<String>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// Its name in the pod.
+    pub name: String,
+    /// A claim by name.
+    pub persistent_volume_claim: Option<ClaimName>,
+    /// A claim of the pod's own, called `<pod>-<volume>`.
+    pub ephemeral: Option<Ephemeral>,
+}
+
+/// Name of a PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimName {
+    /// `claimName`.
+    pub claim_name: String,
+}
+
+/// Marks a generic ephemeral volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ephemeral {}
+
+/// A resource claim (DRA) of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceClaim {
+    /// Its name in the pod.
+    pub name: String,
+}
+
+/// `status` of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// `phase`.
+    pub phase: Option<String>,
+    /// `conditions`.
+    pub conditions: Vec<Condition>,
+    /// The Node that it waits for after a preemption.
+    pub nominated_node_name: Option<String>,
+    /// `startTime`.
+    pub start_time: Option<Timestamp>,
+}
+
+/// A Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+}
+
+/// A DaemonSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonSet {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: DaemonSetSpec,
+}
+
+/// `spec` of a DaemonSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonSetSpec {
+    /// Its pods.
+    pub template: PodTemplate,
+}
+
+/// A pod template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodTemplate {
+    /// Labels and annotations.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: PodSpec,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodDisruptionBudget {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: PodDisruptionBudgetSpec,
+    /// What is.
+    pub status: PodDisruptionBudgetStatus,
+}
+
+/// `spec` of a PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDisruptionBudgetSpec {
+    /// The pods that it protects.
+    pub selector: Option<LabelSelector>,
+    /// `maxUnavailable`.
+    pub max_unavailable: Option<IntOrString>,
+    /// `minAvailable`.
+    pub min_available: Option<IntOrString>,
+    /// `AlwaysAllow` or `IfHealthyBudget`.
+    pub unhealthy_pod_eviction_policy: Option<String>,
+}
+
+/// `status` of a PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDisruptionBudgetStatus {
+    /// How many more pods may be evicted now.
+    pub disruptions_allowed: i32,
+}
+
+/// A PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolume {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it is.
+    pub spec: PersistentVolumeSpec,
+}
+
+/// `spec` of a PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeSpec {
+    /// Where it can be attached.
+    pub node_affinity: Option<VolumeNodeAffinity>,
+    /// Present on local volumes.
+    pub local: Option<Present>,
+    /// Present on volumes that are a path of one machine.
+    pub host_path: Option<Present>,
+}
+
+/// Something whose content is of no interest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Present {}
+
+/// `spec.nodeAffinity` of a PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeNodeAffinity {
+    /// Terms of which one must hold.
+    pub required: Option<NodeSelector>,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolumeClaim {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: PersistentVolumeClaimSpec,
+    /// What is.
+    pub status: PersistentVolumeClaimStatus,
+}
+
+/// `spec` of a PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeClaimSpec {
+    /// The volume that it is bound to.
+    pub volume_name: Option<String>,
+    /// The class that a volume would come from.
+    pub storage_class_name: Option<String>,
+}
+
+/// `status` of a PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolumeClaimStatus {
+    /// `Pending`, `Bound` or `Lost`.
+    pub phase: Option<String>,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageClass {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// `WaitForFirstConsumer` or `Immediate`.
+    pub volume_binding_mode: Option<String>,
+    /// Where its volumes can be made.
+    pub allowed_topologies: Vec<TopologySelectorTerm>,
+}
+
+/// A VolumeAttachment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeAttachment {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is attached where.
+    pub spec: VolumeAttachmentSpec,
+}
+
+/// `spec` of a VolumeAttachment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeAttachmentSpec {
+    /// The Node.
+    pub node_name: String,
+    /// The volume.
+    pub source: VolumeAttachmentSource,
+}
+
+/// What a VolumeAttachment attaches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeAttachmentSource {
+    /// The PersistentVolume; inline volumes have none.
+    pub persistent_volume_name: Option<String>,
+}
+
+impl Node {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// A label's value.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// An annotation's value.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Its machine; `None` and empty are the same.
+    pub fn provider_id(&self) -> Option<&str> {
+        self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// A condition.
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Its condition Ready is True.
+    pub fn is_ready(&self) -> bool {
+        self.condition("Ready").is_some_and(|ready| ready.status == "True")
+    }
+
+    /// Whether it has a taint with this key and effect, whatever its value.
+    pub fn has_taint(&self, key: &str, effect: &str) -> bool {
+        self.spec.taints.iter().any(|taint| taint.key == key && taint.effect == effect)
+    }
+
+    /// Has a deletion timestamp.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+/// The owner that controls an object.
+pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Since when an object exists; never written objects have no such time.
+pub fn created_at(metadata: &ObjectMeta) -> Timestamp {
+    metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}

@@ -1,0 +1,334 @@
+//! Keyed work: what has to be looked at again, once per key, with back-off, never twice at the same time.
+//!
+//! Controllers put keys in ([`WorkQueue::add`], from the state's notifications) and run one function per key ([`WorkQueue::run`]). A key that comes
+//! again while its work is under way is done once more afterwards, so that no change is missed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// When a key is looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// When something changes.
+    Wait,
+    /// After this time, or when something changes.
+    After(Duration),
+}
+
+impl Action {
+    /// The earlier of the two.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Wait, action) | (action, Self::Wait) => action,
+            (Self::After(a), Self::After(b)) => Self::After(a.min(b)),
+        }
+    }
+}
+
+/// How long a key whose work failed rests: `min`, doubled with each further failure, at most `max`.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// After the first failure.
+    pub min: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// The rest after so many failures in a row.
+    pub fn delay(self, failures: u32) -> Duration {
+        self.min.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(self.max)
+    }
+}
+
+/// Keys to work on. Clones share them.
+#[derive(Clone, Debug)]
+pub struct WorkQueue<K: Ord> {
+    shared: Arc<Shared<K>>,
+}
+
+#[derive(Debug)]
+struct Shared<K: Ord> {
+    queue: Mutex<Queue<K>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Queue<K: Ord> {
+    /// Keys to work on now, in order of arrival. Disjoint from `running`.
+    ready: VecDeque<K>,
+    queued: BTreeSet<K>,
+    /// Keys to work on later. The canonical time is here; `timers` is its index.
+    due: BTreeMap<K, Instant>,
+    timers: BTreeSet<(Instant, K)>,
+    running: BTreeSet<K>,
+    /// Keys that came while they were running.
+    again: BTreeSet<K>,
+    failures: BTreeMap<K, u32>,
+}
+
+impl<K: Ord> Default for Queue<K> {
+    fn default() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            queued: BTreeSet::new(),
+            due: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            running: BTreeSet::new(),
+            again: BTreeSet::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: Ord + Clone + Debug> Default for WorkQueue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord + Clone + Debug> WorkQueue<K> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self { shared: Arc::new(Shared { queue: Mutex::default(), changed: Notify::new() }) }
+    }
+
+    /// Works on the key as soon as possible.
+    pub fn add(&self, key: K) {
+        self.shared.queue.lock().add(key);
+        self.shared.changed.notify_one();
+    }
+
+    /// Works on the key after `delay`, or earlier if it is asked for earlier.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.shared.queue.lock().add_at(key, Instant::now() + delay);
+        self.shared.changed.notify_one();
+    }
+
+    /// Works on keys, at most `workers` at a time, until `stop`; then finishes what is under way.
+    pub async fn run<F, R, E>(
+        self,
+        workers: usize,
+        backoff: Backoff,
+        stop: CancellationToken,
+        mut work: F,
+    ) where
+        F: FnMut(K) -> R,
+        R: Future<Output = Result<Action, E>>,
+        E: Debug,
+    {
+        let mut running = FuturesUnordered::new();
+        loop {
+            let mut wake_at = None;
+            if !stop.is_cancelled() {
+                let mut queue = self.shared.queue.lock();
+                queue.advance(Instant::now());
+                while running.len() < workers {
+                    let Some(key) = queue.start() else { break };
+                    let task = work(key.clone());
+                    running.push(async move { (key, task.await) });
+                }
+                wake_at = queue.timers.first().map(|(at, _)| *at);
+            } else if running.is_empty() {
+                return;
+            }
+            tokio::select! {
+                Some((key, result)) = running.next(), if !running.is_empty() => {
+                    self.shared.queue.lock().finish(key, &result, backoff);
+                }
+                () = self.shared.changed.notified() => {}
+                () = tokio::time::sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+                () = stop.cancelled(), if !stop.is_cancelled() => {}
+            }
+        }
+    }
+}
+
+impl<K: Ord + Clone> Queue<K> {
+    fn add(&mut self, key: K) {
+        if self.running.contains(&key) {
+            self.again.insert(key);
+            return;
+        }
+        self.unschedule(&key);
+        if self.queued.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn add_at(&mut self, key: K, at: Instant) {
+        if self.queued.contains(&key) || self.due.get(&key).is_some_and(|&due| due <= at) {
+            return;
+        }
+        self.unschedule(&key);
+        self.timers.insert((at, key.clone()));
+        self.due.insert(key, at);
+    }
+
+    fn unschedule(&mut self, key: &K) {
+        if let Some(at) = self.due.remove(key) {
+            self.timers.remove(&(at, key.clone()));
+        }
+    }
+
+    /// Moves what is due to `ready`.
+    fn advance(&mut self, now: Instant) {
+        while let Some((at, key)) = self.timers.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.add(key.clone());
+            // A key that is running is not scheduled again by `add`, its timer has done its duty all the same.
+            self.unschedule(&key);
+        }
+    }
+
+    fn start(&mut self) -> Option<K> {
+        let key = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        self.running.insert(key.clone());
+        Some(key)
+    }
+
+    fn finish<E>(&mut self, key: K, result: &Result<Action, E>, backoff: Backoff) {
+        self.running.remove(&key);
+        let again = self.again.remove(&key);
+        match result {
+            Ok(action) => {
+                self.failures.remove(&key);
+                if again {
+                    self.add(key);
+                } else if let Action::After(delay) = action {
+                    self.add_at(key, Instant::now() + *delay);
+                }
+            }
+            Err(_) => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                *failures += 1;
+                let delay = backoff.delay(*failures);
+                self.add_at(key, Instant::now() + delay);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_secs(1), max: Duration::from_secs(60) };
+
+    type Log = Arc<Mutex<Vec<(u64, &'static str)>>>;
+
+    /// Runs the queue for `seconds`; each key takes one second and answers what `answer` says. Returns when which key was started.
+    async fn starts(
+        queue: &WorkQueue<&'static str>,
+        seconds: u64,
+        mut answer: impl FnMut(&'static str) -> Result<Action, ()>,
+    ) -> Vec<(u64, &'static str)> {
+        let log: Log = Arc::default();
+        let began = Instant::now();
+        let stop = CancellationToken::new();
+        let run = queue.clone().run(10, BACKOFF, stop.clone(), |key| {
+            log.lock().push((began.elapsed().as_secs(), key));
+            let answer = answer(key);
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                answer
+            }
+        });
+        let timer = async {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            stop.cancel();
+        };
+        futures::join!(run, timer);
+        let log = log.lock();
+        log.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_added_twice_is_worked_on_once() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(starts(&queue, 5, |_| Ok(Action::Wait)).await, [(0, "a"), (0, "b")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_comes_while_it_is_running_runs_once_more_afterwards() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        let mut first = true;
+        let handle = queue.clone();
+        let starts = starts(&queue, 5, |key| {
+            if std::mem::take(&mut first) {
+                handle.add(key);
+                handle.add(key);
+            }
+            Ok(Action::Wait)
+        });
+        assert_eq!(starts.await, [(0, "a"), (1, "a")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_rest_twice_as_long_each_time_and_success_forgets_them() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        let mut n = 0;
+        let starts = starts(&queue, 30, |_| {
+            n += 1;
+            if n == 4 { Ok(Action::After(Duration::from_secs(5))) } else { Err(()) }
+        });
+        // Each run takes a second: 0 +1+1= 2, +1+2= 5, +1+4= 10 succeeds, +1+5= 16 fails as the first time, +1+1= 18, ….
+        assert_eq!(
+            starts.await.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+            [0, 2, 5, 10, 16, 18, 21, 26]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_not_held_up_by_a_timer() {
+        let queue = WorkQueue::new();
+        queue.add_after("a", Duration::from_secs(20));
+        queue.add_after("a", Duration::from_secs(3));
+        queue.add_after("b", Duration::from_secs(20));
+        queue.add("b");
+        assert_eq!(starts(&queue, 30, |_| Ok(Action::Wait)).await, [(0, "b"), (3, "a")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopping_finishes_what_is_under_way_and_starts_nothing() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        let stop = CancellationToken::new();
+        let done: Log = Arc::default();
+        let run = queue.clone().run(10, BACKOFF, stop.clone(), |key| {
+            let done = Arc::clone(&done);
+            async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                done.lock().push((3, key));
+                Ok::<_, ()>(Action::After(Duration::ZERO))
+            }
+        });
+        let stopper = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stop.cancel();
+            queue.add("b");
+        };
+        futures::join!(run, stopper);
+        assert_eq!(*done.lock(), [(3, "a")]);
+    }
+}
