@@ -7,4 +7,7 @@ pub mod cloud_provider;
 pub mod events;
 pub mod kwok;
 pub mod metrics;
+pub mod state;
 pub mod tasks;
+pub mod watch;
+pub mod work;

@@ -80,9 +80,7 @@ async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
                 listed.insert(ObjectKey::of(&object));
                 accept(&context, object).map(Change::Applied)
             }
-            Ok(WatchEvent::InitDone) => {
-                Some(Change::Listed(K::KIND, std::mem::take(&mut listed)))
-            }
+            Ok(WatchEvent::InitDone) => Some(Change::Listed(K::KIND, std::mem::take(&mut listed))),
             Ok(WatchEvent::Apply(object)) => accept(&context, object).map(Change::Applied),
             Ok(WatchEvent::Delete(object)) => {
                 let version = version(object.meta().resource_version.as_deref());
@@ -143,9 +141,8 @@ fn skip<K: Watched>(context: &Context, invalid: Invalid) {
 fn report(kind: Kind, error: &watcher::Error, failures: u32) {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let missing = match error {
-        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
-            status.is_not_found()
-        }
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status)) => status.is_not_found(),
         _ => false,
     };
     if missing {

@@ -227,8 +227,7 @@ impl<K: Ord + Clone> Queue<K> {
 mod tests {
     use super::*;
 
-    const BACKOFF: Backoff =
-        Backoff { min: Duration::from_secs(1), max: Duration::from_secs(60) };
+    const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(60) };
 
     type Log = Arc<Mutex<Vec<(u64, &'static str)>>>;
 

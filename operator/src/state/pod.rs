@@ -104,9 +104,8 @@ impl Pod {
         let name = metadata.name.clone().unwrap_or_default();
         let node = spec.node_name.clone().filter(|node| !node.is_empty());
         let owner = owner(metadata);
-        let condition = |type_: &str| {
-            status.conditions.iter().find(|condition| condition.type_ == type_)
-        };
+        let condition =
+            |type_: &str| status.conditions.iter().find(|condition| condition.type_ == type_);
         let refused = condition("PodScheduled")
             .is_some_and(|condition| condition.reason.as_deref() == Some("Unschedulable"));
         let preempting = status.nominated_node_name.as_deref().is_some_and(|name| !name.is_empty());
@@ -227,7 +226,8 @@ fn volume_claims(pod: &str, spec: &wire::PodSpec) -> Vec<String> {
     spec.volumes
         .iter()
         .filter_map(|volume| {
-            let named = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+            let named =
+                volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
             named.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{pod}-{}", volume.name)))
         })
         .collect()
@@ -303,7 +303,10 @@ mod tests {
             (json!({}), true),
             (json!({"spec": {"nodeName": "n"}}), false),
             (json!({"status": {"nominatedNodeName": "n"}}), false),
-            (json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}), false),
+            (
+                json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}),
+                false,
+            ),
             (json!({"status": {"conditions": []}}), false),
             (owned("apps/v1", "ReplicaSet"), true),
             (owned("apps/v1", "DaemonSet"), false),
@@ -356,9 +359,15 @@ mod tests {
         for (toleration, expected) in [
             (json!({"operator": "Exists"}), true),
             (json!({"key": "karpenter.sh/disrupted", "operator": "Exists"}), true),
-            (json!({"key": "karpenter.sh/disrupted", "operator": "Equal", "effect": "NoSchedule"}), true),
+            (
+                json!({"key": "karpenter.sh/disrupted", "operator": "Equal", "effect": "NoSchedule"}),
+                true,
+            ),
             (json!({"key": "karpenter.sh/disrupted", "operator": "Equal", "value": "x"}), false),
-            (json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoExecute"}), false),
+            (
+                json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
             (json!({"key": "other", "operator": "Exists"}), false),
         ] {
             let pod = pod(json!({"spec": {"tolerations": [toleration.clone()]}})).unwrap();

@@ -38,9 +38,10 @@ mod tests {
 
     #[test]
     fn quantities_survive_the_way_there_and_back() {
-        let list: ResourceList = [("cpu", "1500m"), ("memory", "3Gi"), ("pods", "110"), ("nvidia.com/gpu", "2")]
-            .map(|(name, text)| (name.to_owned(), text.parse().unwrap()))
-            .into();
+        let list: ResourceList =
+            [("cpu", "1500m"), ("memory", "3Gi"), ("pods", "110"), ("nvidia.com/gpu", "2")]
+                .map(|(name, text)| (name.to_owned(), text.parse().unwrap()))
+                .into();
         let resources = from_list(&list);
         assert_eq!(resources.cpu, 1500);
         assert_eq!(resources.memory, 3 << 30);

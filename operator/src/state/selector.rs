@@ -36,9 +36,18 @@ mod tests {
             (json!({}), true),
             (json!({"matchLabels": {"app": "web"}}), true),
             (json!({"matchLabels": {"app": "db"}}), false),
-            (json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}), true),
-            (json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}), false),
-            (json!({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["web"]}]}), true),
+            (
+                json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}),
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["web"]}]}),
+                true,
+            ),
             (json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}), true),
             (json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}), false),
             (json!({"matchExpressions": [{"key": "tier", "operator": "Near"}]}), false),

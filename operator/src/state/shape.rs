@@ -106,10 +106,7 @@ fn host_ports(container: &Container) -> impl Iterator<Item = (String, String, u1
 }
 
 /// The pod's required node affinity: alternatives, each a conjunction.
-pub fn required_affinity(
-    affinity: Option<&Affinity>,
-    rules: &LabelRules,
-) -> Vec<Vec<Requirement>> {
+pub fn required_affinity(affinity: Option<&Affinity>, rules: &LabelRules) -> Vec<Vec<Requirement>> {
     affinity
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref())
@@ -319,17 +316,39 @@ mod tests {
 
     #[test]
     fn requests_follow_kube_scheduler() {
-        let sidecar = |cpu| json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
+        let sidecar =
+            |cpu| json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
         for (pod, expected) in [
-            (json!({"containers": [container("100m", "64Mi"), container("1", "1Gi")]}), (1100, 1088)),
-            (json!({"containers": [container("1", "1Gi")], "initContainers": [container("3", "512Mi")]}), (3000, 1024)),
+            (
+                json!({"containers": [container("100m", "64Mi"), container("1", "1Gi")]}),
+                (1100, 1088),
+            ),
+            (
+                json!({"containers": [container("1", "1Gi")], "initContainers": [container("3", "512Mi")]}),
+                (3000, 1024),
+            ),
             // A sidecar runs beside the containers, and beside the init containers that come after it.
-            (json!({"containers": [container("1", "0")], "initContainers": [sidecar("1"), container("2", "0")]}), (3000, 0)),
-            (json!({"containers": [container("1", "0")], "initContainers": [container("2", "0"), sidecar("1")]}), (2000, 0)),
-            (json!({"containers": [container("1", "0")], "overhead": {"cpu": "250m", "memory": "16Mi"}}), (1250, 16)),
-            (json!({"containers": [container("1", "1Gi")], "resources": {"requests": {"cpu": "4"}}}), (4000, 1024)),
+            (
+                json!({"containers": [container("1", "0")], "initContainers": [sidecar("1"), container("2", "0")]}),
+                (3000, 0),
+            ),
+            (
+                json!({"containers": [container("1", "0")], "initContainers": [container("2", "0"), sidecar("1")]}),
+                (2000, 0),
+            ),
+            (
+                json!({"containers": [container("1", "0")], "overhead": {"cpu": "250m", "memory": "16Mi"}}),
+                (1250, 16),
+            ),
+            (
+                json!({"containers": [container("1", "1Gi")], "resources": {"requests": {"cpu": "4"}}}),
+                (4000, 1024),
+            ),
             (json!({"containers": [{"resources": {"limits": {"cpu": "2"}}}]}), (2000, 0)),
-            (json!({"containers": [{"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]}), (1000, 0)),
+            (
+                json!({"containers": [{"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]}),
+                (1000, 0),
+            ),
         ] {
             assert_eq!(cpu_and_memory(pod.clone()), expected, "{pod}");
         }

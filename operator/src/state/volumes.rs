@@ -54,7 +54,8 @@ fn claim_topology(
         return Ok(volume_topology(volume, rules));
     }
     let class = claim.spec.storage_class_name.as_deref().filter(|name| !name.is_empty());
-    let class = class.ok_or_else(|| format!("unbound pvc \"{name}\" must define a storage class"))?;
+    let class =
+        class.ok_or_else(|| format!("unbound pvc \"{name}\" must define a storage class"))?;
     let class = cluster
         .storage_class(class)
         .ok_or_else(|| format!("storage class \"{class}\" not found"))?;
@@ -108,7 +109,8 @@ fn combine(left: Topology, right: Topology) -> Topology {
             right.iter().map(move |b| a.iter().chain(b).cloned().collect::<Vec<Requirement>>())
         })
     };
-    let possible: Topology = pairs().filter(|alternative| !contradicts_itself(alternative)).collect();
+    let possible: Topology =
+        pairs().filter(|alternative| !contradicts_itself(alternative)).collect();
     if possible.is_empty() { pairs().collect() } else { possible }
 }
 
@@ -151,9 +153,11 @@ mod tests {
     fn zonal(name: &str, zones: &[&str]) -> Value {
         let terms: Vec<Value> = zones
             .iter()
-            .map(|zone| json!({"matchExpressions": [
-                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
-            ]}))
+            .map(|zone| {
+                json!({"matchExpressions": [
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+                ]})
+            })
             .collect();
         json!({"metadata": {"name": name}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}})
     }
@@ -221,7 +225,9 @@ mod tests {
         );
         assert_eq!(zones(&cluster, &["late"]).unwrap(), ["a,b"]);
         assert!(zones(&cluster, &["now"]).unwrap_err().contains("must be bound first"));
-        assert!(zones(&cluster, &["none"]).unwrap_err().contains("storage class \"none\" not found"));
+        assert!(
+            zones(&cluster, &["none"]).unwrap_err().contains("storage class \"none\" not found")
+        );
         assert!(zones(&cluster, &["absent"]).unwrap_err().contains("\"absent\" not found"));
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::de::Error as _;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
 /// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree, without copying each object first.
@@ -27,10 +27,7 @@ impl<K> Guarded<K> {
     }
 }
 
-impl<'de, K: Deserialize<'de>> Deserialize<'de> for Guarded<K>
-where
-    K: serde::de::DeserializeOwned,
-{
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct MetadataOnly {

@@ -1,0 +1,588 @@
+//! From the state to the planner's input: one immutable value, with everything derived that upstream derives when it is asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use tenon_crds::conditions::{READY, nodeclaim as condition};
+use tenon_crds::labels::{self, LabelRules};
+use tenon_crds::{ConditionStatus, NodeClaim, NodePool, hash};
+use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_planner::snapshot as plan;
+use tenon_planner::snapshot::{CatalogId, NodeClassRef, NodeId, NodePhase, Requirement, ShapeId};
+
+use super::cluster::{self, Cluster, annotation, condition_of, is_true, label};
+use super::pod::{Owner, Pod};
+use super::{resources, selector, volumes};
+use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::state::change::ObjectKey;
+use crate::watch::wire;
+
+/// Where a snapshot gets the catalogs from.
+pub trait Catalogs {
+    /// What can be launched with a NodeClass.
+    fn catalog(&self, class: &NodeClassRef) -> Result<Arc<plan::Catalog>, CloudError>;
+}
+
+impl<P: CloudProvider> Catalogs for P {
+    fn catalog(&self, class: &NodeClassRef) -> Result<Arc<plan::Catalog>, CloudError> {
+        CloudProvider::catalog(self, class)
+    }
+}
+
+impl Cluster {
+    /// Everything that a decision at this moment may depend on.
+    pub fn snapshot(&self, catalogs: &impl Catalogs, now: Timestamp) -> plan::Snapshot {
+        let catalogs = self.catalogs(catalogs);
+        let machines = self.machines();
+        let nodes: Vec<plan::Node> =
+            machines.iter().map(|machine| self.machine(machine, &catalogs)).collect();
+        // kube-scheduler knows Nodes by name.
+        let by_name: BTreeMap<&str, NodeId> = nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| Some((node.name.as_deref()?, NodeId(id(index)))))
+            .collect();
+        let mut shapes = ShapeTable::default();
+        let pods = self
+            .pods
+            .iter()
+            .map(|(key, pod)| self.pod_in(key, pod, &by_name, &mut shapes, now))
+            .collect();
+        plan::Snapshot {
+            version: plan::SNAPSHOT_VERSION,
+            node_pools: self
+                .pools
+                .values()
+                .map(|pool| self.pool_in(pool, &catalogs, now))
+                .collect(),
+            catalogs: catalogs.into_values().collect(),
+            nodes,
+            shapes: shapes.shapes,
+            pods,
+            daemon_sets: self.daemon_sets_in(),
+            namespaces: self.namespaces.clone(),
+        }
+    }
+
+    fn catalogs(&self, source: &impl Catalogs) -> BTreeMap<NodeClassRef, Arc<plan::Catalog>> {
+        let mut catalogs = BTreeMap::new();
+        for pool in self.pools.values() {
+            let class = class_of(&pool.spec.template.spec.node_class_ref);
+            if let Ok(catalog) = source.catalog(&class) {
+                catalogs.insert(class, catalog);
+            }
+        }
+        catalogs
+    }
+
+    /// NodeClaims with their Nodes, and Nodes that belong to no NodeClaim; by key.
+    fn machines(&self) -> Vec<Machine<'_>> {
+        let mut machines = Vec::new();
+        for (name, claim) in &self.claims {
+            let node = self.node_of(&claim.object).filter(|node| is_counted(node));
+            machines.push(Machine {
+                key: name,
+                claim: Some(&claim.object),
+                node: node.map(AsRef::as_ref),
+            });
+        }
+        for (name, node) in &self.nodes {
+            let joined = node.provider_id().is_some_and(|id| self.claims_of(id).next().is_some());
+            let unknown = self.is_managed_node(node) && node.provider_id().is_none();
+            if !joined && !unknown {
+                machines.push(Machine { key: name, claim: None, node: Some(node) });
+            }
+        }
+        machines.sort_by_key(|machine| machine.key);
+        // A Node may be called as somebody else's NodeClaim; the NodeClaim, which comes first, is what the operator can act on.
+        machines.dedup_by_key(|machine| machine.key);
+        machines
+    }
+
+    fn machine(
+        &self,
+        machine: &Machine<'_>,
+        catalogs: &BTreeMap<NodeClassRef, Arc<plan::Catalog>>,
+    ) -> plan::Node {
+        let &Machine { key, claim, node } = machine;
+        let phase = phase(claim.map(AsRef::as_ref), node);
+        let node_labels = || node.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
+        let claim_labels =
+            || claim.and_then(|claim| claim.metadata.labels.clone()).unwrap_or_default();
+        let joined = phase >= NodePhase::Registered;
+        let labels = if joined { node_labels() } else { claim_labels() };
+        let pending = phase == NodePhase::Pending;
+        let (capacity, allocatable) = match (claim, node) {
+            (Some(claim), _) if pending => {
+                (Resources::default(), resources::from_list(&claim.spec.resources.requests))
+            }
+            (Some(claim), _) => (self.capacity(claim), self.allocatable(claim)),
+            (None, Some(node)) => (
+                resources::from_list(&node.status.capacity),
+                resources::from_list(&node.status.allocatable),
+            ),
+            (None, None) => unreachable!("a machine has a NodeClaim or a Node"),
+        };
+        let deleting = match (claim, node) {
+            (Some(claim), _) => self.is_going(claim),
+            (None, node) => node.is_some_and(wire::Node::is_deleting),
+        };
+        let protects = |value: Option<&str>| value == Some("true");
+        let do_not_disrupt =
+            protects(node.and_then(|node| node.annotation(labels::DO_NOT_DISRUPT)))
+                || protects(claim.and_then(|claim| annotation(claim, labels::DO_NOT_DISRUPT)));
+        let class = claim.map(|claim| class_of(&claim.spec.node_class_ref));
+        let catalog = class.and_then(|class| catalogs.get(&class));
+        plan::Node {
+            key: key.to_owned(),
+            name: node.map(|node| node.name().to_owned()),
+            claim: claim.map(|claim| claim_state(claim)),
+            phase,
+            taints: taints(claim.map(AsRef::as_ref), node, phase),
+            price: catalog.and_then(|catalog| price(catalog, &labels)),
+            labels,
+            capacity,
+            allocatable,
+            deleting,
+            nominated_until: self.nominated_until(key),
+            do_not_disrupt,
+            created_at: claim
+                .map(|claim| &claim.metadata)
+                .or(node.map(|node| &node.metadata))
+                .map_or(Timestamp::UNIX_EPOCH, wire::created_at),
+            ready: node.is_some_and(wire::Node::is_ready),
+            requirements: claim
+                .filter(|_| pending)
+                .map(|claim| requirements(&claim.spec.requirements, self.rules()))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn pool_in(
+        &self,
+        pool: &NodePool,
+        catalogs: &BTreeMap<NodeClassRef, Arc<plan::Catalog>>,
+        now: Timestamp,
+    ) -> plan::NodePool {
+        let name = cluster::name(&pool.metadata);
+        let class = class_of(&pool.spec.template.spec.node_class_ref);
+        let catalog = catalogs.keys().position(|known| *known == class);
+        plan::NodePool {
+            uid: pool.metadata.uid.clone().unwrap_or_default(),
+            not_ready: not_ready(pool),
+            weight: pool.weight(),
+            replicas: pool.spec.replicas,
+            catalog: catalog.map(|index| CatalogId(id(index))),
+            template: template(pool, &name, class, self.rules()),
+            limits: pool
+                .spec
+                .limits
+                .iter()
+                .flatten()
+                .map(|(name, &limit)| (name.clone(), resources::amount(name, limit)))
+                .collect(),
+            disruption: disruption(pool, now),
+            name,
+        }
+    }
+
+    fn pod_in(
+        &self,
+        key: &ObjectKey,
+        pod: &Pod,
+        nodes: &BTreeMap<&str, NodeId>,
+        shapes: &mut ShapeTable,
+        now: Timestamp,
+    ) -> plan::Pod {
+        let mut problem = pod
+            .has_match_fields
+            .then(|| "node selector term with matchFields is not supported".to_owned());
+        let shape = if pod.volume_claims.is_empty() {
+            shapes.shared(&pod.shape)
+        } else {
+            match volumes::topology(self, &key.namespace, &pod.volume_claims, self.rules()) {
+                Ok(topology) => shapes.with_volumes(&pod.shape, topology),
+                Err(reason) => {
+                    problem.get_or_insert(reason);
+                    shapes.shared(&pod.shape)
+                }
+            }
+        };
+        let placement = match &pod.node {
+            Some(node) => nodes
+                .get(node.as_str())
+                .map_or(plan::Placement::Waiting, |&node| plan::Placement::Bound(node)),
+            None if pod.unschedulable => plan::Placement::Unschedulable,
+            None => plan::Placement::Waiting,
+        };
+        plan::Pod {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: pod.uid.clone(),
+            shape,
+            placement,
+            created_at: pod.created_at,
+            priority: pod.priority,
+            deletion_cost: pod.deletion_cost,
+            daemon: pod.is_daemon(),
+            mirror: pod.is_mirror(),
+            stateful: pod.owner == Owner::StatefulSet,
+            terminating: pod.is_terminating(),
+            eviction: self.eviction(key, pod, now),
+            problem,
+        }
+    }
+
+    /// Whether the pod may be evicted now.
+    pub fn eviction(&self, key: &ObjectKey, pod: &Pod, now: Timestamp) -> plan::Eviction {
+        if pod.protection.is_active(now) {
+            return plan::Eviction::DoNotDisrupt;
+        }
+        if !pod.is_evictable(now) {
+            return plan::Eviction::Allowed;
+        }
+        let in_namespace = ObjectKey::new(key.namespace.as_str(), "");
+        let budgets = self
+            .budgets
+            .range(in_namespace..)
+            .take_while(|(budget, _)| budget.namespace == key.namespace)
+            .filter(|(_, budget)| {
+                let selected = |s| selector::selects(s, &pod.shape.labels);
+                budget.spec.selector.as_ref().is_some_and(selected)
+            });
+        let budgets: Vec<_> = budgets.collect();
+        match budgets.as_slice() {
+            [] => plan::Eviction::Allowed,
+            // The eviction API refuses such pods for ever.
+            [(name, _), _, ..] => plan::Eviction::FullyBlockedByPdb(name.name.clone()),
+            [(name, budget)] => {
+                let always =
+                    budget.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
+                if always && pod.unready {
+                    plan::Eviction::Allowed
+                } else if allows_never(&budget.spec) {
+                    plan::Eviction::FullyBlockedByPdb(name.name.clone())
+                } else if budget.status.disruptions_allowed <= 0 {
+                    plan::Eviction::BlockedByPdb(name.name.clone())
+                } else {
+                    plan::Eviction::Allowed
+                }
+            }
+        }
+    }
+
+    /// What new nodes will run: a DaemonSet's newest pod, because admission may have changed it, with the node affinity of the template, because the
+    /// DaemonSet controller ties each pod to its node.
+    fn daemon_sets_in(&self) -> Vec<plan::DaemonSet> {
+        let mut newest: BTreeMap<&str, &Pod> = BTreeMap::new();
+        for pod in self.pods.values() {
+            if let Owner::DaemonSet(uid) = &pod.owner
+                && !pod.is_terminating()
+            {
+                let known = newest.entry(uid).or_insert(pod);
+                if known.created_at < pod.created_at {
+                    *known = pod;
+                }
+            }
+        }
+        self.daemon_sets
+            .iter()
+            .map(|(key, set)| {
+                let shape = newest.get(set.uid.as_str()).map(|pod| {
+                    let required_affinity = set.shape.required_affinity.clone();
+                    Arc::new(plan::PodShape { required_affinity, ..(*pod.shape).clone() })
+                });
+                plan::DaemonSet {
+                    namespace: key.namespace.clone(),
+                    name: key.name.clone(),
+                    shape: shape.unwrap_or_else(|| Arc::clone(&set.shape)),
+                }
+            })
+            .collect()
+    }
+}
+
+/// A NodeClaim, a Node, or both.
+struct Machine<'a> {
+    key: &'a str,
+    claim: Option<&'a Arc<NodeClaim>>,
+    node: Option<&'a wire::Node>,
+}
+
+/// The shapes of a snapshot, in the order of first use.
+#[derive(Default)]
+struct ShapeTable {
+    shapes: Vec<Arc<plan::PodShape>>,
+    /// Interned shapes are equal exactly when they are the same value.
+    ids: BTreeMap<usize, ShapeId>,
+    /// By shape without volumes and index of the topology in `topologies`.
+    with_volumes: BTreeMap<(usize, usize), ShapeId>,
+    topologies: Vec<volumes::Topology>,
+}
+
+impl ShapeTable {
+    fn shared(&mut self, shape: &Arc<plan::PodShape>) -> ShapeId {
+        let address = Arc::as_ptr(shape).addr();
+        *self.ids.entry(address).or_insert_with(|| {
+            self.shapes.push(Arc::clone(shape));
+            ShapeId(id(self.shapes.len() - 1))
+        })
+    }
+
+    fn with_volumes(
+        &mut self,
+        shape: &Arc<plan::PodShape>,
+        topology: volumes::Topology,
+    ) -> ShapeId {
+        if topology.is_empty() {
+            return self.shared(shape);
+        }
+        let known = self.topologies.iter().position(|known| *known == topology);
+        let index = known.unwrap_or_else(|| {
+            self.topologies.push(topology.clone());
+            self.topologies.len() - 1
+        });
+        let address = Arc::as_ptr(shape).addr();
+        *self.with_volumes.entry((address, index)).or_insert_with(|| {
+            let shape = plan::PodShape { volume_topology: topology, ..(**shape).clone() };
+            self.shapes.push(Arc::new(shape));
+            ShapeId(id(self.shapes.len() - 1))
+        })
+    }
+}
+
+fn id(index: usize) -> u32 {
+    u32::try_from(index).expect("etcd does not hold 2^32 objects")
+}
+
+/// A Node counts as the NodeClaim's only when it carries what scheduling needs; before that the NodeClaim says more.
+fn is_counted(node: &wire::Node) -> bool {
+    node.label(labels::INITIALIZED).is_some() || node.label(labels::INSTANCE_TYPE).is_some()
+}
+
+fn phase(claim: Option<&NodeClaim>, node: Option<&wire::Node>) -> NodePhase {
+    let Some(claim) = claim else { return NodePhase::Initialized };
+    if claim.provider_id().is_none() {
+        return NodePhase::Pending;
+    }
+    let has = |key| node.is_some_and(|node| node.label(key) == Some("true"));
+    match (has(labels::REGISTERED), has(labels::INITIALIZED)) {
+        (true, true) => NodePhase::Initialized,
+        (true, false) => NodePhase::Registered,
+        (false, _) => NodePhase::Launched,
+    }
+}
+
+/// The taints that scheduling has to respect.
+fn taints(claim: Option<&NodeClaim>, node: Option<&wire::Node>, phase: NodePhase) -> Vec<Taint> {
+    let startup = claim.map(|claim| claim.spec.startup_taints.as_slice()).unwrap_or_default();
+    let passing = |taint: &Taint| {
+        is_ephemeral(taint)
+            || startup.iter().any(|s| s.key == taint.key && s.effect.as_str() == taint.effect)
+    };
+    let taints: Vec<Taint> = match (claim, node) {
+        (Some(claim), _) if phase < NodePhase::Registered => {
+            claim.spec.taints.iter().cloned().map(Taint::from).collect()
+        }
+        (_, Some(node)) => node.spec.taints.clone(),
+        (_, None) => Vec::new(),
+    };
+    let starting = claim.is_some() && phase < NodePhase::Initialized;
+    taints.into_iter().filter(|taint| !starting || !passing(taint)).collect()
+}
+
+/// Taints that a node loses by itself while it starts.
+pub fn is_ephemeral(taint: &Taint) -> bool {
+    match (taint.key.as_str(), taint.effect.as_str()) {
+        ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute") => true,
+        ("node.kubernetes.io/unreachable", "NoSchedule") => true,
+        ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule") => true,
+        (labels::UNREGISTERED_TAINT, "NoExecute") => true,
+        (key, _) => key.starts_with("readiness.k8s.io/"),
+    }
+}
+
+fn claim_state(claim: &NodeClaim) -> plan::ClaimState {
+    let created = wire::created_at(&claim.metadata);
+    let expire_after = claim.spec.expire_after.duration().map(tenon_crds::Duration::as_signed);
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice());
+    let drifted = conditions.unwrap_or_default().iter().find(|condition| {
+        condition.type_ == condition::DRIFTED && condition.status == ConditionStatus::True
+    });
+    let since = |type_| {
+        condition_of(claim, type_).filter(|_| is_true(claim, type_)).map(|(_, since)| since)
+    };
+    plan::ClaimState {
+        name: cluster::name(&claim.metadata),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+        node_pool: label(claim, labels::NODEPOOL).map(str::to_owned),
+        provider_id: claim.provider_id().map(str::to_owned),
+        drifted: drifted.map(|drifted| (drifted.reason.clone(), drifted.last_transition_time.0)),
+        consolidatable: since(condition::CONSOLIDATABLE),
+        expires_at: expire_after.and_then(|after| created.checked_add(after).ok()),
+        expire_after,
+        has_termination_grace_period: claim.spec.termination_grace_period.is_some(),
+    }
+}
+
+/// The price of the offering that a machine with these labels runs on, whether or not it could be had again.
+fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<MicroUsd> {
+    let name = labels.get(labels::INSTANCE_TYPE)?;
+    let zone = labels.get(labels::ZONE)?;
+    let capacity_type = plan::CapacityType::parse(labels.get(labels::CAPACITY_TYPE)?)?;
+    let types = &catalog.instance_types;
+    let index = types.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
+    let offerings = types[index].offerings.iter();
+    let same = |o: &&plan::Offering| o.zone == *zone && o.capacity_type == capacity_type;
+    offerings.filter(same).map(|offering| offering.price).min()
+}
+
+fn not_ready(pool: &NodePool) -> Option<String> {
+    if pool.metadata.deletion_timestamp.is_some() {
+        return Some("NodePool is being deleted".to_owned());
+    }
+    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice());
+    let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == READY);
+    match ready {
+        Some(ready) if ready.status == ConditionStatus::True => None,
+        Some(ready) => Some(format!("NodePool is not ready, {}: {}", ready.reason, ready.message)),
+        None => Some("NodePool is not ready, it was not looked at yet".to_owned()),
+    }
+}
+
+fn template(
+    pool: &NodePool,
+    name: &str,
+    class: NodeClassRef,
+    rules: &LabelRules,
+) -> plan::Template {
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let spec = &pool.spec.template.spec;
+    let mut labels: BTreeMap<_, _> = pool.spec.template.labels().map(owned).collect();
+    labels.insert(labels::NODEPOOL.to_owned(), name.to_owned());
+    labels.insert(spec.node_class_ref.label_key(), spec.node_class_ref.name.clone());
+    let mut annotations: BTreeMap<_, _> = pool.spec.template.annotations().map(owned).collect();
+    annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash::node_pool(&pool.spec));
+    annotations
+        .insert(labels::NODEPOOL_HASH_VERSION.to_owned(), hash::NODE_POOL_HASH_VERSION.to_owned());
+    let core = |taints: &[tenon_crds::Taint]| taints.iter().cloned().map(Taint::from).collect();
+    plan::Template {
+        labels,
+        annotations,
+        requirements: requirements(&spec.requirements, rules),
+        taints: core(spec.taints()),
+        startup_taints: core(spec.startup_taints()),
+        node_class: class,
+        expire_after: Some(spec.expire_after.as_str().to_owned()),
+        termination_grace_period: spec
+            .termination_grace_period
+            .as_ref()
+            .map(|period| period.as_str().to_owned()),
+    }
+}
+
+/// A reference as the planner names it.
+pub fn class_of(reference: &tenon_crds::NodeClassReference) -> NodeClassRef {
+    let tenon_crds::NodeClassReference { group, kind, name } = reference.clone();
+    NodeClassRef { group, kind, name }
+}
+
+/// Requirements as the planner takes them: keys normalised, values sorted.
+pub fn requirements(list: &[tenon_crds::Requirement], rules: &LabelRules) -> Vec<Requirement> {
+    list.iter().map(|requirement| self::requirement(requirement, rules)).collect()
+}
+
+fn requirement(requirement: &tenon_crds::Requirement, rules: &LabelRules) -> Requirement {
+    use tenon_crds::Operator as Api;
+    let mut values = requirement.values.clone();
+    values.sort();
+    values.dedup();
+    Requirement {
+        key: rules.normalize(&requirement.key).to_owned(),
+        operator: match requirement.operator {
+            Api::In => plan::Operator::In,
+            Api::NotIn => plan::Operator::NotIn,
+            Api::Exists => plan::Operator::Exists,
+            Api::DoesNotExist => plan::Operator::DoesNotExist,
+            Api::Gt => plan::Operator::Gt,
+            Api::Lt => plan::Operator::Lt,
+            Api::Gte => plan::Operator::Gte,
+            Api::Lte => plan::Operator::Lte,
+        },
+        values,
+        min_values: requirement.min_values.and_then(|n| u32::try_from(n).ok()),
+    }
+}
+
+fn disruption(pool: &NodePool, now: Timestamp) -> plan::DisruptionPolicy {
+    use tenon_crds::ConsolidationPolicy as Api;
+    let disruption = &pool.spec.disruption;
+    plan::DisruptionPolicy {
+        consolidation_policy: match disruption.consolidation_policy {
+            Api::WhenEmpty => plan::ConsolidationPolicy::WhenEmpty,
+            Api::WhenEmptyOrUnderutilized => plan::ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            Api::Balanced => plan::ConsolidationPolicy::Balanced,
+        },
+        consolidate_after: disruption
+            .consolidate_after
+            .duration()
+            .map(tenon_crds::Duration::as_signed),
+        budgets: budgets(&disruption.budgets, now),
+    }
+}
+
+/// The budgets that are in force. One that can't be evaluated forbids everything.
+fn budgets(budgets: &[tenon_crds::Budget], now: Timestamp) -> Vec<plan::Budget> {
+    let mut in_force = Vec::new();
+    for budget in budgets {
+        // For no nodes at all this answers only whether it is in force and makes sense.
+        let active = match budget.allowed(0, now) {
+            Ok(allowed) => allowed.is_some(),
+            Err(error) => {
+                tracing::warn!(%error, "a disruption budget can't be evaluated, nothing is disrupted");
+                let nodes = plan::BudgetNodes::Count(0);
+                return vec![plan::Budget { nodes, reasons: Vec::new() }];
+            }
+        };
+        let nodes = match budget.nodes.strip_suffix('%') {
+            Some(percent) => percent.parse().map(plan::BudgetNodes::Percent),
+            None => budget.nodes.parse().map(plan::BudgetNodes::Count),
+        };
+        let nodes = nodes.unwrap_or(plan::BudgetNodes::Count(0));
+        let reasons: Option<Vec<_>> = budget
+            .reasons
+            .as_ref()
+            .map(|reasons| reasons.iter().copied().map(disruption_reason).collect());
+        // A list of no reasons covers nothing; to the planner an empty list is all.
+        if active && reasons.as_ref().is_none_or(|reasons| !reasons.is_empty()) {
+            in_force.push(plan::Budget { nodes, reasons: reasons.unwrap_or_default() });
+        }
+    }
+    in_force
+}
+
+fn disruption_reason(reason: tenon_crds::DisruptionReason) -> plan::DisruptionReason {
+    use tenon_crds::DisruptionReason as Api;
+    match reason {
+        Api::Underutilized => plan::DisruptionReason::Underutilized,
+        Api::Empty => plan::DisruptionReason::Empty,
+        Api::Drifted => plan::DisruptionReason::Drifted,
+        Api::Unhealthy => plan::DisruptionReason::Unhealthy,
+    }
+}
+
+/// A PodDisruptionBudget that allows no disruption, whatever the state of its pods.
+fn allows_never(spec: &wire::PodDisruptionBudgetSpec) -> bool {
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::{Int, String};
+    match (&spec.max_unavailable, &spec.min_available) {
+        (Some(Int(0)), _) => true,
+        (Some(String(text)), _) if text == "0%" => true,
+        (_, Some(String(text))) if text == "100%" => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
