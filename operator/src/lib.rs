@@ -2,12 +2,20 @@
 //!
 //! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes and the cloud. See `docs/src/architecture.md`.
 
+pub mod actuate;
 pub mod clock;
 pub mod cloud_provider;
 pub mod events;
 pub mod kwok;
+pub mod http;
+pub mod leader;
 pub mod metrics;
+pub mod nodeclaim;
+pub mod operator;
+pub mod options;
+pub mod provisioning;
 pub mod state;
 pub mod tasks;
 pub mod watch;
 pub mod work;
+pub mod write;

@@ -16,6 +16,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::cloud_provider::Context;
+
 /// When a key is looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -50,6 +52,37 @@ impl Backoff {
     pub fn delay(self, failures: u32) -> Duration {
         self.min.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(self.max)
     }
+}
+
+/// An error of a reconciler.
+pub trait Failure: std::error::Error + 'static {
+    /// Which operation failed: label of a metric.
+    fn category(&self) -> &'static str;
+
+    /// The object has changed meanwhile: no failure, one has to look again.
+    fn is_conflict(&self) -> bool;
+}
+
+/// The one place where the result of a reconcile is logged and counted. The error has been dealt with then; `Err` only asks for back-off.
+pub fn settle<E: Failure>(
+    context: &Context,
+    controller: &'static str,
+    key: &str,
+    result: Result<Action, E>,
+) -> Result<Action, ()> {
+    /// The newer version is on its way through the watch, and brings the key back by itself; this is for the case that it was there already.
+    const SOON: Duration = Duration::from_millis(250);
+    result.or_else(|error| {
+        if error.is_conflict() {
+            tracing::debug!(controller, key, error = %error, "has changed meanwhile, looking again");
+            return Ok(Action::After(SOON));
+        }
+        let category = error.category();
+        context.metrics.reconcile_errors.inc([controller, category]);
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(controller, key, category, error, "reconcile failed");
+        Err(())
+    })
 }
 
 /// Keys to work on. Clones share them.

@@ -1,0 +1,265 @@
+//! Carrying plans out: NodeClaims are created, pods told where they are expected. Nothing is chosen here; the plan says everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+use tenon_crds::{
+    NillableDuration, NodeClaim, NodeClaimSpec, NodeClassReference, ResourceRequirements, labels,
+};
+use tenon_planner::plan::{Launch, LaunchReason, Nomination};
+use tenon_planner::snapshot::{self, DisruptionReason, Requirement};
+
+use crate::cloud_provider::CloudProvider;
+use crate::events::Event;
+use crate::operator::Operator;
+use crate::provisioning::pod;
+use crate::state::change::{Change, ObjectKey};
+use crate::state::resources;
+use crate::write::WriteError;
+
+/// How many NodeClaims are created at once: as many as the API server answers without queueing them.
+const CONCURRENCY: usize = 32;
+
+/// A NodeClaim that could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The NodePool's limits were reached meanwhile.
+    #[error("nodepool {pool} exceeds its limit for {resource}: {used} of {limit} in use")]
+    Limit {
+        /// The NodePool.
+        pool: String,
+        /// The resource.
+        resource: String,
+        /// In use, in the planner's unit.
+        used: i64,
+        /// The limit, in the planner's unit.
+        limit: i64,
+    },
+    /// The NodePool is gone.
+    #[error("nodepool {0} does not exist any more")]
+    NoPool(String),
+    /// The plan holds a value that the API can't express.
+    #[error("field {field} of a nodeclaim for nodepool {pool} can't be {text:?}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// The NodePool.
+        pool: String,
+        /// The value.
+        text: String,
+    },
+    /// The API server refused it.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait.
+pub async fn launch_all<P: CloudProvider>(operator: &Operator<P>, launches: &[Launch]) {
+    let tasks = launches.iter().map(|launch| async move {
+        if let Err(error) = self::launch(operator, launch).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(nodepool = launch.node_pool, error, "failed to create a nodeclaim");
+        }
+    });
+    futures::stream::iter(tasks).buffer_unordered(CONCURRENCY).collect::<()>().await;
+}
+
+/// Creates one NodeClaim, unless its NodePool has used up its limits meanwhile.
+pub async fn launch<P: CloudProvider>(
+    operator: &Operator<P>,
+    launch: &Launch,
+) -> Result<NodeClaim, LaunchError> {
+    within_limits(operator, &launch.node_pool)?;
+    let claim = operator.write.create_claim(&node_claim(launch)?).await?;
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let types: Vec<&str> = launch.instance_types.iter().take(5).map(String::as_str).collect();
+    tracing::info!(
+        nodepool = launch.node_pool,
+        nodeclaim = name,
+        requests = ?resources::to_list(&launch.requests),
+        instance_types = types.join(", "),
+        n_instance_types = launch.instance_types.len(),
+        "created nodeclaim"
+    );
+    let relaxed = claim.metadata.annotations.as_ref();
+    let relaxed = relaxed.and_then(|annotations| annotations.get(labels::MIN_VALUES_RELAXED));
+    let relaxed = relaxed.map_or("false", String::as_str);
+    let reason = reason(&launch.reason);
+    operator.context.metrics.nodeclaims_created.inc([reason, &launch.node_pool, relaxed]);
+    let planned: BTreeMap<ObjectKey, String> = launch
+        .pods
+        .iter()
+        .map(|pod| (ObjectKey::new(pod.namespace.as_str(), pod.name.as_str()), name.clone()))
+        .collect();
+    operator.state.apply(Change::Planned(planned)).await;
+    if launch.reason == LaunchReason::Provisioned {
+        for reference in &launch.pods {
+            let message = format!("Pod should schedule on: nodeclaim/{name}");
+            nominated(operator, reference, message);
+        }
+    }
+    Ok(claim)
+}
+
+/// Tells pods, and the state, on which machines they are expected.
+pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[Nomination]) {
+    if nominations.is_empty() {
+        return;
+    }
+    let window = (operator.options.batch_max_duration.0 * 2).max(std::time::Duration::from_secs(10));
+    let until = operator.now().checked_add(window).unwrap_or(jiff::Timestamp::MAX);
+    let machines: BTreeSet<String> = nominations.iter().map(|n| n.node.clone()).collect();
+    operator.state.apply(Change::Nominated(machines, until)).await;
+    let messages: Vec<String> = {
+        let state = operator.state.read();
+        let message = |key: &str| match state.claim(key) {
+            Some(claim) => match state.node_of(claim) {
+                Some(node) => format!("Pod should schedule on: nodeclaim/{key}, node/{}", node.name()),
+                None => format!("Pod should schedule on: nodeclaim/{key}"),
+            },
+            None => format!("Pod should schedule on: node/{key}"),
+        };
+        nominations.iter().map(|nomination| message(&nomination.node)).collect()
+    };
+    for (nomination, message) in nominations.iter().zip(messages) {
+        nominated(operator, &nomination.pod, message);
+    }
+}
+
+fn nominated<P>(operator: &Operator<P>, reference: &tenon_planner::plan::PodRef, message: String) {
+    let event = Event::normal(&pod(reference), "Nominated", message).limited(5.0, 10.0);
+    operator.context.recorder.publish(event);
+}
+
+/// What is in use counts, not what this launch adds: the plan has kept to the limits, this guards against two plans that each did.
+fn within_limits<P: CloudProvider>(
+    operator: &Operator<P>,
+    name: &str,
+) -> Result<(), LaunchError> {
+    let state = operator.state.read();
+    let pool = state.pool(name).ok_or_else(|| LaunchError::NoPool(name.to_owned()))?;
+    let (usage, n_nodes) = state.pool_usage(name);
+    for (resource, &limit) in pool.spec.limits.iter().flatten() {
+        let limit = resources::amount(resource, limit);
+        let used = if resource == "nodes" { n_nodes } else { usage.get(resource) };
+        if used > limit {
+            let (pool, resource) = (name.to_owned(), resource.clone());
+            return Err(LaunchError::Limit { pool, resource, used, limit });
+        }
+    }
+    Ok(())
+}
+
+/// The NodeClaim of a launch.
+fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
+    let Launch {
+        node_pool,
+        node_pool_uid,
+        labels,
+        annotations,
+        requirements,
+        // Both are in the requirements.
+        instance_types: _,
+        capacity_types: _,
+        requests,
+        taints: own_taints,
+        startup_taints,
+        node_class: snapshot::NodeClassRef { group, kind, name },
+        expire_after,
+        termination_grace_period,
+        pods: _,
+        price: _,
+        reason: _,
+    } = launch;
+    let invalid = |field: &'static str, text: &str| LaunchError::Field {
+        field,
+        pool: node_pool.clone(),
+        text: text.to_owned(),
+    };
+    let taints = |field, taints: &[k8s_openapi::api::core::v1::Taint]| {
+        let parse = |taint: &k8s_openapi::api::core::v1::Taint| {
+            tenon_crds::Taint::try_from(taint.clone()).map_err(|_| invalid(field, &taint.effect))
+        };
+        taints.iter().map(parse).collect::<Result<Vec<_>, _>>()
+    };
+    let spec = NodeClaimSpec {
+        expire_after: match expire_after.as_deref() {
+            None | Some("Never") => NillableDuration::Never,
+            Some(text) => {
+                NillableDuration::After(text.parse().map_err(|_| invalid("expireAfter", text))?)
+            }
+        },
+        node_class_ref: NodeClassReference {
+            group: group.clone(),
+            kind: kind.clone(),
+            name: name.clone(),
+        },
+        requirements: requirements.iter().map(requirement).collect(),
+        resources: ResourceRequirements { requests: resources::to_list(requests) },
+        startup_taints: taints("startupTaints", startup_taints)?,
+        taints: taints("taints", own_taints)?,
+        termination_grace_period: match termination_grace_period {
+            None => None,
+            Some(text) => {
+                Some(text.parse().map_err(|_| invalid("terminationGracePeriod", text))?)
+            }
+        },
+    };
+    let mut claim = NodeClaim::new("", spec);
+    claim.metadata = ObjectMeta {
+        generate_name: Some(format!("{node_pool}-")),
+        labels: Some(labels.clone()),
+        annotations: Some(annotations.clone()),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "karpenter.sh/v1".to_owned(),
+            kind: "NodePool".to_owned(),
+            name: node_pool.clone(),
+            uid: node_pool_uid.clone(),
+            block_owner_deletion: Some(true),
+            controller: None,
+        }]),
+        ..ObjectMeta::default()
+    };
+    Ok(claim)
+}
+
+fn requirement(requirement: &Requirement) -> tenon_crds::Requirement {
+    use tenon_crds::Operator as Api;
+    tenon_crds::Requirement {
+        key: requirement.key.clone(),
+        operator: match requirement.operator {
+            snapshot::Operator::In => Api::In,
+            snapshot::Operator::NotIn => Api::NotIn,
+            snapshot::Operator::Exists => Api::Exists,
+            snapshot::Operator::DoesNotExist => Api::DoesNotExist,
+            snapshot::Operator::Gt => Api::Gt,
+            snapshot::Operator::Lt => Api::Lt,
+            snapshot::Operator::Gte => Api::Gte,
+            snapshot::Operator::Lte => Api::Lte,
+        },
+        values: requirement.values.clone(),
+        min_values: requirement.min_values.and_then(|n| i32::try_from(n).ok()),
+    }
+}
+
+fn reason(reason: &LaunchReason) -> &'static str {
+    match reason {
+        LaunchReason::Provisioned => "provisioned",
+        LaunchReason::Replacement(reason) => lower(*reason),
+    }
+}
+
+/// A disruption reason as metrics label it.
+pub fn lower(reason: DisruptionReason) -> &'static str {
+    match reason {
+        DisruptionReason::Empty => "empty",
+        DisruptionReason::Drifted => "drifted",
+        DisruptionReason::Underutilized => "underutilized",
+        DisruptionReason::Unhealthy => "unhealthy",
+    }
+}
+
+#[cfg(test)]
+mod tests;

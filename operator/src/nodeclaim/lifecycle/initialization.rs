@@ -1,0 +1,127 @@
+//! Initialisation: the Node is ready for pods. Once said it is not taken back.
+
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::json;
+use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED};
+use tenon_crds::{ConditionStatus, NodeClaim, labels};
+
+use super::super::conditions;
+use crate::cloud_provider::CloudProvider;
+use crate::operator::Operator;
+use crate::state::cluster::name;
+use crate::state::snapshot::is_ephemeral;
+use crate::watch::wire::Node;
+use crate::write::WriteError;
+
+/// Initialises a registered NodeClaim.
+pub(super) async fn initialize<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &mut NodeClaim,
+    node: Option<&Node>,
+) -> Result<(), WriteError> {
+    let now = operator.now();
+    let mut set = conditions(claim, now);
+    if !set.is_true(REGISTERED) {
+        return Ok(());
+    }
+    let Some(known) = set.get(INITIALIZED).cloned() else { return Ok(()) };
+    match known.status {
+        ConditionStatus::Unknown => {}
+        ConditionStatus::True => {
+            set.set_true_because(INITIALIZED, &known.reason, &known.message);
+            return Ok(());
+        }
+        ConditionStatus::False => return Ok(()),
+    }
+    // The boot that is about to end would satisfy the checks.
+    if set.is_true(REBOOTING) {
+        return Ok(());
+    }
+    let waits = match node {
+        None => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
+        Some(node) => waits_for(claim, node),
+    };
+    if let Some((reason, message)) = waits {
+        conditions(claim, now).set_unknown(INITIALIZED, reason, &message);
+        return Ok(());
+    }
+    let Some(node) = node else { return Ok(()) };
+    if node.label(labels::INITIALIZED) != Some("true") {
+        let body = json!({"metadata": {"labels": {labels::INITIALIZED: "true"}}});
+        operator.write.patch_node(node, body).await?;
+    }
+    conditions(claim, now).set_true(INITIALIZED);
+    tracing::info!(
+        nodeclaim = name(&claim.metadata),
+        node = node.name(),
+        allocatable = ?node.status.allocatable,
+        "initialized nodeclaim"
+    );
+    Ok(())
+}
+
+/// What the Node lacks before pods can run on it: reason and message.
+fn waits_for(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
+    if !node.is_ready() {
+        return Some(("NodeNotReady", "Node status is NotReady".to_owned()));
+    }
+    let is_startup = |taint: &&Taint| {
+        let startup = &claim.spec.startup_taints;
+        startup.iter().any(|s| s.key == taint.key && s.effect.as_str() == taint.effect)
+    };
+    if let Some(taint) = node.spec.taints.iter().find(is_startup) {
+        let message = format!("StartupTaint \"{}\" still exists", text(taint));
+        return Some(("StartupTaintsExist", message));
+    }
+    if let Some(taint) = node.spec.taints.iter().find(|taint| is_ephemeral(taint)) {
+        let message = format!("KnownEphemeralTaint \"{}\" still exists", text(taint));
+        return Some(("KnownEphemeralTaintsExist", message));
+    }
+    let missing = claim.spec.resources.requests.iter().find(|(resource, requested)| {
+        let there = node.status.allocatable.get(*resource);
+        !requested.is_zero() && there.is_none_or(|there| there.is_zero())
+    });
+    missing.map(|(resource, _)| {
+        ("ResourceNotRegistered", format!("Resource \"{resource}\" was requested but not registered"))
+    })
+}
+
+fn text(taint: &Taint) -> String {
+    let value = taint.value.as_deref().filter(|value| !value.is_empty());
+    let value = value.map(|value| format!("={value}")).unwrap_or_default();
+    format!("{}{value}:{}", taint.key, taint.effect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use tenon_crds::TaintEffect;
+
+    #[test]
+    fn a_node_is_initialised_when_ready_without_passing_taints_and_with_all_resources() {
+        let mut claim = NodeClaim::new("claim", tenon_crds::NodeClaimSpec::default());
+        claim.spec.startup_taints = vec![tenon_crds::Taint::new("start", TaintEffect::NoExecute)];
+        let requests = &mut claim.spec.resources.requests;
+        requests.insert("cpu".to_owned(), "1".parse().unwrap());
+        requests.insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let full = json!({"cpu": "4", "nvidia.com/gpu": "1"});
+        let node = |conditions: &Value, taints: Value, allocatable: &Value| -> Node {
+            serde_json::from_value(json!({
+                "metadata": {"name": "n"}, "spec": {"taints": taints},
+                "status": {"conditions": conditions, "allocatable": allocatable},
+            }))
+            .unwrap()
+        };
+        for (node, expected) in [
+            (node(&json!([{"type": "Ready", "status": "False"}]), json!([]), &full), Some("NodeNotReady")),
+            (node(&ready, json!([{"key": "start", "effect": "NoExecute"}]), &full), Some("StartupTaintsExist")),
+            (node(&ready, json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]), &full), Some("KnownEphemeralTaintsExist")),
+            (node(&ready, json!([]), &json!({"cpu": "4", "nvidia.com/gpu": "0"})), Some("ResourceNotRegistered")),
+            (node(&ready, json!([{"key": "start", "effect": "NoSchedule"}]), &full), None),
+        ] {
+            assert_eq!(waits_for(&claim, &node).map(|(reason, _)| reason), expected);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What every controller of the operator is handed.
+
+use std::sync::Arc;
+
+use tenon_planner::Policy;
+use tenon_planner::snapshot::{NodeClassRef, Snapshot};
+
+use crate::cloud_provider::{CloudProvider, Context};
+use crate::options::CoreOptions;
+use crate::state::State;
+use crate::state::snapshot::class_of;
+use crate::write::Writer;
+
+/// The operator's parts, for its controllers.
+#[derive(Debug)]
+pub struct Operator<P> {
+    /// Client, clock, events, metrics.
+    pub context: Context,
+    /// What the cluster looks like.
+    pub state: State,
+    /// The way to change it.
+    pub write: Writer,
+    /// The cloud.
+    pub cloud: Arc<P>,
+    /// What the administrator chose.
+    pub options: CoreOptions,
+    /// What the planner has to know of it.
+    pub policy: Policy,
+}
+
+impl<P: CloudProvider> Operator<P> {
+    /// The planner's input at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        self.state.read().snapshot(&*self.cloud, self.context.clock.now())
+    }
+
+    /// The time now.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.context.clock.now()
+    }
+
+    /// A NodeClass as the provider names it.
+    pub fn class(reference: &tenon_crds::NodeClassReference) -> NodeClassRef {
+        class_of(reference)
+    }
+}

@@ -1,0 +1,429 @@
+//! Flags and environment variables: Karpenter's, with their names and defaults, and the few that are Tenon's own.
+//!
+//! A flag wins over its variable. A value that can't be understood ends the program with exit code 2 and says what is allowed; Karpenter silently takes
+//! the default for some of them, which hides mistakes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgAction, Args, Parser, ValueEnum};
+use tenon_planner::policy::{MinValuesPolicy, Policy, PreferencePolicy};
+
+/// Runs the operator.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "tenon-operator", version, about = "Node autoscaler for Kubernetes on AWS")]
+pub struct Options {
+    /// Options of every provider.
+    #[command(flatten)]
+    pub core: CoreOptions,
+    /// Options of the AWS provider.
+    #[command(flatten)]
+    pub aws: AwsOptions,
+    /// Options of the kwok provider.
+    #[command(flatten)]
+    pub kwok: KwokOptions,
+}
+
+/// Options of every provider.
+#[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are switches on a command line")]
+pub struct CoreOptions {
+    /// Which machines to launch: `aws`, or `kwok` for pretended ones on any cluster.
+    #[arg(long, env = "CLOUD_PROVIDER", value_enum, default_value_t = Provider::Aws)]
+    pub cloud_provider: Provider,
+    /// Name of the cluster, used in tags and in the nodes' user data. Required with the AWS provider.
+    #[arg(long, env = "CLUSTER_NAME", default_value = "")]
+    pub cluster_name: String,
+    /// Address that the servers for metrics and health listen on.
+    #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port of the metrics.
+    #[arg(long, env = "METRICS_PORT", default_value_t = 8080)]
+    pub metrics_port: u16,
+    /// Port of /healthz and /readyz.
+    #[arg(long, env = "HEALTH_PROBE_PORT", default_value_t = 8081)]
+    pub health_probe_port: u16,
+    /// Accepted for compatibility; the API server's own fairness limits the client.
+    #[arg(long, env = "KUBE_CLIENT_QPS", default_value_t = 200)]
+    pub kube_client_qps: u32,
+    /// Accepted for compatibility; the API server's own fairness limits the client.
+    #[arg(long, env = "KUBE_CLIENT_BURST", default_value_t = 300)]
+    pub kube_client_burst: u32,
+    /// Accepted for compatibility; there is no Go profile to serve.
+    #[arg(long, env = "ENABLE_PROFILING", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub enable_profiling: bool,
+    /// Accepted for compatibility; the caches of a standby are always warm.
+    #[arg(long, env = "DISABLE_CONTROLLER_WARMUP", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    pub disable_controller_warmup: bool,
+    /// Work without holding the lease. Only for a single replica.
+    #[arg(long, env = "DISABLE_LEADER_ELECTION", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub disable_leader_election: bool,
+    /// Don't expose the gauges about pods, nodes and nodepools.
+    #[arg(long, env = "DISABLE_CLUSTER_STATE_OBSERVABILITY", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub disable_cluster_state_observability: bool,
+    /// Name of the lease.
+    #[arg(long, env = "LEADER_ELECTION_NAME", default_value = "karpenter-leader-election")]
+    pub leader_election_name: String,
+    /// Namespace of the lease; empty is the operator's own.
+    #[arg(long, env = "LEADER_ELECTION_NAMESPACE", default_value = "")]
+    pub leader_election_namespace: String,
+    /// The operator's own namespace.
+    #[arg(long, env = "SYSTEM_NAMESPACE", default_value = "")]
+    pub system_namespace: String,
+    /// The operator's own pod: its name in the lease and in events. Empty is the host name.
+    #[arg(long, env = "HOSTNAME", default_value = "")]
+    pub pod_name: String,
+    /// Accepted for compatibility; memory is not garbage collected.
+    #[arg(long, env = "MEMORY_LIMIT", default_value_t = -1, allow_negative_numbers = true)]
+    pub memory_limit: i64,
+    /// CPU request of the operator's pod in millicores: how much it does at once.
+    #[arg(long, env = "CPU_REQUESTS", default_value_t = 1000, allow_negative_numbers = true)]
+    pub cpu_requests: i64,
+    /// How much to log.
+    #[arg(long, env = "LOG_LEVEL", value_enum, default_value_t = LogLevel::Info)]
+    pub log_level: LogLevel,
+    /// Accepted for compatibility; logs go to standard output.
+    #[arg(long, env = "LOG_OUTPUT_PATHS", default_value = "stdout")]
+    pub log_output_paths: String,
+    /// Accepted for compatibility.
+    #[arg(long, env = "LOG_ERROR_OUTPUT_PATHS", default_value = "stderr")]
+    pub log_error_output_paths: String,
+    /// A batch of pending pods is planned at the latest after this time.
+    #[arg(long, env = "BATCH_MAX_DURATION", default_value = "10s")]
+    pub batch_max_duration: PositiveDuration,
+    /// A batch of pending pods is planned when no pod came for this time.
+    #[arg(long, env = "BATCH_IDLE_DURATION", default_value = "1s")]
+    pub batch_idle_duration: PositiveDuration,
+    /// Whether preferences of pods count.
+    #[arg(long, env = "PREFERENCE_POLICY", value_enum, default_value_t = Preference::Respect)]
+    pub preference_policy: Preference,
+    /// What to do when `minValues` can't be met.
+    #[arg(long, env = "MIN_VALUES_POLICY", value_enum, default_value_t = MinValues::Strict)]
+    pub min_values_policy: MinValues,
+    /// Don't plan for pods with resource claims (DRA).
+    #[arg(long, env = "IGNORE_DRA_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    pub ignore_dra_requests: bool,
+    /// `gate=true|false`, separated by commas. Unknown gates are ignored.
+    #[arg(long, env = "FEATURE_GATES", default_value = "")]
+    pub feature_gates: FeatureGates,
+    /// Use the former node repair controller.
+    #[arg(long, env = "LEGACY_NODE_REPAIR", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub legacy_node_repair: bool,
+    /// Name of the legacy webhook service; accepted for compatibility.
+    #[arg(long, env = "KARPENTER_SERVICE", default_value = "")]
+    pub karpenter_service: String,
+}
+
+/// Options of the AWS provider.
+#[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are switches on a command line")]
+pub struct AwsOptions {
+    /// URL of the API server for nodes; found through EKS when empty.
+    #[arg(long, env = "CLUSTER_ENDPOINT", default_value = "", value_parser = endpoint)]
+    pub cluster_endpoint: String,
+    /// Certificate of the API server's CA for nodes, base64; the operator's own when empty.
+    #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
+    pub cluster_ca_bundle: String,
+    /// The VPC has no way to the pricing and IAM APIs.
+    #[arg(long, env = "ISOLATED_VPC", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub isolated_vpc: bool,
+    /// Take the cluster's version from EKS.
+    #[arg(long, env = "EKS_CONTROL_PLANE", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub eks_control_plane: bool,
+    /// Share of an instance's memory that its hypervisor and kernel are taken to use.
+    #[arg(long, env = "VM_MEMORY_OVERHEAD_PERCENT", default_value_t = 0.075, value_parser = share)]
+    pub vm_memory_overhead_percent: f64,
+    /// Name of the SQS queue with interruption messages; none when empty.
+    #[arg(long, env = "INTERRUPTION_QUEUE", default_value = "")]
+    pub interruption_queue: String,
+    /// Network interfaces that pods can't use, for the number of pods per node.
+    #[arg(long, env = "RESERVED_ENIS", default_value_t = 0)]
+    pub reserved_enis: u32,
+    /// Don't check EC2NodeClasses by dry runs.
+    #[arg(long, env = "DISABLE_DRY_RUN", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub disable_dry_run: bool,
+    /// Watch for zonal shifts.
+    #[arg(long, env = "ENABLE_ZONAL_SHIFT", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub enable_zonal_shift: bool,
+    /// How often images are looked up.
+    #[arg(long, env = "AMI_REFRESH_INTERVAL", default_value = "1m", value_parser = at_least_a_minute)]
+    pub ami_refresh_interval: PositiveDuration,
+    /// How often subnets are looked up.
+    #[arg(long, env = "SUBNET_REFRESH_INTERVAL", default_value = "1m", value_parser = at_least_a_minute)]
+    pub subnet_refresh_interval: PositiveDuration,
+}
+
+/// Options of the kwok provider.
+#[derive(Clone, Debug, Args)]
+pub struct KwokOptions {
+    /// JSON file with instance types; a built-in list when absent.
+    #[arg(long, env = "INSTANCE_TYPES_FILE_PATH")]
+    pub instance_types_file_path: Option<PathBuf>,
+}
+
+/// The clouds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Provider {
+    /// Amazon EC2.
+    Aws,
+    /// Pretended machines.
+    Kwok,
+}
+
+/// How much to log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Why nothing happens, too.
+    Debug,
+    /// What belongs into the timeline of an incident.
+    Info,
+    /// What needs attention.
+    Warn,
+    /// What failed.
+    Error,
+}
+
+impl LogLevel {
+    /// As `tracing` filters.
+    pub fn as_filter(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// `--preference-policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum Preference {
+    /// Preferences are requirements that may be dropped one by one.
+    Respect,
+    /// Preferences are ignored.
+    Ignore,
+}
+
+/// `--min-values-policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum MinValues {
+    /// A launch that can't meet `minValues` does not happen.
+    Strict,
+    /// `minValues` is lowered to what can be met.
+    BestEffort,
+}
+
+/// A duration in Go's notation that is more than nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PositiveDuration(pub std::time::Duration);
+
+impl FromStr for PositiveDuration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let duration: tenon_crds::Duration = text.parse().map_err(|error| format!("{error}"))?;
+        if duration.as_nanos() <= 0 {
+            return Err("must be more than nothing".to_owned());
+        }
+        Ok(Self(duration.as_std()))
+    }
+}
+
+/// Karpenter's feature gates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeatureGates(BTreeMap<&'static str, bool>);
+
+impl FeatureGates {
+    /// Gates with their defaults, in Karpenter's order.
+    const DEFAULTS: [(&'static str, bool); 9] = [
+        ("NodeRepair", false),
+        ("ReservedCapacity", true),
+        ("SpotToSpotConsolidation", false),
+        ("NodeOverlay", false),
+        ("StaticCapacity", false),
+        ("CapacityBuffer", false),
+        ("TerminateFirstDrift", false),
+        ("TerminateFirstRepair", false),
+        ("PodDeletionCostManagement", false),
+    ];
+
+    /// Whether a gate is on; an unknown one is off.
+    pub fn is_on(&self, gate: &str) -> bool {
+        self.0.get(gate).copied().unwrap_or(false)
+    }
+}
+
+impl FromStr for FeatureGates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut gates = BTreeMap::from(Self::DEFAULTS);
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let (gate, value) =
+                item.split_once('=').ok_or_else(|| format!("`{item}` is not `gate=true|false`"))?;
+            let value = value
+                .trim()
+                .parse()
+                .map_err(|_| format!("gate {gate} is either `true` or `false`, not `{value}`"))?;
+            if let Some(known) = gates.get_mut(gate.trim()) {
+                *known = value;
+            }
+        }
+        Ok(Self(gates))
+    }
+}
+
+impl Options {
+    /// What clap can't check by itself: all problems at once.
+    pub fn validate(&self) -> Result<(), Vec<String>> {
+        let mut problems = Vec::new();
+        if self.core.cloud_provider == Provider::Aws && self.core.cluster_name.is_empty() {
+            problems.push("missing field, cluster-name (--cluster-name or CLUSTER_NAME)".to_owned());
+        }
+        if self.core.batch_idle_duration > self.core.batch_max_duration {
+            problems.push("batch-idle-duration is longer than batch-max-duration".to_owned());
+        }
+        if self.core.metrics_port == self.core.health_probe_port && self.core.metrics_port != 0 {
+            problems.push("metrics-port and health-probe-port are the same".to_owned());
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+}
+
+impl CoreOptions {
+    /// What the planner has to know.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            min_values: match self.min_values_policy {
+                MinValues::Strict => MinValuesPolicy::Strict,
+                MinValues::BestEffort => MinValuesPolicy::BestEffort,
+            },
+            preferences: match self.preference_policy {
+                Preference::Respect => PreferencePolicy::Respect,
+                Preference::Ignore => PreferencePolicy::Ignore,
+            },
+            spot_to_spot: self.feature_gates.is_on("SpotToSpotConsolidation"),
+            ..Policy::default()
+        }
+    }
+
+    /// Upstream's scale for concurrency: `min` workers with one core, `max` with sixty.
+    pub fn workers(&self, min: i64, max: i64) -> usize {
+        let cores = if self.cpu_requests <= 0 { 1 } else { (self.cpu_requests + 999) / 1000 };
+        // As upstream cuts: A.5 of the core's specification.
+        let workers = (max - min) * (cores - 1) / 59 + min;
+        usize::try_from(workers.clamp(min, max)).unwrap_or(1)
+    }
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    if text.is_empty() || host.is_some_and(|host| !host.is_empty() && !host.starts_with('/')) {
+        Ok(text.to_owned())
+    } else {
+        Err("is not an absolute URL with a host, such as https://ABC.gr7.eu-central-1.eks.amazonaws.com".to_owned())
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share >= 0.0 && share.is_finite() => Ok(share),
+        _ => Err("is not a number of 0 or more".to_owned()),
+    }
+}
+
+fn at_least_a_minute(text: &str) -> Result<PositiveDuration, String> {
+    let duration: PositiveDuration = text.parse()?;
+    if duration.0 < std::time::Duration::from_secs(60) {
+        return Err("must be at least 1m".to_owned());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Options, String> {
+        let args = std::iter::once("tenon-operator").chain(args.iter().copied());
+        Options::try_parse_from(args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_karpenters() {
+        let options = parse(&["--cluster-name=c"]).unwrap();
+        options.validate().unwrap();
+        let core = &options.core;
+        assert_eq!((core.metrics_port, core.health_probe_port), (8080, 8081));
+        assert_eq!(core.batch_idle_duration.0.as_secs(), 1);
+        assert_eq!(core.batch_max_duration.0.as_secs(), 10);
+        assert!(core.feature_gates.is_on("ReservedCapacity"));
+        assert!(!core.feature_gates.is_on("NodeRepair"));
+        assert!(core.ignore_dra_requests && core.disable_controller_warmup);
+        assert_eq!(core.policy(), Policy::default());
+        assert_eq!(options.aws.ami_refresh_interval.0.as_secs(), 60);
+    }
+
+    #[test]
+    fn switches_stand_alone_or_take_true_and_false() {
+        for (args, expected) in [
+            (&["--disable-leader-election"][..], true),
+            (&["--disable-leader-election=true"], true),
+            (&["--disable-leader-election=false"], false),
+        ] {
+            assert_eq!(parse(args).unwrap().core.disable_leader_election, expected, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn gates_keep_their_default_unless_given_and_unknown_ones_are_ignored() {
+        let gates: FeatureGates = "SpotToSpotConsolidation=true, Drift=true".parse().unwrap();
+        assert!(gates.is_on("SpotToSpotConsolidation") && gates.is_on("ReservedCapacity"));
+        assert!(!gates.is_on("Drift"));
+    }
+
+    #[test]
+    fn values_that_can_not_be_understood_are_refused() {
+        for args in [
+            ["--feature-gates=NodeRepair"],
+            ["--feature-gates=NodeRepair=yes"],
+            ["--batch-idle-duration=soon"],
+            ["--batch-idle-duration=0s"],
+            ["--metrics-port=http"],
+            ["--preference-policy=ignore-them"],
+            ["--cluster-endpoint=example.com"],
+            ["--vm-memory-overhead-percent=-1"],
+            ["--ami-refresh-interval=30s"],
+            ["--disable-leader-election=yes"],
+            ["--cloud-provider=gcp"],
+        ] {
+            assert!(parse(&args).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let options = parse(&["--batch-idle-duration=1m", "--metrics-port=8081"]).unwrap();
+        assert_eq!(options.validate().unwrap_err().len(), 3);
+    }
+
+    #[test]
+    fn workers_scale_as_upstreams() {
+        let with = |cores: i64| {
+            let mut core = parse(&[]).unwrap().core;
+            core.cpu_requests = cores;
+            core
+        };
+        for (millicores, expected) in
+            [(500, 10), (1000, 10), (1500, 26), (4000, 60), (8000, 127), (60_000, 1000)]
+        {
+            assert_eq!(with(millicores).workers(10, 1000), expected, "{millicores}");
+        }
+        assert_eq!(with(2000).workers(100, 5000), 183);
+        assert_eq!(with(0).workers(10, 1000), 10);
+    }
+}

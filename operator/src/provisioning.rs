@@ -1,0 +1,154 @@
+//! Provisioning: pods that fit nowhere get machines.
+//!
+//! kube-scheduler marks a pod unschedulable; the watch brings it here; a batch closes when no further pod came for a second (at most after ten); the
+//! planner plans on a snapshot; the plan is carried out. Pods that still wait are looked at again every ten seconds, so nothing that is dropped on the
+//! way is lost.
+
+pub mod batcher;
+pub mod explain;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenon_crds::labels;
+use tenon_planner::plan::{Exclusion, Plan};
+use tokio_util::sync::CancellationToken;
+
+use self::batcher::Batcher;
+use crate::actuate;
+use crate::cloud_provider::CloudProvider;
+use crate::events::Event;
+use crate::operator::Operator;
+use crate::state::change::Touched;
+use crate::watch::wire;
+
+/// How often waiting pods and disrupted nodes are looked at again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// A planning pass is cut short after this time; what it found by then is carried out.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Plans for waiting pods until `stop`.
+pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+    let options = &operator.options;
+    let batcher = Batcher::new(options.batch_idle_duration.0, options.batch_max_duration.0);
+    let trigger = batcher.clone();
+    operator.state.subscribe(move |touched| match touched {
+        Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
+        // What changes for a NodePool may let waiting pods in, and a NodeClaim that was launched, or that failed, completes the state.
+        Touched::NodePool(name) | Touched::NodeClaim(name) => trigger.trigger(name),
+        _ => {}
+    });
+    let again = async {
+        loop {
+            retrigger(&operator, &batcher);
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    tokio::select! {
+        () = again => {}
+        () = batches(&operator, &batcher, &stop) => {}
+    }
+}
+
+/// Plans one batch after the other. A batch that is being carried out is finished, the next is not begun after `stop`.
+async fn batches<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    batcher: &Batcher,
+    stop: &CancellationToken,
+) {
+    let mut pass = 0;
+    while stop.run_until_cancelled(batcher.wait()).await.is_some() {
+        if !operator.state.read().is_synced() {
+            // The pods come again, at the latest after ten seconds, and as soon as a launch has completed the state.
+            tracing::debug!("not provisioning yet, the cluster's state is incomplete");
+            continue;
+        }
+        pass += 1;
+        let Some(plan) = plan(operator, pass).await else { return };
+        carry_out(operator, &plan).await;
+    }
+}
+
+/// Pods that wait, and nodes that are being disrupted, count as new.
+fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
+    let state = operator.state.read();
+    for (key, _) in state.pods().filter(|(_, pod)| pod.unschedulable) {
+        batcher.trigger(&key.to_string());
+    }
+    for node in state.nodes().filter(|node| node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")) {
+        batcher.trigger(node.name());
+    }
+}
+
+/// Plans on a snapshot; `None` when the runtime is going away.
+async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, pass: u64) -> Option<Plan> {
+    let snapshot = operator.snapshot();
+    let policy = operator.policy.clone();
+    let now = operator.now();
+    let deadline = operator.context.clock;
+    let until = now.checked_add(TIMEOUT).unwrap_or(now);
+    let planned = tokio::task::spawn_blocking(move || {
+        let cancel = || deadline.now() > until;
+        tenon_planner::provision(&snapshot, &policy, now, pass, &cancel)
+    });
+    let plan = match planned.await {
+        Ok(plan) => plan,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => return None,
+    };
+    let took = operator.now().duration_since(now).as_secs_f64();
+    operator.context.metrics.scheduling_duration.observe(["provisioner"], took);
+    Some(plan)
+}
+
+async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
+    if !plan.launches.is_empty() {
+        let n_pods: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
+        tracing::info!(
+            nodeclaims = plan.launches.len(),
+            pods = n_pods,
+            "computed new nodeclaim(s) to fit pod(s)"
+        );
+    }
+    actuate::nominate(operator, &plan.nominations).await;
+    actuate::launch_all(operator, &plan.launches).await;
+    report(operator, plan);
+}
+
+/// Tells the pods that stay pending why.
+fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
+    const WINDOW: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+    let metrics = &operator.context.metrics;
+    let mut ignored = 0.0;
+    for waiting in &plan.report.pods {
+        let invalid = waiting.reasons.iter().any(|(_, why)| matches!(why, Exclusion::Pod(_)));
+        ignored += f64::from(u8::from(invalid));
+        let why = explain::waiting(&waiting.reasons);
+        tracing::debug!(namespace = waiting.pod.namespace, pod = waiting.pod.name, why, "could not schedule pod");
+        let message = format!("Failed to schedule pod, {why}");
+        let event = Event::warning(&pod(&waiting.pod), "FailedScheduling", message);
+        operator.context.recorder.publish(event.within(WINDOW));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "there are fewer pods than 2^53")]
+    metrics.unschedulable_pods.set(["provisioner"], plan.report.pods.len() as f64);
+    metrics.ignored_pods.set([], ignored);
+    let skipped: BTreeSet<_> = plan.report.node_pools.iter().map(|pool| &pool.name).collect();
+    if !skipped.is_empty() {
+        tracing::debug!(nodepools = ?skipped, "nodepools took no part in provisioning");
+    }
+}
+
+/// A pod as events need it.
+pub fn pod(reference: &tenon_planner::plan::PodRef) -> wire::Pod {
+    wire::Pod {
+        metadata: kube::core::ObjectMeta {
+            name: Some(reference.name.clone()),
+            namespace: Some(reference.namespace.clone()),
+            uid: Some(reference.uid.clone()),
+            ..Default::default()
+        },
+        ..wire::Pod::default()
+    }
+}

@@ -1,0 +1,85 @@
+//! Why pods wait, in words.
+
+use tenon_planner::plan::Exclusion;
+
+use crate::state::resources::quantity;
+
+/// Why a pod stays pending, pool by pool.
+pub fn waiting(reasons: &[(String, Exclusion)]) -> String {
+    if reasons.is_empty() {
+        return "no nodepools found".to_owned();
+    }
+    // What is wrong with the pod itself is the same for all pools.
+    if let Some((_, Exclusion::Pod(reason))) =
+        reasons.iter().find(|(_, reason)| matches!(reason, Exclusion::Pod(_)))
+    {
+        return reason.clone();
+    }
+    let pools: Vec<String> = reasons
+        .iter()
+        .map(|(pool, reason)| format!("incompatible with nodepool \"{pool}\", {}", exclusion(reason)))
+        .collect();
+    pools.join("; ")
+}
+
+/// The first constraint that keeps a pod off a NodePool.
+pub fn exclusion(exclusion: &Exclusion) -> String {
+    match exclusion {
+        Exclusion::PoolNotReady(reason) => reason.clone(),
+        Exclusion::Taint { key, value, effect } => {
+            let value = value.as_deref().filter(|value| !value.is_empty());
+            let value = value.map(|value| format!("={value}")).unwrap_or_default();
+            format!("did not tolerate taint {key}{value}:{effect}")
+        }
+        Exclusion::Requirement { key, pod, pool } => {
+            format!("incompatible requirements, key {key}, {pod} not in {pool}")
+        }
+        Exclusion::NoInstanceType => "no instance type met the scheduling requirements".to_owned(),
+        Exclusion::Resources { resource, requested, largest } => {
+            let requested = quantity(resource, *requested);
+            let largest = quantity(resource, *largest);
+            format!("no instance type had enough resources, requested {resource} {requested}, the largest has {largest}")
+        }
+        Exclusion::NoOffering => "no instance type had a required offering".to_owned(),
+        Exclusion::Limit { resource, limit, used } => {
+            let limit = quantity(resource, *limit);
+            let used = quantity(resource, *used);
+            format!("all available instance types exceed limits for nodepool, {resource} {used} of {limit} in use")
+        }
+        Exclusion::MinValues { key, required, found } => {
+            format!("minValues requirement is not met for {key}, required {required}, found {found}")
+        }
+        Exclusion::Topology { key, rule } => {
+            format!("unsatisfiable topology constraint for {rule}, key={key}")
+        }
+        Exclusion::Pod(reason) => reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_told_as_people_write_them() {
+        let reasons = [
+            ("a".to_owned(), Exclusion::Resources { resource: "cpu".to_owned(), requested: 64_000, largest: 31_850 }),
+            ("b".to_owned(), Exclusion::Limit { resource: "memory".to_owned(), limit: 64 << 30, used: 60 << 30 }),
+            ("c".to_owned(), Exclusion::Taint { key: "team".to_owned(), value: Some("x".to_owned()), effect: "NoSchedule".to_owned() }),
+        ];
+        assert_eq!(
+            waiting(&reasons),
+            "incompatible with nodepool \"a\", no instance type had enough resources, requested cpu 64, the largest has 31850m; \
+             incompatible with nodepool \"b\", all available instance types exceed limits for nodepool, memory 60Gi of 64Gi in use; \
+             incompatible with nodepool \"c\", did not tolerate taint team=x:NoSchedule"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_can_not_be_planned_for_says_so_once() {
+        let invalid = || Exclusion::Pod("label kubernetes.io/hostname is restricted".to_owned());
+        let reasons = [("a".to_owned(), invalid()), ("b".to_owned(), invalid())];
+        assert_eq!(waiting(&reasons), "label kubernetes.io/hostname is restricted");
+        assert_eq!(waiting(&[]), "no nodepools found");
+    }
+}

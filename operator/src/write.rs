@@ -1,0 +1,312 @@
+//! Writes to the Kubernetes API: patches that touch only what they mean, and their results taken into the state at once, so that the next look sees them.
+//!
+//! Patches of lists (finalizers, taints, conditions) carry the resource version that they were computed from: when somebody was faster the API server
+//! refuses them, and the caller looks again.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::Pod as KubePod;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tenon_crds::{NodeClaim, NodePool};
+
+use crate::state::State;
+use crate::state::change::{Change, Object, ObjectKey};
+use crate::state::cluster::name;
+use crate::watch::Watched;
+use crate::watch::wire::Node;
+use crate::work::Failure;
+
+/// Field manager of all writes.
+const MANAGER: &str = "tenon";
+
+/// A write that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{verb} {kind} {name}")]
+pub struct WriteError {
+    /// What was tried, e.g. `patching the status of`.
+    verb: &'static str,
+    /// Kind of the object.
+    kind: String,
+    /// Name of the object.
+    name: String,
+    source: kube::Error,
+}
+
+impl WriteError {
+    /// HTTP status of the API server's answer, if there was one.
+    pub fn code(&self) -> Option<u16> {
+        match &self.source {
+            kube::Error::Api(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// The object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// The API server's message.
+    pub fn message(&self) -> String {
+        match &self.source {
+            kube::Error::Api(status) => status.message.clone(),
+            other => other.to_string(),
+        }
+    }
+
+}
+
+impl Failure for WriteError {
+    fn category(&self) -> &'static str {
+        match self.code() {
+            Some(404) => "not_found",
+            Some(409) => "conflict",
+            Some(403) => "forbidden",
+            Some(422) => "invalid",
+            Some(429) => "too_many_requests",
+            Some(_) => "api",
+            None => "transport",
+        }
+    }
+
+    fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+}
+
+/// Writes objects, and tells the state.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    client: Client,
+    state: State,
+}
+
+impl Writer {
+    /// A writer.
+    pub fn new(client: Client, state: State) -> Self {
+        Self { client, state }
+    }
+
+    /// Creates a NodeClaim. The state has it when this returns.
+    pub async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
+        let created = api.create(&params, claim).await;
+        let created = created.map_err(|source| error("creating", "NodeClaim", &prefix, source))?;
+        self.state.apply(Change::Created(Box::new(created.clone()))).await;
+        Ok(created)
+    }
+
+    /// Deletes a NodeClaim, unless it is gone or was made again. Its finalizer keeps it until its machine is gone.
+    pub async fn delete_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let name = name(&claim.metadata);
+        let params = only_uid(claim.metadata.uid.clone());
+        let answer = match api.delete(&name, &params).await {
+            Ok(answer) => answer,
+            Err(source) => {
+                let error = error("deleting", "NodeClaim", &name, source);
+                return if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) };
+            }
+        };
+        if let Some(object) = answer.left() {
+            self.state.apply(Change::Written(object.into_object())).await;
+        } else if let Some(uid) = claim.metadata.uid.clone() {
+            // Without finalizers it is gone at once, and the answer says no more than that.
+            self.state.apply(Change::ClaimGone(name, uid)).await;
+        }
+        Ok(())
+    }
+
+    /// Patches a NodeClaim's metadata or spec; `body` is merged. `locked` refuses when it has changed since `claim` was read.
+    pub async fn patch_claim(
+        &self,
+        claim: &NodeClaim,
+        body: Value,
+        locked: bool,
+    ) -> Result<NodeClaim, WriteError> {
+        self.patch("patching", claim, body, locked, false).await
+    }
+
+    /// Patches a NodeClaim's status to that of `claim`, from which it was computed.
+    pub async fn patch_claim_status(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
+        let status = serde_json::to_value(&claim.status).expect("a status is plain data");
+        self.patch("patching the status of", claim, json!({ "status": status }), true, true).await
+    }
+
+    /// Takes the finalizer off a NodeClaim, so that it goes.
+    pub async fn release_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
+        let body = json!({"metadata": {"finalizers": without_ours(&claim.metadata)}});
+        let name = name(&claim.metadata);
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
+        match self.send::<NodeClaim>("releasing", &claim.metadata, body, true, false).await {
+            Ok(left) if left.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) => {
+                self.state.apply(Change::ClaimGone(name, uid)).await;
+                Ok(())
+            }
+            Ok(left) => {
+                self.state.apply(Change::Written(left.into_object())).await;
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => {
+                self.state.apply(Change::ClaimGone(name, uid)).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Patches a NodePool; `body` is merged.
+    pub async fn patch_pool(
+        &self,
+        pool: &NodePool,
+        body: Value,
+    ) -> Result<NodePool, WriteError> {
+        self.patch("patching", pool, body, false, false).await
+    }
+
+    /// Patches a NodePool's status with the fields of `status`. `locked` refuses when it has changed since `pool` was read.
+    pub async fn patch_pool_status(
+        &self,
+        pool: &NodePool,
+        status: Value,
+        locked: bool,
+    ) -> Result<NodePool, WriteError> {
+        let body = json!({ "status": status });
+        self.patch("patching the status of", pool, body, locked, true).await
+    }
+
+    /// Patches a Node; `body` is merged, and refused when the Node has changed since `node` was read.
+    pub async fn patch_node(&self, node: &Node, body: Value) -> Result<Node, WriteError> {
+        self.patch("patching", node, body, true, false).await
+    }
+
+    /// Takes the finalizer off a Node, so that it goes.
+    pub async fn release_node(&self, node: &Node) -> Result<(), WriteError> {
+        let body = json!({"metadata": {"finalizers": without_ours(&node.metadata)}});
+        // The answer is not taken in: the Node may be gone with it, and the watch will say so.
+        match self.send::<Node>("releasing", &node.metadata, body, true, false).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a Node, unless it is gone or was made again. Its finalizer keeps it until it is drained.
+    pub async fn delete_node(&self, node: &Node) -> Result<(), WriteError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let params = only_uid(node.metadata.uid.clone());
+        match api.delete(node.name(), &params).await {
+            Ok(_) => Ok(()),
+            Err(source) => {
+                let error = error("deleting", "Node", node.name(), source);
+                if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) }
+            }
+        }
+    }
+
+    /// Asks a pod to go, as its PodDisruptionBudgets allow.
+    pub async fn evict_pod(&self, key: &ObjectKey, uid: &str) -> Result<(), WriteError> {
+        let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let delete_options = only_uid(Some(uid.to_owned()));
+        let params = EvictParams { delete_options: Some(delete_options), post_options: PostParams::default() };
+        let evicted = api.evict(&key.name, &params).await;
+        evicted.map(drop).map_err(|source| error("evicting", "Pod", &key.to_string(), source))
+    }
+
+    /// Deletes a pod with this grace period, whatever protects it.
+    pub async fn delete_pod(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        grace_period: u32,
+    ) -> Result<(), WriteError> {
+        let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let params = only_uid(Some(uid.to_owned())).grace_period(grace_period);
+        let deleted = api.delete(&key.name, &params).await;
+        deleted.map(drop).map_err(|source| error("deleting", "Pod", &key.to_string(), source))
+    }
+
+    async fn patch<K: Watched>(
+        &self,
+        verb: &'static str,
+        object: &K,
+        body: Value,
+        locked: bool,
+        status: bool,
+    ) -> Result<K, WriteError> {
+        let patched = self.send::<K>(verb, object.meta(), body, locked, status).await;
+        match patched {
+            Ok(patched) => {
+                self.state.apply(Change::Written(patched.clone().into_object())).await;
+                Ok(patched)
+            }
+            Err(error) => {
+                if error.is_not_found() && K::KIND == NodeClaim::KIND {
+                    let uid = object.meta().uid.clone().unwrap_or_default();
+                    self.state.apply(Change::ClaimGone(name(object.meta()), uid)).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn send<K>(
+        &self,
+        verb: &'static str,
+        metadata: &kube::core::ObjectMeta,
+        mut body: Value,
+        locked: bool,
+        status: bool,
+    ) -> Result<K, WriteError>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        // The uid is a precondition too: an object that was made again under the same name is another one.
+        let mut precondition = json!({ "uid": metadata.uid });
+        if locked {
+            precondition["resourceVersion"] = json!(metadata.resource_version);
+        }
+        merge(&mut body, json!({ "metadata": precondition }));
+        let name = name(metadata);
+        let api: Api<K> = Api::all(self.client.clone());
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(body);
+        let answer = if status {
+            api.patch_status(&name, &params, &patch).await
+        } else {
+            api.patch(&name, &params, &patch).await
+        };
+        answer.map_err(|source| error(verb, &K::kind(&()), &name, source))
+    }
+}
+
+fn error(verb: &'static str, kind: &str, name: &str, source: kube::Error) -> WriteError {
+    WriteError { verb, kind: kind.to_owned(), name: name.to_owned(), source }
+}
+
+fn only_uid(uid: Option<String>) -> DeleteParams {
+    let preconditions = Preconditions { uid, resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+fn without_ours(metadata: &kube::core::ObjectMeta) -> Vec<&String> {
+    let ours = tenon_crds::labels::TERMINATION_FINALIZER;
+    metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != ours).collect()
+}
+
+/// Puts `extra` into `target`, object by object.
+fn merge(target: &mut Value, extra: Value) {
+    match (target, extra) {
+        (Value::Object(target), Value::Object(extra)) => {
+            for (key, value) in extra {
+                merge(target.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (target, extra) => *target = extra,
+    }
+}
