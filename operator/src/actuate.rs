@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use tenon_crds::{
@@ -57,13 +58,19 @@ pub enum LaunchError {
 
 /// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait.
 pub async fn launch_all<P: CloudProvider>(operator: &Operator<P>, launches: &[Launch]) {
-    let tasks = launches.iter().map(|launch| async move {
-        if let Err(error) = self::launch(operator, launch).await {
+    let mut launches = launches.iter();
+    let mut running = FuturesUnordered::new();
+    loop {
+        while running.len() < CONCURRENCY {
+            let Some(launch) = launches.next() else { break };
+            running.push(async move { (launch, self::launch(operator, launch).await) });
+        }
+        let Some((launch, result)) = running.next().await else { return };
+        if let Err(error) = result {
             let error = &error as &dyn std::error::Error;
             tracing::error!(nodepool = launch.node_pool, error, "failed to create a nodeclaim");
         }
-    });
-    futures::stream::iter(tasks).buffer_unordered(CONCURRENCY).collect::<()>().await;
+    }
 }
 
 /// Creates one NodeClaim, unless its NodePool has used up its limits meanwhile.

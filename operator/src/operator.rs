@@ -12,7 +12,6 @@ use crate::state::snapshot::class_of;
 use crate::write::Writer;
 
 /// The operator's parts, for its controllers.
-#[derive(Debug)]
 pub struct Operator<P> {
     /// Client, clock, events, metrics.
     pub context: Context,
@@ -26,6 +25,12 @@ pub struct Operator<P> {
     pub options: CoreOptions,
     /// What the planner has to know of it.
     pub policy: Policy,
+}
+
+impl<P> std::fmt::Debug for Operator<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").finish_non_exhaustive()
+    }
 }
 
 impl<P: CloudProvider> Operator<P> {

@@ -6,6 +6,7 @@
 
 pub mod change;
 pub mod cluster;
+pub mod gauges;
 pub mod pod;
 pub mod resources;
 pub mod selector;

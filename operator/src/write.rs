@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tenon_crds::{NodeClaim, NodePool};
 
 use crate::state::State;
-use crate::state::change::{Change, Object, ObjectKey};
+use crate::state::change::{Change, ObjectKey};
 use crate::state::cluster::name;
 use crate::watch::Watched;
 use crate::watch::wire::Node;
@@ -78,10 +78,16 @@ impl Failure for WriteError {
 }
 
 /// Writes objects, and tells the state.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Writer {
     client: Client,
     state: State,
+}
+
+impl Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
 }
 
 impl Writer {

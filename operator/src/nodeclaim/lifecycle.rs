@@ -14,15 +14,17 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::json;
+use tenon_crds::conditions::nodeclaim::REGISTERED;
 use tenon_crds::{NodeClaim, labels};
 use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::events::Event;
+use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::state::change::Touched;
-use crate::state::cluster::name;
+use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, Failure, WorkQueue, settle};
 use crate::write::WriteError;
@@ -56,7 +58,11 @@ impl Failure for Error {
 }
 
 /// Reconciles NodeClaims until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    health: Arc<Health>,
+    stop: CancellationToken,
+) {
     let queue = WorkQueue::new();
     let sink = queue.clone();
     let state = operator.state.clone();
@@ -80,8 +86,9 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
         .run(workers, BACKOFF, stop, |name| {
             let operator = Arc::clone(&operator);
             let launches = Arc::clone(&launches);
+            let health = Arc::clone(&health);
             async move {
-                let result = reconcile(&operator, &launches, &name).await;
+                let result = reconcile(&operator, &launches, &health, &name).await;
                 settle(&operator.context, "nodeclaim.lifecycle", &name, result)
             }
         })
@@ -91,6 +98,7 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
     launches: &Launches,
+    health: &Health,
     name: &str,
 ) -> Result<Action, Error> {
     // Dereference.
@@ -104,6 +112,7 @@ async fn reconcile<P: CloudProvider>(
 
     // Validate and build, phase by phase; each phase applies what it has to before it says so.
     let mut claim = claim;
+    let was_registered = is_true(&claim, REGISTERED);
     let launched = launch::launch(operator, launches, &mut claim).await?;
     if let launch::Outcome::GivenUp = launched {
         return Ok(Action::Wait);
@@ -116,7 +125,11 @@ async fn reconcile<P: CloudProvider>(
     if claim.status != before {
         claim = operator.write.patch_claim_status(&claim).await?;
     }
+    if !was_registered && is_true(&claim, REGISTERED) {
+        health.record(operator, &claim, true).await?;
+    }
     if let liveness::Liveness::TimedOut(reason) = liveness {
+        health.record(operator, &claim, false).await?;
         super::give_up(operator, &claim, reason).await?;
         return Ok(Action::Wait);
     }

@@ -1,0 +1,206 @@
+//! Disruption: nodes that are empty, drifted or dearer than necessary go, when their budgets allow it and their pods find a place.
+//!
+//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, drift is carried out at once. What is carried
+//! out is in the hands of the [`queue`].
+
+pub mod queue;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
+use tenon_crds::labels;
+use tenon_planner::plan::{Command, Method, Plan, Stay};
+use tokio_util::sync::CancellationToken;
+
+use self::queue::Commands;
+use crate::actuate::lower;
+use crate::cloud_provider::CloudProvider;
+use crate::events::Event;
+use crate::nodeclaim::conditions;
+use crate::operator::Operator;
+use crate::state::cluster::{is_true, name};
+use crate::work::Failure as _;
+use crate::write::WriteError;
+
+/// Between passes that found nothing.
+const POLL: Duration = Duration::from_secs(10);
+/// Consolidation is checked again after this time: what was only a moment's calm is left alone.
+const VALIDATION_DELAY: Duration = Duration::from_secs(15);
+/// A planning pass is cut short after this time; what it found by then counts.
+const TIMEOUT: Duration = Duration::from_mins(3);
+
+/// Disrupts nodes until `stop`.
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    commands: Commands,
+    mut wake: tokio::sync::watch::Receiver<u64>,
+    stop: CancellationToken,
+) {
+    let mut passes = 0;
+    loop {
+        let pause = if operator.state.read().is_synced() {
+            passes += 1;
+            match pass(&operator, &commands, passes, &stop).await {
+                Ok(0) => POLL,
+                Ok(_) => Duration::ZERO,
+                Err(error) => {
+                    if !error.is_conflict() {
+                        tracing::error!(error = &error as &dyn std::error::Error, "disruption pass failed");
+                    }
+                    Duration::from_secs(1)
+                }
+            }
+        } else {
+            Duration::from_secs(1)
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+            Ok(()) = wake.changed() => {}
+        }
+    }
+}
+
+/// One pass; answers how many commands it started.
+async fn pass<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    commands: &Commands,
+    seed: u64,
+    stop: &CancellationToken,
+) -> Result<usize, WriteError> {
+    clean_up(operator, commands).await?;
+    let Some(plan) = plan(operator, seed).await else { return Ok(0) };
+    report(operator, &plan);
+    let (checked, at_once): (Vec<Command>, Vec<Command>) =
+        plan.commands.into_iter().partition(|command| command.method != Method::Drift);
+    let mut started = 0;
+    for command in at_once {
+        started += usize::from(commands.start(operator, command).await);
+    }
+    if checked.is_empty() {
+        return Ok(started);
+    }
+    if stop.run_until_cancelled(tokio::time::sleep(VALIDATION_DELAY)).await.is_none() {
+        return Ok(started);
+    }
+    for command in checked {
+        // Each against a snapshot that has the former already in it: their nodes are marked, and count against the budgets.
+        match validate(operator, &command).await {
+            Some(Ok(())) => started += usize::from(commands.start(operator, command).await),
+            Some(Err(reason)) => reject(operator, &command, &reason),
+            None => return Ok(started),
+        }
+    }
+    Ok(started)
+}
+
+async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64) -> Option<Plan> {
+    let snapshot = operator.snapshot();
+    let policy = operator.policy.clone();
+    let clock = operator.context.clock;
+    let now = clock.now();
+    let until = now.checked_add(TIMEOUT).unwrap_or(now);
+    let plan = blocking(move || {
+        tenon_planner::disrupt(&snapshot, &policy, now, seed, &|| clock.now() > until)
+    });
+    let plan = plan.await?;
+    let took = clock.now().duration_since(now).as_secs_f64();
+    operator.context.metrics.disruption_evaluation_duration.observe(["", ""], took);
+    Some(plan)
+}
+
+/// `None` when the runtime is going away.
+async fn validate<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    command: &Command,
+) -> Option<Result<(), Stay>> {
+    if !operator.state.read().is_synced() {
+        return Some(Err(Stay::Changed("the cluster's state is incomplete".to_owned())));
+    }
+    let snapshot = operator.snapshot();
+    let policy = operator.policy.clone();
+    let now = operator.now();
+    let command = command.clone();
+    blocking(move || tenon_planner::revalidate(&command, &snapshot, &policy, now)).await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Some(result),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
+    }
+}
+
+/// Takes back what commands left behind that are not known any more: the operator was restarted between tainting and deleting.
+async fn clean_up<P: CloudProvider>(
+    operator: &Operator<P>,
+    commands: &Commands,
+) -> Result<(), WriteError> {
+    let leftovers: Vec<_> = {
+        let state = operator.state.read();
+        let running = |name: &str| commands.has(name);
+        state
+            .claims()
+            .filter(|claim| !state.is_going(claim) && !running(&name(&claim.metadata)))
+            .map(|claim| (Arc::clone(claim), state.node_of(claim).cloned()))
+            .filter(|(claim, node)| {
+                is_true(claim, DISRUPTION_REASON)
+                    || node.as_ref().is_some_and(|node| {
+                        !node.is_deleting() && node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")
+                    })
+            })
+            .collect()
+    };
+    for (claim, node) in leftovers {
+        if let Some(node) = node {
+            queue::untaint(operator, &node).await?;
+        }
+        queue::clear_reason(operator, &claim).await?;
+    }
+    Ok(())
+}
+
+/// Says why nodes stay, and counts those that could go.
+fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
+    for staying in &plan.report.nodes {
+        let Some((reason, window)) = queue::explain(&staying.reason) else { continue };
+        let (claim, node) = {
+            let state = operator.state.read();
+            let claim = state.claim(&staying.node).cloned();
+            let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
+            (claim, node)
+        };
+        let recorder = &operator.context.recorder;
+        if let Some(claim) = claim {
+            recorder.publish(Event::normal(&*claim, reason.0, reason.1.clone()).within(window));
+        }
+        if let Some(node) = node {
+            recorder.publish(Event::normal(&*node, reason.0, reason.1).within(window));
+        }
+    }
+}
+
+fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &Stay) {
+    let metrics = &operator.context.metrics;
+    metrics.failed_validations.inc([queue::consolidation_type(command.method)]);
+    tracing::info!(
+        reason = lower(command.reason),
+        candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
+        why = ?reason,
+        "abandoned a command, it does not hold any more"
+    );
+    for candidate in &command.candidates {
+        let claim = operator.state.read().claim(&candidate.claim).cloned();
+        if let Some(claim) = claim {
+            let message = format!("Consolidation was rejected when it was checked again: {reason:?}");
+            operator.context.recorder.publish(Event::normal(&*claim, "ConsolidationRejected", message));
+        }
+    }
+}
+
+/// Sets the condition that tells why a NodeClaim is disrupted.
+pub(crate) fn set_reason(claim: &mut tenon_crds::NodeClaim, reason: &str, now: jiff::Timestamp) {
+    conditions(claim, now).set_true_because(DISRUPTION_REASON, reason, reason);
+}

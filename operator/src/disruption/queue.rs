@@ -1,0 +1,493 @@
+//! Commands that are being carried out: the candidates are fenced off, their replacements launched, and only when these are initialised the candidates go.
+//!
+//! A command that fails, or that takes too long, is taken back: candidates stay, replacements that exist stay too, and are consolidated later if nobody
+//! needs them. Commands are not stored: after a restart their traces are removed, and what still makes sense is planned again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde_json::json;
+use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, INITIALIZED};
+use tenon_crds::{NodeClaim, TaintEffect, labels};
+use tenon_planner::plan::{Candidate, Command, Method, Stay};
+use tenon_planner::snapshot::DisruptionReason;
+use tokio_util::sync::CancellationToken;
+
+use super::set_reason;
+use crate::actuate::{self, LaunchError, lower};
+use crate::cloud_provider::CloudProvider;
+use crate::events::Event;
+use crate::nodeclaim::{capacity_type_of, conditions, pool_of, termination_mode};
+use crate::operator::Operator;
+use crate::state::change::{Change, Touched};
+use crate::state::cluster::{is_true, name};
+use crate::watch::wire::Node;
+use crate::work::{Action, Backoff, WorkQueue};
+use crate::write::WriteError;
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
+/// Replacements are looked at again so often.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Commands that are being carried out. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    queue: WorkQueue<u64>,
+    running: Arc<Mutex<Running>>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    commands: BTreeMap<u64, Arc<Started>>,
+    next: u64,
+}
+
+/// A command whose candidates are fenced off and whose replacements exist.
+#[derive(Debug)]
+struct Started {
+    command: Command,
+    /// Names and uids of the NodeClaims that replace the candidates.
+    replacements: Vec<NodeClaim>,
+    started: Timestamp,
+}
+
+/// Why a command can't be started.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("nodeclaim {0} is gone or going, or part of another command")]
+    Candidate(String),
+    #[error("marking nodeclaim {claim}")]
+    Mark { claim: String, source: WriteError },
+    #[error("launching a replacement")]
+    Launch(#[from] LaunchError),
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Commands {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { queue: WorkQueue::new(), running: Arc::default() }
+    }
+
+    /// Whether a NodeClaim is a candidate of a running command.
+    pub fn has(&self, claim: &str) -> bool {
+        let running = self.running.lock();
+        running.commands.values().any(|started| started.has(claim))
+    }
+
+    /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by the next pass.
+    pub async fn start<P: CloudProvider>(&self, operator: &Operator<P>, command: Command) -> bool {
+        tracing::info!(
+            reason = lower(command.reason),
+            decision = decision(&command),
+            consolidation_type = consolidation_type(command.method),
+            candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
+            pods = command.candidates.iter().map(|candidate| candidate.pods.len()).sum::<usize>(),
+            replacements = command.replacements.len(),
+            savings = command.savings.as_usd(),
+            "disrupting node(s)"
+        );
+        match self.try_start(operator, command).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "failed to start a command");
+                false
+            }
+        }
+    }
+
+    async fn try_start<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        mut command: Command,
+    ) -> Result<(), StartError> {
+        // Dereference and validate.
+        let mut candidates = Vec::new();
+        for candidate in &command.candidates {
+            candidates.push(self.candidate(operator, candidate)?);
+        }
+        // Fence all candidates off before anything is launched for their pods.
+        let marking = candidates.iter().map(|(claim, node)| mark(operator, claim, node, command.reason));
+        let marked = join_all(marking).await;
+        let failed: Vec<_> = marked.into_iter().enumerate().filter_map(|(i, r)| Some((i, r.err()?))).collect();
+        if !failed.is_empty() {
+            let all = failed.len() == candidates.len();
+            let indexes: BTreeSet<usize> = failed.iter().map(|(index, _)| *index).collect();
+            let (index, source) = failed.into_iter().next().expect("not empty");
+            // A deletion makes sense for those that could be marked; what is replaced must all be there.
+            if all || !command.replacements.is_empty() {
+                return Err(StartError::Mark { claim: name(&candidates[index].0.metadata), source });
+            }
+            tracing::warn!(error = &source as &dyn std::error::Error, "leaving a node out of a command");
+            let mut index = 0;
+            command.candidates.retain(|_| {
+                index += 1;
+                !indexes.contains(&(index - 1))
+            });
+        }
+        let launches = command.replacements.iter().map(|launch| actuate::launch(operator, launch));
+        let replacements = try_join_all(launches).await?;
+        // Only now: a node that is marked counts as going, and its pods would be provisioned for a second time.
+        let marked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
+        operator.state.apply(Change::Marked(marked)).await;
+        actuate::nominate(operator, &command.nominations).await;
+        count_decision(operator, &command);
+        let started = Started { command, replacements, started: operator.now() };
+        let id = {
+            let mut running = self.running.lock();
+            running.next += 1;
+            let id = running.next;
+            running.commands.insert(id, Arc::new(started));
+            id
+        };
+        self.queue.add(id);
+        Ok(())
+    }
+
+    fn candidate<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        candidate: &Candidate,
+    ) -> Result<(Arc<NodeClaim>, Option<Arc<Node>>), StartError> {
+        let unfit = || StartError::Candidate(candidate.claim.clone());
+        if self.has(&candidate.claim) {
+            return Err(unfit());
+        }
+        let state = operator.state.read();
+        let claim = state.claim(&candidate.claim).filter(|claim| !state.is_going(claim));
+        let claim = claim.ok_or_else(unfit)?;
+        Ok((Arc::clone(claim), state.node_of(claim).cloned()))
+    }
+
+    /// Carries commands on until `stop`.
+    pub async fn run<P: CloudProvider>(self, operator: Arc<Operator<P>>, stop: CancellationToken) {
+        let sink = self.clone();
+        operator.state.subscribe(move |touched| {
+            if let Touched::NodeClaim(name) = touched {
+                let running = sink.running.lock();
+                let waiting = running.commands.iter().filter(|(_, started)| started.waits_for(name));
+                for (&id, _) in waiting {
+                    sink.queue.add(id);
+                }
+            }
+        });
+        let commands = self.clone();
+        self.queue
+            .run(operator.options.workers(100, 1000), BACKOFF, stop, |id| {
+                let operator = Arc::clone(&operator);
+                let commands = commands.clone();
+                async move {
+                    let started = commands.running.lock().commands.get(&id).cloned();
+                    let Some(started) = started else { return Ok(Action::Wait) };
+                    let result = commands.advance(&operator, id, &started).await;
+                    result.inspect_err(|error| {
+                        tracing::error!(error = error as &dyn std::error::Error, "carrying a command on failed");
+                    })
+                }
+            })
+            .await;
+    }
+
+    async fn advance<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        id: u64,
+        started: &Started,
+    ) -> Result<Action, WriteError> {
+        match started.progress(operator, self.n_candidates()) {
+            Progress::Waiting => Ok(Action::After(POLL)),
+            Progress::Failed(why) => {
+                tracing::error!(why, reason = lower(started.command.reason), "taking a command back");
+                self.take_back(operator, started).await?;
+                self.running.lock().commands.remove(&id);
+                Ok(Action::Wait)
+            }
+            Progress::Ready => {
+                let deletions = started.command.candidates.iter().map(|candidate| delete(operator, started, candidate));
+                try_join_all(deletions).await?;
+                self.running.lock().commands.remove(&id);
+                Ok(Action::Wait)
+            }
+        }
+    }
+
+    fn n_candidates(&self) -> usize {
+        self.running.lock().commands.values().map(|started| started.command.candidates.len()).sum()
+    }
+
+    async fn take_back<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        started: &Started,
+    ) -> Result<(), WriteError> {
+        let command = &started.command;
+        let labels = [decision(command), lower(command.reason), consolidation_type(command.method)];
+        operator.context.metrics.disruption_queue_failures.inc(labels);
+        for candidate in &command.candidates {
+            let (claim, node) = {
+                let state = operator.state.read();
+                let claim = state.claim(&candidate.claim).cloned();
+                let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
+                (claim, node)
+            };
+            if let Some(node) = node.filter(|node| !node.is_deleting()) {
+                untaint(operator, &node).await?;
+            }
+            if let Some(claim) = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
+                clear_reason(operator, &claim).await?;
+            }
+        }
+        let unmarked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
+        operator.state.apply(Change::Unmarked(unmarked)).await;
+        Ok(())
+    }
+}
+
+/// How far a command is.
+enum Progress {
+    Waiting,
+    Ready,
+    Failed(&'static str),
+}
+
+impl Started {
+    fn has(&self, claim: &str) -> bool {
+        self.command.candidates.iter().any(|candidate| candidate.claim == claim)
+    }
+
+    fn waits_for(&self, claim: &str) -> bool {
+        self.replacements.iter().any(|own| own.metadata.name.as_deref() == Some(claim))
+    }
+
+    fn progress<P: CloudProvider>(&self, operator: &Operator<P>, n_candidates: usize) -> Progress {
+        let reason = format!("{:?}", self.command.reason);
+        let recorder = &operator.context.recorder;
+        let mut waiting = false;
+        for own in &self.replacements {
+            let now = operator.state.read().claim(&name(&own.metadata)).cloned();
+            match now.filter(|claim| claim.metadata.uid == own.metadata.uid) {
+                None => return Progress::Failed("replacement was deleted"),
+                Some(claim) if is_true(&claim, INITIALIZED) => {}
+                Some(claim) => {
+                    waiting = true;
+                    let message = format!("Launching NodeClaim: {reason}");
+                    recorder.publish(Event::normal(&*claim, "DisruptionLaunching", message));
+                    let message = "Waiting on readiness to continue disruption";
+                    recorder.publish(Event::normal(&*claim, "DisruptionWaitingReadiness", message));
+                }
+            }
+        }
+        let age = operator.now().duration_since(self.started);
+        if !waiting {
+            Progress::Ready
+        } else if age > timeout(n_candidates) {
+            Progress::Failed("replacements were not initialised in time")
+        } else {
+            Progress::Waiting
+        }
+    }
+}
+
+/// More candidates take longer to be replaced.
+fn timeout(n_candidates: usize) -> SignedDuration {
+    let millis = i64::try_from(n_candidates).unwrap_or(i64::MAX).saturating_mul(80);
+    SignedDuration::from_millis(millis)
+        .clamp(SignedDuration::from_mins(10), SignedDuration::from_hours(1))
+}
+
+/// Taints a candidate's node, and writes down why.
+async fn mark<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+    node: &Option<Arc<Node>>,
+    reason: DisruptionReason,
+) -> Result<(), WriteError> {
+    if let Some(node) = node {
+        taint(operator, node).await?;
+    }
+    let mut claim = claim.clone();
+    set_reason(&mut claim, &format!("{reason:?}"), operator.now());
+    operator.write.patch_claim_status(&claim).await?;
+    Ok(())
+}
+
+async fn taint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<(), WriteError> {
+    if node.has_taint(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule.as_str()) {
+        return Ok(());
+    }
+    let mut taints = node.spec.taints.clone();
+    taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
+    taints.push(tenon_crds::Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule).into());
+    operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
+    Ok(())
+}
+
+/// Takes the taint of a disruption off a node.
+pub(super) async fn untaint<P: CloudProvider>(
+    operator: &Operator<P>,
+    node: &Node,
+) -> Result<(), WriteError> {
+    let mut taints = node.spec.taints.clone();
+    taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
+    if taints.len() < node.spec.taints.len() {
+        operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
+        tracing::info!(node = node.name(), "removed the taint of a disruption that does not happen");
+    }
+    Ok(())
+}
+
+/// Takes back that a NodeClaim is disrupted.
+pub(super) async fn clear_reason<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+) -> Result<(), WriteError> {
+    let mut claim = claim.clone();
+    let mut set = conditions(&mut claim, operator.now());
+    if set.clear(DISRUPTION_REASON).expect("DisruptionReason is independent") {
+        operator.write.patch_claim_status(&claim).await?;
+    }
+    Ok(())
+}
+
+async fn delete<P: CloudProvider>(
+    operator: &Operator<P>,
+    started: &Started,
+    candidate: &Candidate,
+) -> Result<(), WriteError> {
+    let (claim, node) = {
+        let state = operator.state.read();
+        let claim = state.claim(&candidate.claim).cloned();
+        let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
+        (claim, node)
+    };
+    // Somebody was faster, or an earlier try got this far.
+    let Some(claim) = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()) else {
+        return Ok(());
+    };
+    operator.write.delete_claim(&claim).await?;
+    let command = &started.command;
+    let recorder = &operator.context.recorder;
+    let message = format!("Disrupting NodeClaim: {:?}", command.reason);
+    recorder.publish(Event::normal(&*claim, "DisruptionTerminating", message));
+    if let Some(node) = node {
+        let message = format!("Disrupting Node: {:?}", command.reason);
+        recorder.publish(Event::normal(&*node, "DisruptionTerminating", message));
+    }
+    let policy = consolidation_policy(operator, command, &claim);
+    let labels =
+        [lower(command.reason), pool_of(&claim), capacity_type_of(&claim), policy, termination_mode(&claim)];
+    let metrics = &operator.context.metrics;
+    metrics.nodeclaims_disrupted.inc(labels);
+    let n_pods = u64::try_from(candidate.pods.len()).unwrap_or(u64::MAX);
+    metrics.pods_disruption_initiated.add(labels, n_pods);
+    Ok(())
+}
+
+fn consolidation_policy<P: CloudProvider>(
+    operator: &Operator<P>,
+    command: &Command,
+    claim: &NodeClaim,
+) -> &'static str {
+    use tenon_crds::ConsolidationPolicy as Policy;
+    if consolidation_type(command.method).is_empty() {
+        return "";
+    }
+    let state = operator.state.read();
+    let pool = state.pool(pool_of(claim));
+    pool.map_or("", |pool| match pool.spec.disruption.consolidation_policy {
+        Policy::WhenEmpty => "when_empty",
+        Policy::WhenEmptyOrUnderutilized => "when_empty_or_underutilized",
+        Policy::Balanced => "balanced",
+    })
+}
+
+fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {
+    let metrics = &operator.context.metrics;
+    let (decision, reason) = (decision(command), lower(command.reason));
+    let type_ = consolidation_type(command.method);
+    metrics.disruption_decisions.inc([decision, reason, type_]);
+    let pools: BTreeSet<&str> = command.candidates.iter().map(|c| c.node_pool.as_str()).collect();
+    for pool in pools {
+        metrics.disruption_decisions_by_nodepool.inc([pool, decision, reason, type_]);
+    }
+}
+
+fn decision(command: &Command) -> &'static str {
+    if command.replacements.is_empty() { "delete" } else { "replace" }
+}
+
+/// As metrics label the method.
+pub fn consolidation_type(method: Method) -> &'static str {
+    match method {
+        Method::Emptiness => "empty",
+        Method::Drift => "",
+        Method::MultiNodeConsolidation => "multi",
+        Method::SingleNodeConsolidation => "single",
+    }
+}
+
+/// Reason, message and window of the event that tells why a node stays; `None` for what needs no telling.
+pub(super) fn explain(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> {
+    const BLOCKED: &str = "DisruptionBlocked";
+    const UNCONSOLIDATABLE: &str = "Unconsolidatable";
+    let (reason, message) = match stay {
+        Stay::NotManaged | Stay::Deleting | Stay::NotConsolidatable | Stay::Later => return None,
+        Stay::Changed(_) => return None,
+        Stay::NotInitialized => (BLOCKED, "Node isn't initialized".to_owned()),
+        Stay::Nominated => (BLOCKED, "Node is nominated for a pending pod".to_owned()),
+        Stay::DoNotDisrupt => {
+            (BLOCKED, "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation".to_owned())
+        }
+        Stay::PodDoNotDisrupt(pod) => (
+            BLOCKED,
+            format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={}/{})", pod.namespace, pod.name),
+        ),
+        Stay::Pdb { pod, budget } => (
+            BLOCKED,
+            format!("Pdb prevents pod evictions (PodDisruptionBudget={}/{budget}, Pod={})", pod.namespace, pod.name),
+        ),
+        Stay::MissingLabel(label) => (UNCONSOLIDATABLE, format!("Node does not have label \"{label}\"")),
+        Stay::Budget(reason) => {
+            (BLOCKED, format!("No allowed disruptions for disruption reason {reason:?} due to blocking budget"))
+        }
+        Stay::PodsDontFit(pod) => {
+            (UNCONSOLIDATABLE, format!("Not all pods would schedule, {}/{}", pod.namespace, pod.name))
+        }
+        Stay::WaitsForMachine(pod) => (
+            UNCONSOLIDATABLE,
+            format!("Pod {}/{} would schedule against uninitialized nodeclaim or node", pod.namespace, pod.name),
+        ),
+        Stay::NeedsSeveralReplacements => {
+            (UNCONSOLIDATABLE, "Can't remove without creating several candidates".to_owned())
+        }
+        Stay::NothingCheaper => (UNCONSOLIDATABLE, "Can't replace with a cheaper node".to_owned()),
+        Stay::SpotToSpot => (
+            UNCONSOLIDATABLE,
+            "SpotToSpotConsolidation is disabled or has too few cheaper instance types, can't replace a spot node with a spot node".to_owned(),
+        ),
+        other => (UNCONSOLIDATABLE, format!("{other:?}")),
+    };
+    let window = if reason == BLOCKED { 2 } else { 15 };
+    Some(((reason, message), SignedDuration::from_mins(window)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements_get_between_ten_minutes_and_an_hour() {
+        assert_eq!(timeout(1), SignedDuration::from_mins(10));
+        assert_eq!(timeout(10_000), SignedDuration::from_millis(800_000));
+        assert_eq!(timeout(1_000_000), SignedDuration::from_hours(1));
+    }
+}

@@ -1,0 +1,5 @@
+//! Nodes: how they end.
+
+pub mod drain;
+pub mod evictions;
+pub mod termination;

@@ -1,0 +1,360 @@
+//! The end of a Node: tainted, drained, its volumes detached, its machine terminated; then the finalizer comes off.
+//!
+//! Each step says in the NodeClaim's conditions how far it is. Without a termination grace period a drain waits for ever: for PodDisruptionBudgets, and
+//! for pods that must not be disrupted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tenon_crds::conditions::nodeclaim::{
+    DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED,
+};
+use tenon_crds::{ConditionStatus, NodeClaim, TaintEffect, labels};
+use tokio_util::sync::CancellationToken;
+
+use super::drain::drain;
+use super::evictions::Evictions;
+use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::events::Event;
+use crate::nodeclaim::{conditions, pool_of};
+use crate::operator::Operator;
+use crate::state::change::{ObjectKey, Touched};
+use crate::state::cluster::{annotation, name};
+use crate::state::pod::Pod;
+use crate::watch::wire::{Node, created_at};
+use crate::work::{Action, Backoff, Failure, WorkQueue, settle};
+use crate::write::WriteError;
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
+
+/// A drain is looked at again so often; changes of its pods don't wait for it.
+const DRAIN_POLL: Duration = Duration::from_secs(1);
+/// How often the provider is asked whether the machine is gone.
+const MACHINE_POLL: Duration = Duration::from_secs(5);
+/// A drain takes at least so long, so that load balancers notice the label before the machine goes.
+const MIN_DRAIN: SignedDuration = SignedDuration::from_secs(5);
+
+const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("asking for the machine of node {node}")]
+    Get { node: String, source: CloudError },
+    #[error("terminating the machine of node {node}")]
+    Terminate { node: String, source: CloudError },
+    #[error("nodeclaim {claim} has the annotation {} with the value {text:?}, which is no time; correct or remove it", labels::TERMINATION_TIMESTAMP)]
+    Deadline { claim: String, text: String },
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl Failure for Error {
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Get { .. } => "get",
+            Self::Terminate { .. } => "terminate",
+            Self::Deadline { .. } => "deadline",
+            Self::Write(error) => error.category(),
+        }
+    }
+
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Write(error) if error.is_conflict())
+    }
+}
+
+/// Ends Nodes until `stop`.
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    evictions: Evictions,
+    stop: CancellationToken,
+) {
+    let queue = WorkQueue::new();
+    let sink = queue.clone();
+    let state = operator.state.clone();
+    operator.state.subscribe(move |touched| match touched {
+        Touched::Node(name) => sink.add(name.clone()),
+        Touched::Pod(_, event) => {
+            if let Some(node) = &event.node {
+                let going = state.read().node(node).is_some_and(|node| node.is_deleting());
+                if going {
+                    sink.add(node.clone());
+                }
+            }
+        }
+        _ => {}
+    });
+    for node in operator.state.read().nodes() {
+        queue.add(node.name().to_owned());
+    }
+    let workers = operator.options.workers(100, 5000);
+    queue
+        .run(workers, BACKOFF, stop, |node| {
+            let operator = Arc::clone(&operator);
+            let evictions = evictions.clone();
+            async move {
+                let result = reconcile(&operator, &evictions, &node).await;
+                settle(&operator.context, "node.termination", &node, result)
+            }
+        })
+        .await;
+}
+
+async fn reconcile<P: CloudProvider>(
+    operator: &Operator<P>,
+    evictions: &Evictions,
+    name: &str,
+) -> Result<Action, Error> {
+    // Dereference.
+    let Some((node, claim)) = observe(operator, name) else { return Ok(Action::Wait) };
+    if let Some(claim) = &claim
+        && claim.metadata.deletion_timestamp.is_none()
+    {
+        operator.write.delete_claim(claim).await?;
+    }
+    if !node.is_ready() && is_machine_gone(operator, &node).await? {
+        return release(operator, &node, claim.as_deref()).await;
+    }
+    // Validate.
+    let deadline = claim.as_deref().map(deadline).transpose()?.flatten();
+    if let Some(by) = deadline {
+        let message = format!("All pods will be deleted by {by}");
+        operator.context.recorder.publish(Event::warning(&*node, "TerminationGracePeriodExpiring", message));
+    }
+    // Apply.
+    let node = Arc::new(fence(operator, &node).await?);
+    let mut claim = claim.map(|claim| (*claim).clone());
+    let before = claim.as_ref().map(|claim| claim.status.clone());
+    let next = advance(operator, evictions, &node, claim.as_mut(), deadline).await?;
+    // Update the status.
+    if let Some(claim) = &claim
+        && before.is_some_and(|before| before != claim.status)
+    {
+        match operator.write.patch_claim_status(claim).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match next {
+        Next::Again(delay) => Ok(Action::After(delay)),
+        Next::Release => release(operator, &node, claim.as_ref()).await,
+    }
+}
+
+/// A Node that is ours and is to go, with its NodeClaim, if it has exactly one.
+fn observe<P: CloudProvider>(
+    operator: &Operator<P>,
+    name: &str,
+) -> Option<(Arc<Node>, Option<Arc<NodeClaim>>)> {
+    let state = operator.state.read();
+    let node = state.node(name)?;
+    let held = node.metadata.finalizers.iter().flatten();
+    let held = held.into_iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
+    let ours = node.is_deleting() && held && state.is_managed_node(node);
+    ours.then(|| (Arc::clone(node), state.claim_of(node).cloned()))
+}
+
+async fn is_machine_gone<P: CloudProvider>(
+    operator: &Operator<P>,
+    node: &Node,
+) -> Result<bool, Error> {
+    let Some(id) = node.provider_id() else { return Ok(false) };
+    match operator.cloud.get(id).await {
+        Ok(_) => Ok(false),
+        Err(CloudError::NotFound(_)) => Ok(true),
+        Err(source) => Err(Error::Get { node: node.name().to_owned(), source }),
+    }
+}
+
+/// By when everything has to be gone from the Node.
+fn deadline(claim: &NodeClaim) -> Result<Option<Timestamp>, Error> {
+    let Some(text) = annotation(claim, labels::TERMINATION_TIMESTAMP) else { return Ok(None) };
+    let parsed = text.parse();
+    parsed.map(Some).map_err(|_| Error::Deadline {
+        claim: name(&claim.metadata),
+        text: text.to_owned(),
+    })
+}
+
+/// Keeps new pods and load balancers away.
+async fn fence<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<Node, WriteError> {
+    let fenced = node.has_taint(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule.as_str())
+        && node.label(EXCLUDE_FROM_LOAD_BALANCERS).is_some();
+    if fenced {
+        return Ok(node.clone());
+    }
+    let mut taints = node.spec.taints.clone();
+    taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
+    taints.push(tenon_crds::Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule).into());
+    let body = json!({
+        "metadata": {"labels": {EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"}},
+        "spec": {"taints": taints},
+    });
+    let fenced = operator.write.patch_node(node, body).await?;
+    tracing::info!(node = node.name(), "tainted node");
+    Ok(fenced)
+}
+
+/// What comes next for a Node.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Again(Duration),
+    Release,
+}
+
+/// Takes the first step that is not done yet.
+async fn advance<P: CloudProvider>(
+    operator: &Operator<P>,
+    evictions: &Evictions,
+    node: &Node,
+    mut claim: Option<&mut NodeClaim>,
+    deadline: Option<Timestamp>,
+) -> Result<Next, Error> {
+    if let Some(delay) = await_drain(operator, evictions, node, claim.as_deref_mut(), deadline) {
+        return Ok(Next::Again(delay));
+    }
+    if let Some(delay) = await_volumes(operator, node, claim.as_deref_mut(), deadline) {
+        return Ok(Next::Again(delay));
+    }
+    let Some(claim) = claim else { return Ok(Next::Release) };
+    match operator.cloud.delete(claim).await {
+        Ok(()) => {
+            conditions(claim, operator.now()).set_true(INSTANCE_TERMINATING);
+            Ok(Next::Again(MACHINE_POLL))
+        }
+        Err(CloudError::NotFound(_)) => Ok(Next::Release),
+        Err(source) => Err(Error::Terminate { node: node.name().to_owned(), source }),
+    }
+}
+
+/// Makes pods go; the time until the next look while some are left.
+fn await_drain<P: CloudProvider>(
+    operator: &Operator<P>,
+    evictions: &Evictions,
+    node: &Node,
+    claim: Option<&mut NodeClaim>,
+    deadline: Option<Timestamp>,
+) -> Option<Duration> {
+    let now = operator.now();
+    let (drain, uids): (_, Vec<String>) = {
+        let state = operator.state.read();
+        let drain = drain(state.pods_on(node.name()), deadline, now);
+        let uid = |key: &ObjectKey| state.pod(key).map_or(String::new(), |pod| pod.uid.clone());
+        let uids = drain.go.iter().map(uid).collect();
+        (drain, uids)
+    };
+    let reason = claim.as_deref().map_or_else(|| "Forceful Termination".to_owned(), disruption_reason);
+    for (key, uid) in drain.go.into_iter().zip(uids) {
+        evictions.add(key, &uid, node.name(), deadline, &reason);
+    }
+    let mut drained_since = None;
+    if let Some(claim) = claim {
+        let mut set = conditions(claim, now);
+        if set.is_true(DRAINED) {
+            return None;
+        }
+        if set.get(DRAINED).is_none() {
+            set.set_unknown(DRAINED, "Draining", "Draining");
+        }
+        drained_since = set.get(DRAINED).map(|drained| drained.last_transition_time.0);
+        if drain.waiting == 0
+            && drained_since.is_none_or(|since| now.duration_since(since) >= MIN_DRAIN)
+        {
+            set.set_true(DRAINED);
+            operator.context.metrics.nodes_drained.inc([pool_of(claim)]);
+            return None;
+        }
+    }
+    if drain.waiting > 0 {
+        let message = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
+        operator.context.recorder.publish(Event::warning(node, "FailedDraining", message));
+        return Some(DRAIN_POLL);
+    }
+    // Nothing is left, only the minimal time may not have passed; without a NodeClaim there is nothing to measure it by.
+    drained_since.map(|_| DRAIN_POLL)
+}
+
+fn disruption_reason(claim: &NodeClaim) -> String {
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice());
+    let found = conditions.unwrap_or_default().iter().find(|condition| {
+        condition.type_ == DISRUPTION_REASON && condition.status == ConditionStatus::True
+    });
+    found.map_or_else(|| "Forceful Termination".to_owned(), |condition| condition.reason.clone())
+}
+
+/// Waits until the volumes of the pods that have gone are detached; with a deadline, not beyond it.
+fn await_volumes<P: CloudProvider>(
+    operator: &Operator<P>,
+    node: &Node,
+    claim: Option<&mut NodeClaim>,
+    deadline: Option<Timestamp>,
+) -> Option<Duration> {
+    let now = operator.now();
+    let attached = attached_volumes(operator, node, now);
+    let late = deadline.is_some_and(|deadline| now >= deadline);
+    if let Some(claim) = claim {
+        let mut set = conditions(claim, now);
+        if set.is_true(VOLUMES_DETACHED) {
+            return None;
+        }
+        if attached == 0 {
+            set.set_true(VOLUMES_DETACHED);
+        } else if late {
+            set.set_false(VOLUMES_DETACHED, "TerminationGracePeriodElapsed", "TerminationGracePeriodElapsed");
+        } else {
+            set.set_unknown(VOLUMES_DETACHED, "AwaitingVolumeDetachment", "AwaitingVolumeDetachment");
+        }
+    }
+    if attached == 0 || late {
+        return None;
+    }
+    let message = format!("Waiting for {attached} volume attachments to be detached");
+    operator.context.recorder.publish(Event::normal(node, "AwaitingVolumeDetachment", message));
+    Some(DRAIN_POLL)
+}
+
+/// How many volumes are still attached, without those of pods that stay until the machine goes.
+fn attached_volumes<P: CloudProvider>(
+    operator: &Operator<P>,
+    node: &Node,
+    now: Timestamp,
+) -> usize {
+    let state = operator.state.read();
+    let staying = state.pods_on(node.name()).filter(|(_, pod)| !pod.is_waited_for(now));
+    let volume = |(key, pod): (&ObjectKey, &Pod)| -> Vec<String> {
+        let claims = pod.volume_claims.iter();
+        let claims = claims.map(|claim| ObjectKey::new(key.namespace.as_str(), claim.as_str()));
+        claims
+            .filter_map(|claim| state.volume_claim(&claim)?.spec.volume_name.clone())
+            .collect()
+    };
+    let kept: Vec<String> = staying.flat_map(volume).collect();
+    state
+        .attachments_of(node.name())
+        .filter_map(|attachment| attachment.spec.source.persistent_volume_name.as_ref())
+        .filter(|volume| !kept.contains(volume))
+        .count()
+}
+
+/// Lets the Node go.
+async fn release<P: CloudProvider>(
+    operator: &Operator<P>,
+    node: &Node,
+    claim: Option<&NodeClaim>,
+) -> Result<Action, Error> {
+    operator.write.release_node(node).await?;
+    let pool = claim.map_or_else(|| node.label(labels::NODEPOOL).unwrap_or_default(), pool_of);
+    let metrics = &operator.context.metrics;
+    let now = operator.now();
+    metrics.nodes_terminated.inc([pool, node.label(labels::ZONE).unwrap_or_default()]);
+    if let Some(deleted) = &node.metadata.deletion_timestamp {
+        metrics.node_termination_duration.observe([pool], now.duration_since(deleted.0).as_secs_f64());
+    }
+    let lived = now.duration_since(created_at(&node.metadata));
+    metrics.node_lifetime.observe([pool], lived.as_secs_f64());
+    tracing::info!(node = node.name(), nodepool = pool, "deleted node");
+    Ok(Action::Wait)
+}

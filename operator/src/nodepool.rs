@@ -1,0 +1,184 @@
+//! NodePools: whether they can be used, their hash, and what their machines have together.
+
+pub mod counter;
+pub mod registration;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tenon_crds::conditions::nodeclaim::DRIFTED;
+use tenon_crds::conditions::nodepool::{
+    NODE_CLASS_READY, NODE_REGISTRATION_HEALTHY, TYPES, VALIDATION_SUCCEEDED,
+};
+use tenon_crds::conditions::{Conditions, Subject};
+use tenon_crds::{NodeClaim, NodePool, hash, labels, validation};
+use tokio_util::sync::CancellationToken;
+
+use self::registration::Health;
+use crate::cloud_provider::{CloudProvider, NodeClassState};
+use crate::nodeclaim::pool_of;
+use crate::operator::Operator;
+use crate::state::change::Touched;
+use crate::state::cluster::{annotation, is_true, name};
+use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::write::WriteError;
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
+
+/// NodeClasses say themselves when they change; this is for a provider that forgets to.
+const POLL: Duration = Duration::from_secs(30);
+
+/// Pools to look at. Clones share them.
+pub type Pools = WorkQueue<String>;
+
+/// Reconciles NodePools until `stop`. `wake` is told when the state of a NodeClass may have changed.
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    health: Arc<Health>,
+    mut wake: tokio::sync::watch::Receiver<u64>,
+    stop: CancellationToken,
+) {
+    let queue: Pools = WorkQueue::new();
+    let sink = queue.clone();
+    operator.state.subscribe(move |touched| {
+        if let Touched::NodePool(name) = touched {
+            sink.add(name.clone());
+        }
+    });
+    let add_all = || {
+        for pool in operator.state.read().pools() {
+            queue.add(name(&pool.metadata));
+        }
+    };
+    add_all();
+    let woken = async {
+        while wake.changed().await.is_ok() {
+            add_all();
+        }
+        std::future::pending::<()>().await;
+    };
+    let work = queue.clone().run(10, BACKOFF, stop, |name| {
+        let operator = Arc::clone(&operator);
+        let health = Arc::clone(&health);
+        async move {
+            let result = reconcile(&operator, &health, &name).await;
+            settle(&operator.context, "nodepool", &name, result)
+        }
+    });
+    tokio::select! {
+        () = work => {}
+        () = woken => {}
+    }
+}
+
+async fn reconcile<P: CloudProvider>(
+    operator: &Operator<P>,
+    health: &Health,
+    name: &str,
+) -> Result<Action, WriteError> {
+    // Dereference.
+    let Some(pool) = operator.state.read().pool(name).cloned() else { return Ok(Action::Wait) };
+    if pool.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::Wait);
+    }
+    let class = Operator::<P>::class(&pool.spec.template.spec.node_class_ref);
+    let class = operator.cloud.node_class(&class);
+
+    // Validate and build.
+    let problems = validation::node_pool(&pool.spec, &operator.cloud.label_rules());
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+
+    // Apply.
+    let pool = write_hash(operator, &pool).await?;
+
+    // Update the status.
+    let mut after = pool.clone();
+    let status = after.status.get_or_insert_default();
+    let subject = Subject::of(&after.metadata);
+    let mut set = Conditions::new(TYPES, &mut status.conditions, subject, operator.now());
+    judge_validation(&mut set, &problems);
+    judge_class(&mut set, class.as_ref());
+    let observed = class.as_ref().map(|class| class.generation);
+    if health.is_stale(&set, subject.generation, status.node_class_observed_generation, observed) {
+        set.set_unknown(NODE_REGISTRATION_HEALTHY, "AwaitingReconciliation", "object is awaiting reconciliation");
+        health.forget(pool.metadata.uid.as_deref().unwrap_or_default());
+    }
+    status.node_class_observed_generation = observed.or(status.node_class_observed_generation);
+    if after.status != pool.status {
+        let status = after.status.as_ref().expect("set above");
+        let mut body = json!({ "conditions": status.conditions });
+        if let Some(generation) = status.node_class_observed_generation {
+            body["nodeClassObservedGeneration"] = json!(generation);
+        }
+        operator.write.patch_pool_status(&pool, body, true).await?;
+    }
+    Ok(Action::After(POLL))
+}
+
+fn judge_validation(set: &mut Conditions<'_>, problems: &[String]) {
+    if problems.is_empty() {
+        set.set_true(VALIDATION_SUCCEEDED);
+    } else {
+        set.set_false(VALIDATION_SUCCEEDED, "NodePoolValidationFailed", &problems.join("; "));
+    }
+}
+
+fn judge_class(set: &mut Conditions<'_>, class: Option<&NodeClassState>) {
+    let type_ = NODE_CLASS_READY;
+    match class {
+        None => set.set_false(type_, "NodeClassNotFound", "NodeClass not found on cluster"),
+        Some(class) if class.deleting => {
+            set.set_false(type_, "NodeClassTerminating", "NodeClass is Terminating")
+        }
+        Some(class) if class.unknown => {
+            set.set_false(type_, "NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+        }
+        Some(NodeClassState { ready: Err((reason, message)), .. }) => {
+            set.set_false(type_, reason, message)
+        }
+        Some(NodeClassState { ready: Ok(()), .. }) => set.set_true(type_),
+    };
+}
+
+/// Writes the hash of the NodePool's template, for drift. When the version of the algorithm has changed, the NodeClaims get the new version and hash
+/// first, because hashes of different versions can't be compared; what has drifted already stays drifted.
+async fn write_hash<P: CloudProvider>(
+    operator: &Operator<P>,
+    pool: &NodePool,
+) -> Result<NodePool, WriteError> {
+    let on_pool = |key: &str| pool.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+    let (hash, version) = (hash::node_pool(&pool.spec), hash::NODE_POOL_HASH_VERSION);
+    let known_version = on_pool(labels::NODEPOOL_HASH_VERSION);
+    if on_pool(labels::NODEPOOL_HASH) == Some(hash.as_str()) && known_version == Some(version) {
+        return Ok(pool.clone());
+    }
+    if known_version.is_some_and(|known| known != version) {
+        let name = name(&pool.metadata);
+        let claims: Vec<Arc<NodeClaim>> = {
+            let state = operator.state.read();
+            let outdated = |claim: &&Arc<NodeClaim>| {
+                pool_of(claim) == name
+                    && annotation(claim, labels::NODEPOOL_HASH_VERSION) != Some(version)
+            };
+            state.claims().filter(outdated).cloned().collect()
+        };
+        for claim in claims {
+            let mut annotations = json!({labels::NODEPOOL_HASH_VERSION: version});
+            if !is_true(&claim, DRIFTED) {
+                annotations[labels::NODEPOOL_HASH] = json!(hash);
+            }
+            let body = json!({"metadata": {"annotations": annotations}});
+            match operator.write.patch_claim(&claim, body, false).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let annotations = json!({labels::NODEPOOL_HASH: hash, labels::NODEPOOL_HASH_VERSION: version});
+    operator.write.patch_pool(pool, json!({"metadata": {"annotations": annotations}})).await
+}
+
+#[cfg(test)]
+mod tests;

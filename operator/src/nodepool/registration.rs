@@ -1,0 +1,112 @@
+//! Whether the nodes of a NodePool register: the last four outcomes decide about the condition NodeRegistrationHealthy, which is for people only.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tenon_crds::conditions::nodepool::{NODE_REGISTRATION_HEALTHY, TYPES};
+use tenon_crds::conditions::{Conditions, Subject, nodeclaim};
+use tenon_crds::{ConditionStatus, NodeClaim};
+
+use crate::cloud_provider::CloudProvider;
+use crate::nodeclaim::pool_of;
+use crate::operator::Operator;
+use crate::write::WriteError;
+
+/// So many outcomes are remembered.
+const WINDOW: usize = 4;
+
+/// The last outcomes per NodePool, by uid.
+#[derive(Debug, Default)]
+pub struct Health {
+    outcomes: Mutex<BTreeMap<String, VecDeque<bool>>>,
+}
+
+impl Health {
+    /// Remembers an outcome; answers whether half of the window or more are failures.
+    fn remember(&self, pool: &str, registered: bool) -> bool {
+        let mut all = self.outcomes.lock();
+        let outcomes = all.entry(pool.to_owned()).or_default();
+        if outcomes.len() == WINDOW {
+            outcomes.pop_front();
+        }
+        outcomes.push_back(registered);
+        let failures = outcomes.iter().filter(|&&registered| !registered).count();
+        failures * 2 >= WINDOW
+    }
+
+    /// Starts anew: the NodePool or its NodeClass has changed.
+    pub fn forget(&self, pool: &str) {
+        self.outcomes.lock().remove(pool);
+    }
+
+    /// Whether what is known is about an older NodePool or NodeClass.
+    pub fn is_stale(
+        &self,
+        set: &Conditions<'_>,
+        generation: i64,
+        observed_class: Option<i64>,
+        class: Option<i64>,
+    ) -> bool {
+        let known = set.get(NODE_REGISTRATION_HEALTHY);
+        let same_pool = known.is_some_and(|known| known.observed_generation == Some(generation));
+        !same_pool || (class.is_some() && class != observed_class)
+    }
+
+    /// A NodeClaim's machine has, or has not, registered: the condition of its NodePool follows.
+    pub async fn record<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        claim: &NodeClaim,
+        registered: bool,
+    ) -> Result<(), WriteError> {
+        let Some(pool) = operator.state.read().pool(pool_of(claim)).cloned() else { return Ok(()) };
+        let owned = claim.metadata.owner_references.iter().flatten();
+        if !owned.into_iter().any(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref()) {
+            return Ok(());
+        }
+        let unhealthy = self.remember(pool.metadata.uid.as_deref().unwrap_or_default(), registered);
+        let mut after = (*pool).clone();
+        let subject = Subject::of(&after.metadata);
+        let status = after.status.get_or_insert_default();
+        let mut set = Conditions::new(TYPES, &mut status.conditions, subject, operator.now());
+        match (registered, unhealthy) {
+            (true, false) => set.set_true(NODE_REGISTRATION_HEALTHY),
+            (false, true) if set.status(NODE_REGISTRATION_HEALTHY) != ConditionStatus::False => {
+                let (reason, message) = why(claim);
+                set.set_false(NODE_REGISTRATION_HEALTHY, &reason, &message)
+            }
+            _ => false,
+        };
+        if after.status != pool.status {
+            let conditions = after.status.map(|status| status.conditions).unwrap_or_default();
+            let body = json!({ "conditions": conditions });
+            operator.write.patch_pool_status(&pool, body, true).await?;
+        }
+        Ok(())
+    }
+}
+
+fn why(claim: &NodeClaim) -> (String, String) {
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice());
+    let launched = conditions.unwrap_or_default().iter().find(|c| c.type_ == nodeclaim::LAUNCHED);
+    match launched {
+        Some(launched) if launched.status != ConditionStatus::True => {
+            (launched.reason.clone(), launched.message.clone())
+        }
+        _ => ("RegistrationFailed".to_owned(), "Failed to register node".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_failures_of_the_last_four_are_unhealthy() {
+        let health = Health::default();
+        let outcomes = [true, false, true, false, true, true, true];
+        let unhealthy = outcomes.map(|registered| health.remember("pool", registered));
+        assert_eq!(unhealthy, [false, false, false, true, true, false, false]);
+    }
+}

@@ -1,0 +1,280 @@
+//! The one place where the operator's parts are made and connected.
+//!
+//! Watches and the provider's refreshes run from the start, so that a standby is warm. Controllers start with the lease. On SIGTERM they stop taking work
+//! and finish what is under way; then the lease is released. When the lease is lost the process ends, for there is no safe way to pause.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::cloud_provider::{CloudProvider, Context};
+use crate::disruption::queue::Commands;
+use crate::events::Recorder;
+use crate::leader::{Election, Lost};
+use crate::metrics::Metrics;
+use crate::node::evictions::Evictions;
+use crate::nodepool::registration::Health;
+use crate::operator::Operator;
+use crate::options::{CoreOptions, Options, Provider};
+use crate::state::cluster::Cluster;
+use crate::state::{State, gauges};
+use crate::tasks::{TaskEnded, Tasks};
+use crate::write::Writer;
+use crate::{clock::Clock, disruption, http, kwok, node, nodeclaim, nodepool, provisioning};
+
+/// Work that is under way is waited for so long; Kubernetes kills after thirty seconds.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// The operator can't start, or can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no configuration for the API server.
+    #[error("finding the API server: neither in a pod nor by KUBECONFIG")]
+    Config(#[source] kube::config::InferConfigError),
+    /// There is no client for it.
+    #[error("making a client for the API server")]
+    Client(#[source] kube::Error),
+    /// A port is taken.
+    #[error(transparent)]
+    Listen(#[from] http::ListenError),
+    /// The kwok provider's instance types.
+    #[error(transparent)]
+    Catalog(#[from] kwok::catalog::CatalogError),
+    /// The AWS provider.
+    #[error("starting the AWS provider")]
+    Aws(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Signals can't be handled.
+    #[error("listening for signals")]
+    Signal(#[source] std::io::Error),
+    /// The lease was lost.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// A part of the operator ended.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
+}
+
+/// Runs the operator until it is told to stop.
+pub async fn run(options: Options) -> Result<(), Error> {
+    let config = kube::Config::infer().await.map_err(Error::Config)?;
+    let namespace = namespace(&options.core, &config);
+    let identity = identity(&options.core);
+    // The election has a client of its own: a queue of other requests must not cost the lease.
+    let election_client = Client::try_from(config.clone()).map_err(Error::Client)?;
+    let client = Client::try_from(config).map_err(Error::Client)?;
+    let clock = Clock::system();
+    let (recorder, publisher) = Recorder::new(clock);
+    let context = Context {
+        client: client.clone(),
+        clock,
+        recorder,
+        metrics: Metrics::new(),
+        wake: Arc::new(Notify::new()),
+        cluster_name: options.core.cluster_name.as_str().into(),
+    };
+    let lease = options.core.leader_election_name.clone();
+    let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
+    let election = (!options.core.disable_leader_election).then_some(election);
+    let stop = CancellationToken::new();
+    let mut tasks = Tasks::new(stop.child_token());
+    tasks.spawn("events", publisher.run(client, identity));
+    match options.core.cloud_provider {
+        Provider::Kwok => {
+            let types = kwok::catalog::load(options.kwok.instance_types_file_path.as_deref())?;
+            let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), types));
+            operate(options, context, cloud, election, tasks, stop).await
+        }
+        Provider::Aws => Err(Error::Aws("this build has no AWS provider".into())),
+    }
+}
+
+async fn operate<P: CloudProvider>(
+    options: Options,
+    context: Context,
+    cloud: Arc<P>,
+    election: Option<Election>,
+    mut tasks: Tasks,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let core = options.core;
+    let cluster = Cluster::new(cloud.node_class_kinds(), cloud.label_rules());
+    let (state, state_task) = State::new(cluster);
+    if !core.disable_cluster_state_observability {
+        context.metrics.collector(Box::new(gauges::Gauges::new(state.clone(), context.clock)));
+    }
+    let health = http::listen("health", core.bind_address, core.health_probe_port).await?;
+    let metrics = http::listen("metrics", core.bind_address, core.metrics_port).await?;
+    tasks.spawn("state", state_task.run());
+    crate::watch::start(&context, &state.updates(), &mut tasks);
+    cloud.start_watching(&context, &mut tasks);
+    let (woken, wake) = watch::channel(0);
+    tasks.spawn("wake", relay(Arc::clone(&context.wake), woken));
+    let served = tasks.stop_token().clone();
+    tasks.spawn_graceful("health", http::serve_health(health, state.clone(), served.clone()));
+    let exposed = context.metrics.clone();
+    tasks.spawn_graceful("metrics", http::serve_metrics(metrics, exposed, served));
+
+    let policy = core.policy();
+    let operator = Arc::new(Operator {
+        write: Writer::new(context.client.clone(), state.clone()),
+        context,
+        state,
+        cloud,
+        options: core,
+        policy,
+    });
+    let caches = tasks.stop_token().clone();
+    let background = async { tasks.join().await };
+    tokio::pin!(background);
+    let work = lead(operator, election, wake, stop.clone());
+    tokio::pin!(work);
+    tokio::select! {
+        ended = &mut background => {
+            stop.cancel();
+            ended?;
+            Ok(())
+        }
+        ended = &mut work => {
+            caches.cancel();
+            background.await.ok();
+            ended
+        }
+    }
+}
+
+/// Works as long as this replica holds the lease.
+async fn lead<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    election: Option<Election>,
+    wake: watch::Receiver<u64>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let mut term = signal(SignalKind::terminate()).map_err(Error::Signal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
+    let told_to_stop = async {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("told to stop");
+    };
+    tokio::pin!(told_to_stop);
+    if let Some(election) = &election {
+        tokio::select! {
+            () = election.acquire() => {}
+            () = &mut told_to_stop => return Ok(()),
+            () = stop.cancelled() => return Ok(()),
+        }
+    }
+    let mut tasks = Tasks::new(stop.child_token());
+    let controllers = tasks.stop_token().clone();
+    start(&operator, wake, &mut tasks);
+    let held = CancellationToken::new();
+    let hold = async {
+        match &election {
+            Some(election) => election.hold(held.clone()).await,
+            None => {
+                held.cancelled().await;
+                Ok(())
+            }
+        }
+    };
+    let work = async {
+        let joined = tasks.join();
+        tokio::pin!(joined);
+        let early = tokio::select! {
+            ended = &mut joined => Some(ended),
+            () = &mut told_to_stop => None,
+        };
+        let ended = match early {
+            Some(ended) => ended,
+            None => {
+                controllers.cancel();
+                // What does not end in time is cut off by the end of the process.
+                tokio::time::timeout(GRACE, joined).await.unwrap_or(Ok(()))
+            }
+        };
+        held.cancel();
+        ended
+    };
+    tokio::pin!(hold, work);
+    tokio::select! {
+        lost = &mut hold => {
+            lost?;
+            work.await?;
+        }
+        ended = &mut work => {
+            hold.await?;
+            ended?;
+        }
+    }
+    if let Some(election) = &election {
+        election.release().await;
+    }
+    Ok(())
+}
+
+/// Starts all controllers.
+fn start<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    wake: watch::Receiver<u64>,
+    tasks: &mut Tasks,
+) {
+    let stop = tasks.stop_token().clone();
+    let own = || (Arc::clone(operator), stop.clone());
+    let health = Arc::new(Health::default());
+    let evictions = Evictions::new();
+    let commands = Commands::new();
+    let (o, s) = own();
+    tasks.spawn_graceful("nodepool", nodepool::run(o, Arc::clone(&health), wake.clone(), s));
+    let (o, s) = own();
+    tasks.spawn_graceful("nodepool.counter", nodepool::counter::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.lifecycle", nodeclaim::lifecycle::run(o, health, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.disruption", nodeclaim::disruption::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.expiration", nodeclaim::expiration::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.podevents", nodeclaim::pod_events::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.garbagecollection", nodeclaim::garbage_collection::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("node.termination", node::termination::run(o, evictions.clone(), s));
+    let (o, s) = own();
+    tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("provisioner", provisioning::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("disruption", disruption::run(o, commands.clone(), wake, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("disruption.queue", commands.run(o, s));
+    operator.cloud.start_controllers(&operator.context, tasks);
+}
+
+/// Passes a wake-up on to everybody who waits for one.
+async fn relay(wake: Arc<Notify>, woken: watch::Sender<u64>) {
+    loop {
+        wake.notified().await;
+        woken.send_modify(|count| *count += 1);
+    }
+}
+
+fn namespace(options: &CoreOptions, config: &kube::Config) -> String {
+    let given = [&options.leader_election_namespace, &options.system_namespace];
+    let given = given.into_iter().find(|namespace| !namespace.is_empty());
+    given.unwrap_or(&config.default_namespace).clone()
+}
+
+fn identity(options: &CoreOptions) -> String {
+    if options.pod_name.is_empty() {
+        // Outside of a pod replicas are told apart by this.
+        format!("tenon-operator_{}", uuid::Uuid::new_v4())
+    } else {
+        options.pod_name.clone()
+    }
+}
