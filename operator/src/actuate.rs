@@ -115,7 +115,8 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
     if nominations.is_empty() {
         return;
     }
-    let window = (operator.options.batch_max_duration.0 * 2).max(std::time::Duration::from_secs(10));
+    let window =
+        (operator.options.batch_max_duration.0 * 2).max(std::time::Duration::from_secs(10));
     let until = operator.now().checked_add(window).unwrap_or(jiff::Timestamp::MAX);
     let machines: BTreeSet<String> = nominations.iter().map(|n| n.node.clone()).collect();
     operator.state.apply(Change::Nominated(machines, until)).await;
@@ -123,7 +124,9 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
         let state = operator.state.read();
         let message = |key: &str| match state.claim(key) {
             Some(claim) => match state.node_of(claim) {
-                Some(node) => format!("Pod should schedule on: nodeclaim/{key}, node/{}", node.name()),
+                Some(node) => {
+                    format!("Pod should schedule on: nodeclaim/{key}, node/{}", node.name())
+                }
                 None => format!("Pod should schedule on: nodeclaim/{key}"),
             },
             None => format!("Pod should schedule on: node/{key}"),
@@ -141,10 +144,7 @@ fn nominated<P>(operator: &Operator<P>, reference: &tenon_planner::plan::PodRef,
 }
 
 /// What is in use counts, not what this launch adds: the plan has kept to the limits, this guards against two plans that each did.
-fn within_limits<P: CloudProvider>(
-    operator: &Operator<P>,
-    name: &str,
-) -> Result<(), LaunchError> {
+fn within_limits<P: CloudProvider>(operator: &Operator<P>, name: &str) -> Result<(), LaunchError> {
     let state = operator.state.read();
     let pool = state.pool(name).ok_or_else(|| LaunchError::NoPool(name.to_owned()))?;
     let (usage, n_nodes) = state.pool_usage(name);
@@ -209,9 +209,7 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
         taints: taints("taints", own_taints)?,
         termination_grace_period: match termination_grace_period {
             None => None,
-            Some(text) => {
-                Some(text.parse().map_err(|_| invalid("terminationGracePeriod", text))?)
-            }
+            Some(text) => Some(text.parse().map_err(|_| invalid("terminationGracePeriod", text))?),
         },
     };
     let mut claim = NodeClaim::new("", spec);

@@ -46,7 +46,10 @@ pub async fn run<P: CloudProvider>(
                 Ok(_) => Duration::ZERO,
                 Err(error) => {
                     if !error.is_conflict() {
-                        tracing::error!(error = &error as &dyn std::error::Error, "disruption pass failed");
+                        tracing::error!(
+                            error = &error as &dyn std::error::Error,
+                            "disruption pass failed"
+                        );
                     }
                     Duration::from_secs(1)
                 }
@@ -194,8 +197,13 @@ fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &
     for candidate in &command.candidates {
         let claim = operator.state.read().claim(&candidate.claim).cloned();
         if let Some(claim) = claim {
-            let message = format!("Consolidation was rejected when it was checked again: {reason:?}");
-            operator.context.recorder.publish(Event::normal(&*claim, "ConsolidationRejected", message));
+            let message =
+                format!("Consolidation was rejected when it was checked again: {reason:?}");
+            operator.context.recorder.publish(Event::normal(
+                &*claim,
+                "ConsolidationRejected",
+                message,
+            ));
         }
     }
 }

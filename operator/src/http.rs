@@ -16,7 +16,9 @@ use crate::state::State;
 
 /// A server that can't listen.
 #[derive(Debug, thiserror::Error)]
-#[error("listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --bind-address)")]
+#[error(
+    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --bind-address)"
+)]
 pub struct ListenError {
     purpose: &'static str,
     address: SocketAddr,

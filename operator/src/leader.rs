@@ -27,7 +27,9 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// The lease was lost.
 #[derive(Debug, thiserror::Error)]
-#[error("the lease {0} was lost: somebody else holds it, or the API server could not be reached for 10 seconds")]
+#[error(
+    "the lease {0} was lost: somebody else holds it, or the API server could not be reached for 10 seconds"
+)]
 pub struct Lost(String);
 
 /// One replica's part in the election.
@@ -70,16 +72,27 @@ impl Election {
     /// Waits until this replica holds the lease.
     pub async fn acquire(&self) {
         let mut seen = None;
-        tracing::info!(lease = self.name, identity = self.identity, "attempting to acquire leader lease");
+        tracing::info!(
+            lease = self.name,
+            identity = self.identity,
+            "attempting to acquire leader lease"
+        );
         loop {
             match self.attempt(&mut seen).await {
                 Ok(()) => {
-                    tracing::info!(lease = self.name, identity = self.identity, "acquired leader lease");
+                    tracing::info!(
+                        lease = self.name,
+                        identity = self.identity,
+                        "acquired leader lease"
+                    );
                     return;
                 }
                 Err(Refused::Held(by)) => tracing::debug!(by, "lease is held"),
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "failed to acquire the lease");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "failed to acquire the lease"
+                    );
                 }
             }
             tokio::time::sleep(RETRY_PERIOD).await;
@@ -100,7 +113,10 @@ impl Election {
                     return Err(Lost(self.name.clone()));
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "failed to renew the lease");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "failed to renew the lease"
+                    );
                 }
                 Err(_) => tracing::warn!("renewing the lease took too long"),
             }
@@ -129,7 +145,10 @@ impl Election {
         match self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => tracing::info!(lease = self.name, "released leader lease"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to release the lease");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to release the lease"
+                );
             }
         }
     }

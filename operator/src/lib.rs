@@ -7,7 +7,6 @@ pub mod clock;
 pub mod cloud_provider;
 pub mod disruption;
 pub mod events;
-pub mod kwok;
 pub mod http;
 pub mod kwok;
 pub mod leader;

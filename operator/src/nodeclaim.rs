@@ -49,7 +49,12 @@ async fn give_up<P: CloudProvider>(
 ) -> Result<(), WriteError> {
     operator.write.delete_claim(claim).await?;
     let (pool, capacity_type) = (pool_of(claim), capacity_type_of(claim));
-    tracing::info!(nodeclaim = name(&claim.metadata), nodepool = pool, reason, "deleting nodeclaim");
+    tracing::info!(
+        nodeclaim = name(&claim.metadata),
+        nodepool = pool,
+        reason,
+        "deleting nodeclaim"
+    );
     let labels = [reason, pool, capacity_type, "", termination_mode(claim)];
     operator.context.metrics.nodeclaims_disrupted.inc(labels);
     Ok(())

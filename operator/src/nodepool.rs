@@ -101,7 +101,11 @@ async fn reconcile<P: CloudProvider>(
     judge_class(&mut set, class.as_ref());
     let observed = class.as_ref().map(|class| class.generation);
     if health.is_stale(&set, subject.generation, status.node_class_observed_generation, observed) {
-        set.set_unknown(NODE_REGISTRATION_HEALTHY, "AwaitingReconciliation", "object is awaiting reconciliation");
+        set.set_unknown(
+            NODE_REGISTRATION_HEALTHY,
+            "AwaitingReconciliation",
+            "object is awaiting reconciliation",
+        );
         health.forget(pool.metadata.uid.as_deref().unwrap_or_default());
     }
     status.node_class_observed_generation = observed.or(status.node_class_observed_generation);

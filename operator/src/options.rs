@@ -282,7 +282,8 @@ impl Options {
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut problems = Vec::new();
         if self.core.cloud_provider == Provider::Aws && self.core.cluster_name.is_empty() {
-            problems.push("missing field, cluster-name (--cluster-name or CLUSTER_NAME)".to_owned());
+            problems
+                .push("missing field, cluster-name (--cluster-name or CLUSTER_NAME)".to_owned());
         }
         if self.core.batch_idle_duration > self.core.batch_max_duration {
             problems.push("batch-idle-duration is longer than batch-max-duration".to_owned());

@@ -126,7 +126,12 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
         let invalid = waiting.reasons.iter().any(|(_, why)| matches!(why, Exclusion::Pod(_)));
         ignored += f64::from(u8::from(invalid));
         let why = explain::waiting(&waiting.reasons);
-        tracing::debug!(namespace = waiting.pod.namespace, pod = waiting.pod.name, why, "could not schedule pod");
+        tracing::debug!(
+            namespace = waiting.pod.namespace,
+            pod = waiting.pod.name,
+            why,
+            "could not schedule pod"
+        );
         let message = format!("Failed to schedule pod, {why}");
         let event = Event::warning(&pod(&waiting.pod), "FailedScheduling", message);
         operator.context.recorder.publish(event.within(WINDOW));

@@ -84,8 +84,8 @@ pub async fn run(options: Options) -> Result<(), Error> {
     tasks.spawn("events", publisher.run(client, identity));
     match options.core.cloud_provider {
         Provider::Kwok => {
-            let types = kwok::catalog::load(options.kwok.instance_types_file_path.as_deref())?;
-            let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), types));
+            let file = options.kwok.instance_types_file_path.clone();
+            let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), file)?);
             operate(options, context, cloud, election, tasks, stop).await
         }
         Provider::Aws => Err(Error::Aws("this build has no AWS provider".into())),

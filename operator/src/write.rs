@@ -56,7 +56,6 @@ impl WriteError {
             other => other.to_string(),
         }
     }
-
 }
 
 impl Failure for WriteError {
@@ -99,7 +98,8 @@ impl Writer {
     /// Creates a NodeClaim. The state has it when this returns.
     pub async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
-        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let params =
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
         let created = api.create(&params, claim).await;
         let created = created.map_err(|source| error("creating", "NodeClaim", &prefix, source))?;
@@ -116,7 +116,11 @@ impl Writer {
             Ok(answer) => answer,
             Err(source) => {
                 let error = error("deleting", "NodeClaim", &name, source);
-                return if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) };
+                return if error.is_not_found() || error.is_conflict() {
+                    Ok(())
+                } else {
+                    Err(error)
+                };
             }
         };
         if let Some(object) = answer.left() {
@@ -167,11 +171,7 @@ impl Writer {
     }
 
     /// Patches a NodePool; `body` is merged.
-    pub async fn patch_pool(
-        &self,
-        pool: &NodePool,
-        body: Value,
-    ) -> Result<NodePool, WriteError> {
+    pub async fn patch_pool(&self, pool: &NodePool, body: Value) -> Result<NodePool, WriteError> {
         self.patch("patching", pool, body, false, false).await
     }
 
@@ -219,7 +219,10 @@ impl Writer {
     pub async fn evict_pod(&self, key: &ObjectKey, uid: &str) -> Result<(), WriteError> {
         let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
         let delete_options = only_uid(Some(uid.to_owned()));
-        let params = EvictParams { delete_options: Some(delete_options), post_options: PostParams::default() };
+        let params = EvictParams {
+            delete_options: Some(delete_options),
+            post_options: PostParams::default(),
+        };
         let evicted = api.evict(&key.name, &params).await;
         evicted.map(drop).map_err(|source| error("evicting", "Pod", &key.to_string(), source))
     }
@@ -280,7 +283,8 @@ impl Writer {
         merge(&mut body, json!({ "metadata": precondition }));
         let name = name(metadata);
         let api: Api<K> = Api::all(self.client.clone());
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(body);
         let answer = if status {
             api.patch_status(&name, &params, &patch).await

@@ -99,7 +99,10 @@ impl Commands {
         match self.try_start(operator, command).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "failed to start a command");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to start a command"
+                );
                 false
             }
         }
@@ -116,18 +119,26 @@ impl Commands {
             candidates.push(self.candidate(operator, candidate)?);
         }
         // Fence all candidates off before anything is launched for their pods.
-        let marking = candidates.iter().map(|(claim, node)| mark(operator, claim, node, command.reason));
+        let marking =
+            candidates.iter().map(|(claim, node)| mark(operator, claim, node, command.reason));
         let marked = join_all(marking).await;
-        let failed: Vec<_> = marked.into_iter().enumerate().filter_map(|(i, r)| Some((i, r.err()?))).collect();
+        let failed: Vec<_> =
+            marked.into_iter().enumerate().filter_map(|(i, r)| Some((i, r.err()?))).collect();
         if !failed.is_empty() {
             let all = failed.len() == candidates.len();
             let indexes: BTreeSet<usize> = failed.iter().map(|(index, _)| *index).collect();
             let (index, source) = failed.into_iter().next().expect("not empty");
             // A deletion makes sense for those that could be marked; what is replaced must all be there.
             if all || !command.replacements.is_empty() {
-                return Err(StartError::Mark { claim: name(&candidates[index].0.metadata), source });
+                return Err(StartError::Mark {
+                    claim: name(&candidates[index].0.metadata),
+                    source,
+                });
             }
-            tracing::warn!(error = &source as &dyn std::error::Error, "leaving a node out of a command");
+            tracing::warn!(
+                error = &source as &dyn std::error::Error,
+                "leaving a node out of a command"
+            );
             let mut index = 0;
             command.candidates.retain(|_| {
                 index += 1;
@@ -174,7 +185,8 @@ impl Commands {
         operator.state.subscribe(move |touched| {
             if let Touched::NodeClaim(name) = touched {
                 let running = sink.running.lock();
-                let waiting = running.commands.iter().filter(|(_, started)| started.waits_for(name));
+                let waiting =
+                    running.commands.iter().filter(|(_, started)| started.waits_for(name));
                 for (&id, _) in waiting {
                     sink.queue.add(id);
                 }
@@ -190,7 +202,10 @@ impl Commands {
                     let Some(started) = started else { return Ok(Action::Wait) };
                     let result = commands.advance(&operator, id, &started).await;
                     result.inspect_err(|error| {
-                        tracing::error!(error = error as &dyn std::error::Error, "carrying a command on failed");
+                        tracing::error!(
+                            error = error as &dyn std::error::Error,
+                            "carrying a command on failed"
+                        );
                     })
                 }
             })
@@ -206,13 +221,21 @@ impl Commands {
         match started.progress(operator, self.n_candidates()) {
             Progress::Waiting => Ok(Action::After(POLL)),
             Progress::Failed(why) => {
-                tracing::error!(why, reason = lower(started.command.reason), "taking a command back");
+                tracing::error!(
+                    why,
+                    reason = lower(started.command.reason),
+                    "taking a command back"
+                );
                 self.take_back(operator, started).await?;
                 self.running.lock().commands.remove(&id);
                 Ok(Action::Wait)
             }
             Progress::Ready => {
-                let deletions = started.command.candidates.iter().map(|candidate| delete(operator, started, candidate));
+                let deletions = started
+                    .command
+                    .candidates
+                    .iter()
+                    .map(|candidate| delete(operator, started, candidate));
                 try_join_all(deletions).await?;
                 self.running.lock().commands.remove(&id);
                 Ok(Action::Wait)
@@ -340,7 +363,10 @@ pub(super) async fn untaint<P: CloudProvider>(
     taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
     if taints.len() < node.spec.taints.len() {
         operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
-        tracing::info!(node = node.name(), "removed the taint of a disruption that does not happen");
+        tracing::info!(
+            node = node.name(),
+            "removed the taint of a disruption that does not happen"
+        );
     }
     Ok(())
 }
@@ -383,8 +409,13 @@ async fn delete<P: CloudProvider>(
         recorder.publish(Event::normal(&*node, "DisruptionTerminating", message));
     }
     let policy = consolidation_policy(operator, command, &claim);
-    let labels =
-        [lower(command.reason), pool_of(&claim), capacity_type_of(&claim), policy, termination_mode(&claim)];
+    let labels = [
+        lower(command.reason),
+        pool_of(&claim),
+        capacity_type_of(&claim),
+        policy,
+        termination_mode(&claim),
+    ];
     let metrics = &operator.context.metrics;
     metrics.nodeclaims_disrupted.inc(labels);
     let n_pods = u64::try_from(candidate.pods.len()).unwrap_or(u64::MAX);

@@ -76,12 +76,15 @@ mod tests {
     }
 
     fn daemon(name: &str, class: &str) -> (ObjectKey, Pod) {
-        pod(name, json!({
-            "metadata": {"ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true},
-            ]},
-            "spec": {"priorityClassName": class},
-        }))
+        pod(
+            name,
+            json!({
+                "metadata": {"ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true},
+                ]},
+                "spec": {"priorityClassName": class},
+            }),
+        )
     }
 
     fn names(pods: &[(ObjectKey, Pod)], deadline: Option<i64>, now: i64) -> (Vec<String>, usize) {
@@ -108,7 +111,10 @@ mod tests {
     fn pods_that_stay_are_not_waited_for() {
         let pods = [
             pod("tolerating", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})),
-            pod("static", json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}]}})),
+            pod(
+                "static",
+                json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}]}}),
+            ),
             pod("stuck", json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}})),
         ];
         assert_eq!(names(&pods, None, 61), (vec![], 0));

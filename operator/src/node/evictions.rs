@@ -161,7 +161,8 @@ async fn evict<P: CloudProvider>(
         Step::Protected => Err(Refused),
         Step::Delete(grace) => match operator.write.delete_pod(key, uid, grace).await {
             Ok(()) => {
-                let message = "Deleted the pod to accommodate the terminationGracePeriod of the node.";
+                let message =
+                    "Deleted the pod to accommodate the terminationGracePeriod of the node.";
                 recorder.publish(Event::normal(&pod, "Disrupted", message));
                 operator.context.metrics.pods_drained.inc([&item.reason]);
                 tracing::info!(pod = %key, node = item.node, grace, "deleted pod, its node's terminationGracePeriod ends");
@@ -206,7 +207,11 @@ fn judge<P: CloudProvider>(
         let node = operator.state.read().node(&item.node).cloned();
         if let Some(node) = node {
             let text = format!("Failed to drain node, evicting pod {namespace}/{name}: {message}");
-            operator.context.recorder.publish(Event::warning::<Node>(&node, "FailedDraining", text));
+            operator.context.recorder.publish(Event::warning::<Node>(
+                &node,
+                "FailedDraining",
+                text,
+            ));
         }
     } else {
         tracing::warn!(error = error as &dyn std::error::Error, "failed to evict a pod");
@@ -224,7 +229,8 @@ mod tests {
     }
 
     fn pod(extra: Value) -> Pod {
-        let mut value = json!({"metadata": {"uid": "1"}, "spec": {"terminationGracePeriodSeconds": 30}});
+        let mut value =
+            json!({"metadata": {"uid": "1"}, "spec": {"terminationGracePeriodSeconds": 30}});
         for (key, extra) in extra.as_object().unwrap() {
             value["metadata"][key] = extra.clone();
         }
@@ -247,7 +253,11 @@ mod tests {
             (Some(&terminating), "1", Some(100), 0, Step::Done),
             (Some(&terminating), "1", Some(50), 20, Step::Delete(30)),
         ] {
-            assert_eq!(step(pod, uid, deadline.map(at), at(now)), expected, "{uid} {deadline:?} {now}");
+            assert_eq!(
+                step(pod, uid, deadline.map(at), at(now)),
+                expected,
+                "{uid} {deadline:?} {now}"
+            );
         }
     }
 
@@ -256,7 +266,13 @@ mod tests {
         let evictions = Evictions::new();
         let key = ObjectKey::new("default", "a");
         let deadline = || evictions.items.lock().values().next().unwrap().deadline;
-        for (deadline_of, expected) in [(None, None), (Some(20), Some(20)), (Some(30), Some(20)), (Some(10), Some(10)), (None, Some(10))] {
+        for (deadline_of, expected) in [
+            (None, None),
+            (Some(20), Some(20)),
+            (Some(30), Some(20)),
+            (Some(10), Some(10)),
+            (None, Some(10)),
+        ] {
             evictions.add(key.clone(), "1", "n", deadline_of.map(at), "r");
             assert_eq!(deadline(), expected.map(at));
         }

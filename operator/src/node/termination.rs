@@ -44,7 +44,10 @@ enum Error {
     Get { node: String, source: CloudError },
     #[error("terminating the machine of node {node}")]
     Terminate { node: String, source: CloudError },
-    #[error("nodeclaim {claim} has the annotation {} with the value {text:?}, which is no time; correct or remove it", labels::TERMINATION_TIMESTAMP)]
+    #[error(
+        "nodeclaim {claim} has the annotation {} with the value {text:?}, which is no time; correct or remove it",
+        labels::TERMINATION_TIMESTAMP
+    )]
     Deadline { claim: String, text: String },
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -121,7 +124,11 @@ async fn reconcile<P: CloudProvider>(
     let deadline = claim.as_deref().map(deadline).transpose()?.flatten();
     if let Some(by) = deadline {
         let message = format!("All pods will be deleted by {by}");
-        operator.context.recorder.publish(Event::warning(&*node, "TerminationGracePeriodExpiring", message));
+        operator.context.recorder.publish(Event::warning(
+            &*node,
+            "TerminationGracePeriodExpiring",
+            message,
+        ));
     }
     // Apply.
     let node = Arc::new(fence(operator, &node).await?);
@@ -173,10 +180,9 @@ async fn is_machine_gone<P: CloudProvider>(
 fn deadline(claim: &NodeClaim) -> Result<Option<Timestamp>, Error> {
     let Some(text) = annotation(claim, labels::TERMINATION_TIMESTAMP) else { return Ok(None) };
     let parsed = text.parse();
-    parsed.map(Some).map_err(|_| Error::Deadline {
-        claim: name(&claim.metadata),
-        text: text.to_owned(),
-    })
+    parsed
+        .map(Some)
+        .map_err(|_| Error::Deadline { claim: name(&claim.metadata), text: text.to_owned() })
 }
 
 /// Keeps new pods and load balancers away.
@@ -246,7 +252,8 @@ fn await_drain<P: CloudProvider>(
         let uids = drain.go.iter().map(uid).collect();
         (drain, uids)
     };
-    let reason = claim.as_deref().map_or_else(|| "Forceful Termination".to_owned(), disruption_reason);
+    let reason =
+        claim.as_deref().map_or_else(|| "Forceful Termination".to_owned(), disruption_reason);
     for (key, uid) in drain.go.into_iter().zip(uids) {
         evictions.add(key, &uid, node.name(), deadline, &reason);
     }
@@ -269,7 +276,8 @@ fn await_drain<P: CloudProvider>(
         }
     }
     if drain.waiting > 0 {
-        let message = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
+        let message =
+            format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
         operator.context.recorder.publish(Event::warning(node, "FailedDraining", message));
         return Some(DRAIN_POLL);
     }
@@ -303,9 +311,17 @@ fn await_volumes<P: CloudProvider>(
         if attached == 0 {
             set.set_true(VOLUMES_DETACHED);
         } else if late {
-            set.set_false(VOLUMES_DETACHED, "TerminationGracePeriodElapsed", "TerminationGracePeriodElapsed");
+            set.set_false(
+                VOLUMES_DETACHED,
+                "TerminationGracePeriodElapsed",
+                "TerminationGracePeriodElapsed",
+            );
         } else {
-            set.set_unknown(VOLUMES_DETACHED, "AwaitingVolumeDetachment", "AwaitingVolumeDetachment");
+            set.set_unknown(
+                VOLUMES_DETACHED,
+                "AwaitingVolumeDetachment",
+                "AwaitingVolumeDetachment",
+            );
         }
     }
     if attached == 0 || late {
@@ -327,9 +343,7 @@ fn attached_volumes<P: CloudProvider>(
     let volume = |(key, pod): (&ObjectKey, &Pod)| -> Vec<String> {
         let claims = pod.volume_claims.iter();
         let claims = claims.map(|claim| ObjectKey::new(key.namespace.as_str(), claim.as_str()));
-        claims
-            .filter_map(|claim| state.volume_claim(&claim)?.spec.volume_name.clone())
-            .collect()
+        claims.filter_map(|claim| state.volume_claim(&claim)?.spec.volume_name.clone()).collect()
     };
     let kept: Vec<String> = staying.flat_map(volume).collect();
     state
@@ -351,7 +365,9 @@ async fn release<P: CloudProvider>(
     let now = operator.now();
     metrics.nodes_terminated.inc([pool, node.label(labels::ZONE).unwrap_or_default()]);
     if let Some(deleted) = &node.metadata.deletion_timestamp {
-        metrics.node_termination_duration.observe([pool], now.duration_since(deleted.0).as_secs_f64());
+        metrics
+            .node_termination_duration
+            .observe([pool], now.duration_since(deleted.0).as_secs_f64());
     }
     let lived = now.duration_since(created_at(&node.metadata));
     metrics.node_lifetime.observe([pool], lived.as_secs_f64());

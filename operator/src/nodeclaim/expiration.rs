@@ -55,7 +55,13 @@ async fn reconcile<P: CloudProvider>(
             let pods = pods_to_move(operator, &claim);
             let metrics = &operator.context.metrics;
             metrics.pods_disruption_initiated.add(
-                ["expired", pool_of(&claim), capacity_type_of(&claim), "", termination_mode(&claim)],
+                [
+                    "expired",
+                    pool_of(&claim),
+                    capacity_type_of(&claim),
+                    "",
+                    termination_mode(&claim),
+                ],
                 pods,
             );
             Ok(Action::Wait)

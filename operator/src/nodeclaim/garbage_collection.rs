@@ -49,11 +49,19 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
     for claim in gone {
         let pods = pods_to_move(operator, &claim);
         if let Err(error) = give_up(operator, &claim, "garbage_collected").await {
-            tracing::error!(error = &error as &dyn std::error::Error, "garbage collecting a nodeclaim failed");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "garbage collecting a nodeclaim failed"
+            );
             continue;
         }
-        let labels =
-            ["garbage_collected", pool_of(&claim), capacity_type_of(&claim), "", termination_mode(&claim)];
+        let labels = [
+            "garbage_collected",
+            pool_of(&claim),
+            capacity_type_of(&claim),
+            "",
+            termination_mode(&claim),
+        ];
         operator.context.metrics.pods_disruption_initiated.add(labels, pods);
     }
 }
@@ -93,7 +101,11 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": status}]},
             }));
             cluster.apply(Change::Applied(Object::Node(Box::new(node.unwrap()))));
-            assert_eq!(is_gone(&cluster, &claim, &nothing), expected, "the node's Ready is {status}");
+            assert_eq!(
+                is_gone(&cluster, &claim, &nothing),
+                expected,
+                "the node's Ready is {status}"
+            );
         }
     }
 }

@@ -42,7 +42,8 @@ fn outdated(state: &Cluster) -> Vec<(Arc<NodePool>, ResourceList, i64)> {
             let (resources, nodes) = counted(state, pool);
             let status = pool.status.as_ref();
             let known = status.and_then(|status| status.resources.as_ref());
-            let same = known == Some(&resources) && status.is_some_and(|status| status.nodes == nodes);
+            let same =
+                known == Some(&resources) && status.is_some_and(|status| status.nodes == nodes);
             (!same).then(|| (Arc::clone(pool), resources, nodes))
         })
         .collect()

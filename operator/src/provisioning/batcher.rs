@@ -93,7 +93,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_ends_after_ten_seconds_however_many_triggers_come() {
         let names: Vec<String> = (0..40).map(|i| i.to_string()).collect();
-        let triggers: Vec<_> = (0..40_u64).map(|i| (i * 500, names[usize::try_from(i).unwrap()].as_str())).collect();
+        let triggers: Vec<_> =
+            (0..40_u64).map(|i| (i * 500, names[usize::try_from(i).unwrap()].as_str())).collect();
         near(first_batch(&triggers).await, 10.0);
     }
 

@@ -17,7 +17,9 @@ pub fn waiting(reasons: &[(String, Exclusion)]) -> String {
     }
     let pools: Vec<String> = reasons
         .iter()
-        .map(|(pool, reason)| format!("incompatible with nodepool \"{pool}\", {}", exclusion(reason)))
+        .map(|(pool, reason)| {
+            format!("incompatible with nodepool \"{pool}\", {}", exclusion(reason))
+        })
         .collect();
     pools.join("; ")
 }
@@ -38,16 +40,22 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
         Exclusion::Resources { resource, requested, largest } => {
             let requested = quantity(resource, *requested);
             let largest = quantity(resource, *largest);
-            format!("no instance type had enough resources, requested {resource} {requested}, the largest has {largest}")
+            format!(
+                "no instance type had enough resources, requested {resource} {requested}, the largest has {largest}"
+            )
         }
         Exclusion::NoOffering => "no instance type had a required offering".to_owned(),
         Exclusion::Limit { resource, limit, used } => {
             let limit = quantity(resource, *limit);
             let used = quantity(resource, *used);
-            format!("all available instance types exceed limits for nodepool, {resource} {used} of {limit} in use")
+            format!(
+                "all available instance types exceed limits for nodepool, {resource} {used} of {limit} in use"
+            )
         }
         Exclusion::MinValues { key, required, found } => {
-            format!("minValues requirement is not met for {key}, required {required}, found {found}")
+            format!(
+                "minValues requirement is not met for {key}, required {required}, found {found}"
+            )
         }
         Exclusion::Topology { key, rule } => {
             format!("unsatisfiable topology constraint for {rule}, key={key}")
@@ -63,9 +71,26 @@ mod tests {
     #[test]
     fn amounts_are_told_as_people_write_them() {
         let reasons = [
-            ("a".to_owned(), Exclusion::Resources { resource: "cpu".to_owned(), requested: 64_000, largest: 31_850 }),
-            ("b".to_owned(), Exclusion::Limit { resource: "memory".to_owned(), limit: 64 << 30, used: 60 << 30 }),
-            ("c".to_owned(), Exclusion::Taint { key: "team".to_owned(), value: Some("x".to_owned()), effect: "NoSchedule".to_owned() }),
+            (
+                "a".to_owned(),
+                Exclusion::Resources {
+                    resource: "cpu".to_owned(),
+                    requested: 64_000,
+                    largest: 31_850,
+                },
+            ),
+            (
+                "b".to_owned(),
+                Exclusion::Limit { resource: "memory".to_owned(), limit: 64 << 30, used: 60 << 30 },
+            ),
+            (
+                "c".to_owned(),
+                Exclusion::Taint {
+                    key: "team".to_owned(),
+                    value: Some("x".to_owned()),
+                    effect: "NoSchedule".to_owned(),
+                },
+            ),
         ];
         assert_eq!(
             waiting(&reasons),

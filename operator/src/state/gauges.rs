@@ -38,10 +38,15 @@ impl Collector for Gauges {
         for pool in state.pools() {
             let pool_name = name(&pool.metadata);
             let sample = |resource: &str, value: f64| -> Sample {
-                (vec![("resource_type", resource.to_owned()), ("nodepool", pool_name.clone())], value)
+                (
+                    vec![("resource_type", resource.to_owned()), ("nodepool", pool_name.clone())],
+                    value,
+                )
             };
             let (used, n_nodes) = state.pool_usage(&pool_name);
-            usage.extend(used.iter().map(|(resource, amount)| sample(resource, base(resource, amount))));
+            usage.extend(
+                used.iter().map(|(resource, amount)| sample(resource, base(resource, amount))),
+            );
             usage.push(sample("nodes", base("nodes", n_nodes)));
             for (resource, &limit) in pool.spec.limits.iter().flatten() {
                 limits.push(sample(resource, base(resource, amount(resource, limit))));
@@ -54,7 +59,10 @@ impl Collector for Gauges {
             let labels = |resource: &str| {
                 vec![
                     ("node_name", node.name().to_owned()),
-                    ("nodepool", node.label(tenon_crds::labels::NODEPOOL).unwrap_or_default().to_owned()),
+                    (
+                        "nodepool",
+                        node.label(tenon_crds::labels::NODEPOOL).unwrap_or_default().to_owned(),
+                    ),
                     ("resource_type", resource.to_owned()),
                 ]
             };
@@ -71,13 +79,25 @@ impl Collector for Gauges {
         #[expect(clippy::cast_precision_loss, reason = "there are fewer nodes than 2^53")]
         let count = n_nodes as f64;
         for (name, help, samples) in [
-            ("karpenter_cluster_state_synced", "1 when the cluster's state is complete", vec![(vec![], synced)]),
-            ("karpenter_cluster_state_node_count", "Nodes in the cluster's state", vec![(vec![], count)]),
+            (
+                "karpenter_cluster_state_synced",
+                "1 when the cluster's state is complete",
+                vec![(vec![], synced)],
+            ),
+            (
+                "karpenter_cluster_state_node_count",
+                "Nodes in the cluster's state",
+                vec![(vec![], count)],
+            ),
             ("karpenter_nodepools_usage", "What the nodes of a nodepool have together", usage),
             ("karpenter_nodepools_limit", "What the nodes of a nodepool may have together", limits),
             ("karpenter_nodes_allocatable", "What pods may use of a node", allocatable),
             ("karpenter_nodes_total_pod_requests", "What the pods of a node request", requested),
-            ("karpenter_nodes_total_daemon_requests", "What the daemons of a node request", daemons),
+            (
+                "karpenter_nodes_total_daemon_requests",
+                "What the daemons of a node request",
+                daemons,
+            ),
         ] {
             gauge(&mut encoder, name, help, &samples)?;
         }

@@ -39,7 +39,9 @@ fn until(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Wait {
     if pool.is_static() {
         return Wait::Change;
     }
-    let Some(after) = pool.spec.disruption.consolidate_after.duration() else { return Wait::Change };
+    let Some(after) = pool.spec.disruption.consolidate_after.duration() else {
+        return Wait::Change;
+    };
     let initialized = condition_of(claim, INITIALIZED);
     let Some((ConditionStatus::True, initialized)) = initialized else { return Wait::Change };
     let last_pod_event = claim.status.as_ref().and_then(|status| status.last_pod_event_time);

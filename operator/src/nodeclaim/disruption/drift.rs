@@ -98,10 +98,9 @@ pub(super) fn by_catalog(claim: &NodeClaim, catalog: &plan::Catalog) -> bool {
         Some(plan::CapacityType::Reserved) => offered != plan::CapacityType::Spot,
         Some(capacity_type) => offered == capacity_type,
     };
-    !types[index]
-        .offerings
-        .iter()
-        .any(|offering| zone.is_none_or(|zone| zone == offering.zone) && alike(offering.capacity_type))
+    !types[index].offerings.iter().any(|offering| {
+        zone.is_none_or(|zone| zone == offering.zone) && alike(offering.capacity_type)
+    })
 }
 
 #[cfg(test)]
@@ -125,7 +124,8 @@ mod tests {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let mut claim = NodeClaim::new("a", tenon_crds::NodeClaimSpec::default());
         claim.metadata.annotations = Some(
-            [pair(labels::NODEPOOL_HASH, hash), pair(labels::NODEPOOL_HASH_VERSION, version)].into(),
+            [pair(labels::NODEPOOL_HASH, hash), pair(labels::NODEPOOL_HASH_VERSION, version)]
+                .into(),
         );
         claim.metadata.labels = Some(
             [
@@ -191,7 +191,10 @@ mod tests {
         };
         use plan::CapacityType::{OnDemand, Spot};
         assert!(!by_catalog(&claim("", ""), &catalog("c-4x", vec![offering("a", Spot)])));
-        assert!(by_catalog(&claim("", ""), &catalog("c-4x", vec![offering("b", Spot), offering("a", OnDemand)])));
+        assert!(by_catalog(
+            &claim("", ""),
+            &catalog("c-4x", vec![offering("b", Spot), offering("a", OnDemand)])
+        ));
         assert!(by_catalog(&claim("", ""), &catalog("c-8x", vec![offering("a", Spot)])));
         let mut reserved = claim("", "");
         let own = reserved.metadata.labels.as_mut().unwrap();

@@ -48,7 +48,9 @@ pub(super) async fn reconcile<P: CloudProvider>(
             }
             Err(CloudError::NotFound(_)) => {
                 let metrics = &operator.context.metrics;
-                metrics.instance_termination_duration.observe([pool_of(&claim)], since(operator, &claim));
+                metrics
+                    .instance_termination_duration
+                    .observe([pool_of(&claim)], since(operator, &claim));
             }
             Err(source) => {
                 return Err(Error::Terminate { claim: name(&claim.metadata), source });

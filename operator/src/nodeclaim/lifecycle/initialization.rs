@@ -82,7 +82,10 @@ fn waits_for(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
         !requested.is_zero() && there.is_none_or(|there| there.is_zero())
     });
     missing.map(|(resource, _)| {
-        ("ResourceNotRegistered", format!("Resource \"{resource}\" was requested but not registered"))
+        (
+            "ResourceNotRegistered",
+            format!("Resource \"{resource}\" was requested but not registered"),
+        )
     })
 }
 
@@ -115,10 +118,26 @@ mod tests {
             .unwrap()
         };
         for (node, expected) in [
-            (node(&json!([{"type": "Ready", "status": "False"}]), json!([]), &full), Some("NodeNotReady")),
-            (node(&ready, json!([{"key": "start", "effect": "NoExecute"}]), &full), Some("StartupTaintsExist")),
-            (node(&ready, json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]), &full), Some("KnownEphemeralTaintsExist")),
-            (node(&ready, json!([]), &json!({"cpu": "4", "nvidia.com/gpu": "0"})), Some("ResourceNotRegistered")),
+            (
+                node(&json!([{"type": "Ready", "status": "False"}]), json!([]), &full),
+                Some("NodeNotReady"),
+            ),
+            (
+                node(&ready, json!([{"key": "start", "effect": "NoExecute"}]), &full),
+                Some("StartupTaintsExist"),
+            ),
+            (
+                node(
+                    &ready,
+                    json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
+                    &full,
+                ),
+                Some("KnownEphemeralTaintsExist"),
+            ),
+            (
+                node(&ready, json!([]), &json!({"cpu": "4", "nvidia.com/gpu": "0"})),
+                Some("ResourceNotRegistered"),
+            ),
             (node(&ready, json!([{"key": "start", "effect": "NoSchedule"}]), &full), None),
         ] {
             assert_eq!(waits_for(&claim, &node).map(|(reason, _)| reason), expected);

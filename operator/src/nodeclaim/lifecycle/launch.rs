@@ -57,7 +57,8 @@ pub(super) async fn launch<P: CloudProvider>(
         Ok(launched) => {
             launches.machines.lock().insert(uid, (launched.clone(), now));
             let merged = merge(claim, &launched);
-            let body = json!({"metadata": {"labels": merged.labels, "annotations": merged.annotations}});
+            let body =
+                json!({"metadata": {"labels": merged.labels, "annotations": merged.annotations}});
             // What the status says, and what comes in the same pass, is computed from the newest version.
             *claim = operator.write.patch_claim(claim, body, false).await?;
             record(claim, &launched, operator.now());
@@ -74,14 +75,22 @@ pub(super) async fn launch<P: CloudProvider>(
         }
         Err(CloudError::InsufficientCapacity(reason)) => {
             let error = CloudError::InsufficientCapacity(reason);
-            tracing::error!(nodeclaim = name(&claim.metadata), error = chain(&error), "failed launching nodeclaim");
+            tracing::error!(
+                nodeclaim = name(&claim.metadata),
+                error = chain(&error),
+                "failed launching nodeclaim"
+            );
             publish(operator, claim, &error);
             give_up(operator, claim, "insufficient_capacity").await?;
             operator.context.wake.notify_one();
             Ok(Outcome::GivenUp)
         }
         Err(error @ CloudError::NodeClassNotReady(_)) => {
-            tracing::error!(nodeclaim = name(&claim.metadata), error = chain(&error), "failed launching nodeclaim");
+            tracing::error!(
+                nodeclaim = name(&claim.metadata),
+                error = chain(&error),
+                "failed launching nodeclaim"
+            );
             give_up(operator, claim, "nodeclass_not_ready").await?;
             Ok(Outcome::GivenUp)
         }
@@ -157,16 +166,18 @@ fn publish<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, error: &
     recorder.publish(Event::warning(claim, REASON, truncate(&message, MESSAGE)));
     let pods: Vec<_> = {
         let state = operator.state.read();
-        let reference = |(key, pod): (&crate::state::change::ObjectKey, &crate::state::pod::Pod)| {
-            tenon_planner::plan::PodRef {
-                namespace: key.namespace.clone(),
-                name: key.name.clone(),
-                uid: pod.uid.clone(),
-            }
-        };
+        let reference =
+            |(key, pod): (&crate::state::change::ObjectKey, &crate::state::pod::Pod)| {
+                tenon_planner::plan::PodRef {
+                    namespace: key.namespace.clone(),
+                    name: key.name.clone(),
+                    uid: pod.uid.clone(),
+                }
+            };
         state.planned_onto(&name).map(reference).collect()
     };
-    let message = format!("NodeClaim {name} nominated for this pod failed to launch: {}", chain(error));
+    let message =
+        format!("NodeClaim {name} nominated for this pod failed to launch: {}", chain(error));
     for reference in pods {
         let pod = crate::provisioning::pod(&reference);
         let event = Event::warning(&pod, REASON, truncate(&message, MESSAGE));

@@ -49,7 +49,11 @@ pub(super) fn check(claim: &NodeClaim, now: Timestamp) -> Liveness {
         }
         left = left.min(launch_left);
     }
-    if left.is_positive() { Liveness::InTime(left) } else { Liveness::TimedOut("registration_timeout") }
+    if left.is_positive() {
+        Liveness::InTime(left)
+    } else {
+        Liveness::TimedOut("registration_timeout")
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +90,11 @@ mod tests {
             (true, false, 15, Liveness::TimedOut("registration_timeout")),
             (true, true, 60, Liveness::Registered),
         ] {
-            assert_eq!(check(&claim(launched, registered), after(at)), expected, "{launched} {registered} {at}");
+            assert_eq!(
+                check(&claim(launched, registered), after(at)),
+                expected,
+                "{launched} {registered} {at}"
+            );
         }
     }
 

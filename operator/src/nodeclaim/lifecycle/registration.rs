@@ -46,9 +46,16 @@ pub(super) async fn register<P: CloudProvider>(
         }
         (ConditionStatus::Unknown, [node]) => {
             if !has_joined_properly(node) {
-                let message = format!("Missing {} taint which prevents registration related race conditions on Tenon-managed nodes", labels::UNREGISTERED_TAINT);
+                let message = format!(
+                    "Missing {} taint which prevents registration related race conditions on Tenon-managed nodes",
+                    labels::UNREGISTERED_TAINT
+                );
                 tracing::error!(nodeclaim = name(&claim.metadata), node = node.name(), "{message}");
-                operator.context.recorder.publish(Event::warning(claim, "UnregisteredTaintMissing", message));
+                operator.context.recorder.publish(Event::warning(
+                    claim,
+                    "UnregisteredTaintMissing",
+                    message,
+                ));
             }
             let node = match sync(claim, node) {
                 Some(body) => operator.write.patch_node(node, body).await?,
@@ -58,7 +65,11 @@ pub(super) async fn register<P: CloudProvider>(
             conditions(claim, now).set_true(REGISTERED);
             let zone = node.label(labels::ZONE).unwrap_or_default();
             operator.context.metrics.nodes_created.inc([pool_of(claim), zone]);
-            tracing::info!(nodeclaim = name(&claim.metadata), node = node.name(), "registered nodeclaim");
+            tracing::info!(
+                nodeclaim = name(&claim.metadata),
+                node = node.name(),
+                "registered nodeclaim"
+            );
             Ok(Some(node))
         }
         (ConditionStatus::Unknown, [_, _, ..]) => {
@@ -189,7 +200,8 @@ mod tests {
 
     #[test]
     fn a_registered_node_is_not_touched_again() {
-        let node = node(json!({"metadata": {"name": "n", "labels": {"karpenter.sh/registered": "true"}}}));
+        let node =
+            node(json!({"metadata": {"name": "n", "labels": {"karpenter.sh/registered": "true"}}}));
         assert_eq!(sync(&claim(), &node), None);
     }
 }
