@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::http::{Request, Response};
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus, UserInfo};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::eks::access::AccessEntry;
 use super::eks::{AuthenticationMode, Eks};
-use super::identity::{self, Identities};
+use super::identity::{self, Credentials, Identities};
 use super::service::{Endpoint, Principal, json_response};
 use super::world::World;
 use aws_auth::AwsAuth;
@@ -243,6 +244,11 @@ fn groups(entry: &AccessEntry) -> Vec<String> {
             }
         });
     entry.groups.iter().cloned().chain(of_policies).collect()
+}
+
+/// A token for a cluster, as `aws eks get-token` makes it.
+pub fn token(credentials: &Credentials, region: &str, cluster: &str, now: Timestamp) -> String {
+    format!("{PREFIX}{}", presigned::Request::sign(credentials, region, cluster, now))
 }
 
 /// The role bindings by which the groups of access policies get their rights; the bed applies them once.

@@ -1,6 +1,6 @@
 //! EC2: which resources a call reads, makes, tags and passes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Resolver, Tags};
 use crate::front::request::Params;
@@ -102,9 +102,9 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
 
 async fn create_fleet(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
     let request = resolver.request;
-    let mut launch = Launch::default();
-    launch.spot =
+    let spot =
         request.params.get("TargetCapacitySpecification.DefaultTargetCapacityType") == Some("spot");
+    let mut launch = Launch { spot, ..Launch::default() };
     let mut templates = Vec::new();
     for config in request.params.structs("LaunchTemplateConfigs") {
         templates
@@ -141,7 +141,7 @@ struct Launch {
     instance_types: BTreeSet<String>,
     spot: bool,
     /// Tags by the type of resource that is made.
-    tags: std::collections::BTreeMap<String, Tags>,
+    tags: BTreeMap<String, Tags>,
 }
 
 impl Launch {

@@ -1,9 +1,10 @@
 //! EKS: clusters, what belongs to them, and the roles that calls pass on.
 
-use super::{Check, Resolver};
-use crate::front::response::AwsError;
+use tenon_iam_policies::identity::POD_IDENTITY_SERVICE;
 
-pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
+use super::{Check, Resolver};
+
+pub(super) fn checks(resolver: &Resolver<'_>) -> Vec<Check> {
     let request = resolver.request;
     let body = |field: &str| request.json[field].as_str();
     let segments = request.segments();
@@ -41,7 +42,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
             let role = body("roleArn").unwrap_or_default();
             vec![
                 on_cluster(),
-                resolver.pass_role(role, identity_service()),
+                resolver.pass_role(role, POD_IDENTITY_SERVICE),
                 resolver.check("iam:GetRole", role),
             ]
         }
@@ -65,7 +66,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
             if action == "UpdatePodIdentityAssociation"
                 && let Some(role) = body("roleArn")
             {
-                checks.push(resolver.pass_role(role, identity_service()));
+                checks.push(resolver.pass_role(role, POD_IDENTITY_SERVICE));
                 checks.push(resolver.check("iam:GetRole", role));
             }
             checks
@@ -92,7 +93,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
         }
         *first = check;
     }
-    Ok(checks)
+    checks
 }
 
 /// Something below a cluster: `/clusters/<cluster>/<kind>/<name>/…`. Its ARN ends with an id that only EKS knows; what does not exist gets `*`'s place holder.
@@ -119,8 +120,4 @@ fn on_child(resolver: &Resolver<'_>, cluster: &str, segments: &[String]) -> Chec
         _ => format!("cluster/{cluster}"),
     };
     resolver.own(resolver.arn("eks", &resource))
-}
-
-fn identity_service() -> &'static str {
-    tenon_iam_policies::identity::POD_IDENTITY_SERVICE
 }

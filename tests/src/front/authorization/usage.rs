@@ -23,10 +23,17 @@ pub struct StatementUse {
     pub calls: BTreeSet<String>,
 }
 
+/// What a statement was needed for.
+#[derive(Debug, Default)]
+struct Count {
+    checks: u64,
+    calls: BTreeSet<String>,
+}
+
 /// Counts, by role and statement. Every statement of a role that ever called is there, also those that were never needed.
 #[derive(Debug, Default)]
 pub struct Usage {
-    by_statement: Mutex<BTreeMap<(String, StatementRef), (u64, BTreeSet<String>)>>,
+    by_statement: Mutex<BTreeMap<(String, StatementRef), Count>>,
 }
 
 impl Usage {
@@ -47,10 +54,10 @@ impl Usage {
     pub(super) fn needed(&self, role: &str, call: &str, statements: Vec<StatementRef>) {
         let mut by_statement = self.by_statement.lock();
         for statement in statements {
-            let (checks, calls) = by_statement.entry((role.to_owned(), statement)).or_default();
-            *checks += 1;
-            if !calls.contains(call) {
-                calls.insert(call.to_owned());
+            let count = by_statement.entry((role.to_owned(), statement)).or_default();
+            count.checks += 1;
+            if !count.calls.contains(call) {
+                count.calls.insert(call.to_owned());
             }
         }
     }
@@ -60,12 +67,12 @@ impl Usage {
         self.by_statement
             .lock()
             .iter()
-            .map(|((role, statement), (checks, calls))| StatementUse {
+            .map(|((role, statement), count)| StatementUse {
                 role: role.clone(),
                 policy: statement.policy.clone(),
                 sid: statement.sid.clone(),
-                checks: *checks,
-                calls: calls.clone(),
+                checks: count.checks,
+                calls: count.calls.clone(),
             })
             .collect()
     }

@@ -289,7 +289,6 @@ impl AssociatedPolicy {
 }
 
 /// User name and groups that a call asks for, if it may.
-#[expect(clippy::type_complexity, reason = "two optional answers")]
 fn validated(
     call: &OnCluster<'_>,
     entry_type: EntryType,

@@ -238,8 +238,10 @@ fn actions_and_resources_are_matched_as_iam_does() {
     }
 }
 
+type Facts = [(&'static str, &'static str)];
+
 /// Conditions of one Allow statement: (condition, facts, holds).
-const CONDITIONS: &[(&str, &[(&str, &str)], bool)] = &[
+const CONDITIONS: &[(&str, &Facts, bool)] = &[
     // Strings.
     (r#"{"StringEquals":{"aws:RequestTag/k":"v"}}"#, &[("aws:RequestTag/k", "v")], true),
     (r#"{"StringEquals":{"aws:RequestTag/k":"v"}}"#, &[("aws:RequestTag/k", "V")], false),

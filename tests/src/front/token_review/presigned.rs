@@ -1,5 +1,7 @@
 //! Presigned URLs of `sts:GetCallerIdentity`: what they say, and whether the signature is that of a secret.
 
+use std::fmt::Write as _;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -7,6 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use sha2::{Digest, Sha256};
 
 use super::Refusal;
+use crate::front::identity::Credentials;
 use crate::front::request::Credential;
 
 /// The header that binds a token to a cluster.
@@ -78,6 +81,52 @@ impl Request {
         })
     }
 
+    /// The URL for `credentials`, as `aws eks get-token` makes it.
+    pub(super) fn sign(
+        credentials: &Credentials,
+        region: &str,
+        cluster: &str,
+        now: Timestamp,
+    ) -> String {
+        let seconds = now.to_string();
+        let digits: String = seconds.chars().filter(char::is_ascii_digit).take(14).collect();
+        let (date, time) = digits.split_at(8);
+        let scope = format!("{date}/{region}/sts/aws4_request");
+        let mut params: Vec<(String, String)> = [
+            ("Action", "GetCallerIdentity".to_owned()),
+            ("Version", "2011-06-15".to_owned()),
+            ("X-Amz-Algorithm", "AWS4-HMAC-SHA256".to_owned()),
+            ("X-Amz-Credential", format!("{}/{scope}", credentials.access_key)),
+            ("X-Amz-Date", format!("{date}T{time}Z")),
+            ("X-Amz-Expires", "60".to_owned()),
+            ("X-Amz-SignedHeaders", format!("host;{CLUSTER_HEADER}")),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .to_vec();
+        params.extend(
+            credentials
+                .session_token
+                .clone()
+                .map(|token| ("X-Amz-Security-Token".to_owned(), token)),
+        );
+        let mut request = Self {
+            access_key: credentials.access_key.clone(),
+            host: format!("sts.{region}.amazonaws.com"),
+            path: "/".to_owned(),
+            params,
+            signed: now,
+            scope,
+        };
+        let signature = hex::encode(request.signature(&credentials.secret_key, cluster));
+        request.params.push(("X-Amz-Signature".to_owned(), signature));
+        let pairs: Vec<String> = request
+            .params
+            .iter()
+            .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
+            .collect();
+        URL_SAFE_NO_PAD.encode(format!("https://{}/?{}", request.host, pairs.join("&")))
+    }
+
     /// Who signed it.
     pub(super) fn credential(&self) -> Credential {
         let session_token = self.param("X-Amz-Security-Token").map(str::to_owned);
@@ -107,7 +156,6 @@ impl Request {
     }
 
     fn signature(&self, secret: &str, cluster: &str) -> [u8; 32] {
-        let encode = |text: &str| utf8_percent_encode(text, UNRESERVED).to_string();
         let mut pairs: Vec<String> = self
             .params
             .iter()
@@ -116,17 +164,15 @@ impl Request {
             .collect();
         pairs.sort_unstable();
         let signed_headers = self.param("X-Amz-SignedHeaders").unwrap_or_default();
-        let headers: String = signed_headers
-            .split(';')
-            .map(|name| {
-                let value = match name {
-                    "host" => &self.host,
-                    CLUSTER_HEADER => cluster,
-                    _ => "",
-                };
-                format!("{name}:{value}\n")
-            })
-            .collect();
+        let mut headers = String::new();
+        for name in signed_headers.split(';') {
+            let value = match name {
+                "host" => &self.host,
+                CLUSTER_HEADER => cluster,
+                _ => "",
+            };
+            writeln!(headers, "{name}:{value}").expect("a String takes any text");
+        }
         let empty = hex::encode(Sha256::digest(""));
         let canonical = format!(
             "GET\n{}\n{}\n{headers}\n{signed_headers}\n{empty}",
@@ -179,6 +225,10 @@ fn date(text: &str) -> Option<Timestamp> {
         digits(13..15)?
     );
     iso.parse().ok()
+}
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
 fn decode(text: &str) -> String {

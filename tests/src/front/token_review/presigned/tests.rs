@@ -65,3 +65,21 @@ fn refuses_what_is_no_presigned_call_for_a_cluster() {
     }
     assert!(Request::decode("*").unwrap_err().to_string().contains("base64"));
 }
+
+#[test]
+fn signs_as_other_implementations_do() {
+    let credentials = Credentials {
+        access_key: "AKIAIOSFODNN7EXAMPLE".into(),
+        secret_key: SECRET.into(),
+        session_token: None,
+        expires: None,
+    };
+    let at = |text: &str| text.parse().unwrap();
+    let token = Request::sign(&credentials, "eu-central-1", "bed", at("2026-11-20T11:13:00.987Z"));
+    assert_eq!(String::from_utf8(URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap(), OF_A_USER);
+    let session = Credentials { session_token: Some("a+b/c==".into()), ..credentials };
+    let token = Request::sign(&session, "eu-central-1", "bed", at("2026-11-20T11:13:00Z"));
+    let request = Request::decode(&token).unwrap();
+    request.check_signature(SECRET, "bed").unwrap();
+    assert_eq!(request.credential().session_token.as_deref(), Some("a+b/c=="));
+}
