@@ -8,6 +8,7 @@ use crate::progress::Progress;
 use crate::wait::chain;
 
 mod doctor;
+mod measure;
 mod up;
 mod verbs;
 
@@ -46,6 +47,8 @@ enum Command {
     Build,
     /// Say what is missing on this machine, and what to do about it
     Doctor,
+    /// Measure the operator's memory and speed on the kwok provider
+    Measure(measure::MeasureArgs),
     /// Verbs of a running bed, which the exports of `sandbox up` name.
     #[command(flatten)]
     Control(verbs::Verb),
@@ -60,6 +63,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Some(Command::Up(args)) => up::run(args, output, &progress).await,
         Some(Command::Build) => up::build(output, &progress).await,
         Some(Command::Doctor) => doctor::run(output).await,
+        Some(Command::Measure(args)) => measure::run(args, output, &progress).await,
         Some(Command::Control(verb)) => verbs::run(verb, output).await,
     };
     match result {
