@@ -104,16 +104,20 @@ impl Cells {
         }
         let cell = &self[id];
         let symbols = &problem.symbols;
-        cell.requirements.compatible(wanted, |key| problem.is_well_known(key), symbols).map_err(
-            |key| Exclusion::Requirement {
+        let defined = &problem.templates[cell.template].requirements;
+        let well_known = |key| problem.is_well_known(key);
+        // What the pool itself defines decides whether a label will be there: that another pod can do without it does not define it.
+        defined
+            .compatible(wanted, well_known, symbols)
+            .and_then(|()| cell.requirements.compatible(wanted, well_known, symbols))
+            .map_err(|key| Exclusion::Requirement {
                 key: symbols.key_name(key).to_owned(),
                 pod: wanted.get(key).map(|set| set.describe(symbols)).unwrap_or_default(),
                 pool: cell
                     .requirements
                     .get(key)
                     .map_or_else(|| "not defined".to_owned(), |set| set.describe(symbols)),
-            },
-        )?;
+            })?;
         let mut requirements = cell.requirements.clone();
         requirements.extend(wanted, symbols);
         let (template, types) = (cell.template, cell.types.clone());

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use rustc_hash::FxBuildHasher;
 
-use crate::compile::shapes::{HostPort, host_ports};
+use crate::compile::shapes::{HostPort, host_ports, ports_conflict};
 use crate::compile::taints::{Preferred, untolerated};
 use crate::compile::types::TypeTable;
 use crate::compile::{Columns, Problem, add_times, machine_meets};
@@ -26,6 +26,14 @@ struct Daemon {
     tolerations: Vec<Toleration>,
     /// One of them has to be met.
     terms: Vec<Requirements>,
+}
+
+impl Daemon {
+    fn runs_on(&self, problem: &Problem<'_>, machine: usize) -> bool {
+        let taints = &problem.snapshot.nodes[machine].taints;
+        untolerated(taints, &self.tolerations, Preferred::Ignored).is_none()
+            && self.terms.iter().any(|term| machine_meets(problem, machine, term))
+    }
 }
 
 /// Daemons per instance type, for one NodePool: types with the same daemons form a group.
@@ -146,12 +154,8 @@ impl Daemons {
             return self.of_pending(problem, machine);
         }
         let mut rest = vec![0; problem.columns.len()];
-        for daemon in &self.list {
-            let runs = untolerated(&node.taints, &daemon.tolerations, Preferred::Ignored).is_none()
-                && daemon.terms.iter().any(|term| machine_meets(problem, machine, term));
-            if runs {
-                add_times(&mut rest, &daemon.requests, 1);
-            }
+        for daemon in self.list.iter().filter(|daemon| daemon.runs_on(problem, machine)) {
+            add_times(&mut rest, &daemon.requests, 1);
         }
         for &pod in &problem.pods_on[machine] {
             let pod = &problem.snapshot.pods[pod];
@@ -162,6 +166,21 @@ impl Daemons {
         }
         rest.iter_mut().for_each(|amount| *amount = (*amount).max(0));
         rest
+    }
+
+    /// Takes the ports of the host that daemons are still going to use, too.
+    pub(crate) fn reserve_ports(
+        &self,
+        problem: &Problem<'_>,
+        machine: usize,
+        used: &mut Vec<HostPort>,
+    ) {
+        for daemon in self.list.iter().filter(|daemon| !daemon.ports.is_empty()) {
+            // In use already: by the daemon itself, or it will not come.
+            if daemon.runs_on(problem, machine) && !ports_conflict(&daemon.ports, used) {
+                used.extend(daemon.ports.iter().cloned());
+            }
+        }
     }
 
     /// A claim without an instance asks for its pods and the least that daemons take of any of its types: so much is taken off again.

@@ -64,6 +64,8 @@ struct Pass<'p, 'a> {
     receiving: FixedBitSet,
     /// Nodes whose pods have only just settled: nothing is consolidated onto them.
     settling: FixedBitSet,
+    /// Topology rules that have to do with pods which a command of this plan moves.
+    touched: FixedBitSet,
 }
 
 /// Where the pods of candidates go.
@@ -95,6 +97,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             stays: BTreeMap::new(),
             receiving: FixedBitSet::with_capacity(n),
             settling: FixedBitSet::with_capacity(n),
+            touched: FixedBitSet::with_capacity(problem.rules.len()),
         };
         pass.mark_settling();
         pass.place_waiting();
@@ -156,6 +159,16 @@ impl<'p, 'a> Pass<'p, 'a> {
         let (mut demands, rejected) = demands_of(problem, pods);
         if let Some((pod, _)) = rejected.first() {
             return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
+        }
+        // What one command does for a rule another can't rely on, nor may it undo it.
+        let rules = &problem.rules;
+        let shape_of = |demand: &Demand| demand.shape;
+        if demands
+            .iter()
+            .map(shape_of)
+            .any(|shape| rules.of(shape).any(|group| self.touched[group]))
+        {
+            return Err(Stay::Later);
         }
         for node in nodes {
             self.close(node);
@@ -222,17 +235,27 @@ impl<'p, 'a> Pass<'p, 'a> {
         self.solver.claims.clear();
         for node in nodes {
             self.budgets.take(node.pool);
+            for &pod in &node.pods {
+                let shape = snapshot.pods[pod].shape.0 as usize;
+                self.touched.extend(self.problem.rules.of(shape));
+            }
+            // Another command may be carried out before this one: until then the pods are where they were.
+            self.count(node, 1);
         }
     }
 
     /// Takes a node out: it takes no pods, and its own don't count any more.
     fn close(&mut self, node: &Node) {
         self.solver.closed.insert(node.index);
+        self.count(node, -1);
+    }
+
+    fn count(&mut self, node: &Node, by: i32) {
         for &pod in &self.problem.pods_on[node.index] {
             let pod = &self.problem.snapshot.pods[pod];
             if !pod.terminating {
                 let shape = pod.shape.0 as usize;
-                self.solver.counts.add_on_machine(self.problem, shape, node.index, -1);
+                self.solver.counts.add_on_machine(self.problem, shape, node.index, by);
             }
         }
     }

@@ -142,6 +142,10 @@ pub(crate) fn launch(
         {
             continue;
         }
+        // A pod that can do without a label does not make one.
+        if template.requirements.get(key).is_none() && set.admits_absence() {
+            continue;
+        }
         let value = match set.operator() {
             Operator::DoesNotExist => continue,
             Operator::In => set.names(symbols).swap_remove(0),

@@ -93,8 +93,8 @@ pub(crate) fn pack(
     waiting
 }
 
-/// Places what topology rules are about, and in passing what fits on machines that exist, in the order of the demands. A pod may have to wait for one that
-/// it wants to be near: as long as one finds a place the others are tried again.
+/// Places what topology rules are about, then what else fits on machines that exist. A pod may have to wait for one that it wants to be near: as long as
+/// one finds a place the others are tried again.
 fn place_ruled(
     solver: &mut Solver<'_, '_>,
     demands: &mut [Demand],
@@ -103,19 +103,16 @@ fn place_ruled(
     given_up: &mut [bool],
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
+    let rules = &solver.problem.rules;
+    let mut ruled: Vec<_> =
+        (0..demands.len()).filter(|&index| rules.concern(demands[index].shape)).collect();
+    ruled.sort_by_key(|&index| (rules.rank(demands[index].shape), index));
     let mut waiting = Vec::new();
-    let mut first = true;
     loop {
         let mut progress = false;
         waiting.clear();
-        for index in 0..demands.len() {
+        for &index in &ruled {
             let demand = &mut demands[index];
-            if !solver.problem.rules.concern(demand.shape) {
-                if first {
-                    solver.place_on_machines(demand, open);
-                }
-                continue;
-            }
             given_up[index] = true;
             let before = demand.left();
             if let Some(reasons) = crate::ruled::place(solver, demand, strategy, open, cancel) {
@@ -123,11 +120,14 @@ fn place_ruled(
             }
             progress |= demand.left() < before;
         }
-        first = false;
         if !progress || waiting.is_empty() || cancel.is_cancelled() {
-            return waiting;
+            break;
         }
     }
+    for demand in demands.iter_mut().filter(|demand| !solver.problem.rules.concern(demand.shape)) {
+        solver.place_on_machines(demand, open);
+    }
+    waiting
 }
 
 /// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with [`Strategy::Fill`] also if they do).

@@ -284,7 +284,7 @@ pub enum Stay {
     NothingCheaper,
     /// Replacing spot by spot is not enabled, or too few cheaper types are left.
     SpotToSpot,
-    /// Drifted, but other nodes come first in this pass.
+    /// It could go, but what another command of this plan does comes first: it moves pods that share a topology rule with this node's.
     Later,
     /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
     Changed(String),

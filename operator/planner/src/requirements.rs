@@ -169,6 +169,11 @@ impl ValueSet {
         !self.present && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
     }
 
+    /// Whether nothing can meet it: the label has to exist, and no value is left.
+    pub fn is_contradiction(&self) -> bool {
+        self.present && self.operator() == Operator::DoesNotExist
+    }
+
     /// An integer that it admits, at or after `from` where the bounds let it; for labels that need some value.
     pub fn any_integer(&self, from: i64, symbols: &Symbols) -> i64 {
         let lowest = self.gte.unwrap_or(0);

@@ -107,6 +107,27 @@ impl Rules {
         !self.carried[shape].is_empty() || !self.selected[shape].is_empty()
     }
 
+    /// When a shape's turn is. Those first that rules of others count, so that these rules see them: kube-scheduler may bind them in any order. Those
+    /// last that want to be near others, so that they find them.
+    pub(crate) fn rank(&self, shape: usize) -> u8 {
+        let near = |&group: &usize| self.groups[group].kind == Kind::Affinity;
+        match &self.carried[shape][..] {
+            [] => 0,
+            carried if carried.iter().any(near) => 2,
+            _ => 1,
+        }
+    }
+
+    /// The groups that a shape has to do with.
+    pub(crate) fn of(&self, shape: usize) -> impl Iterator<Item = usize> {
+        self.carried[shape].iter().chain(&self.selected[shape]).copied()
+    }
+
+    /// How many groups there are.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Whether a shape's pods keep off each other's hosts.
     pub(crate) fn one_per_host(&self, shape: usize, hostname: Key) -> bool {
         self.carried[shape].iter().any(|&group| {

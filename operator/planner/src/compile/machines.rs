@@ -85,6 +85,7 @@ pub(crate) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons) {
             used_ports.extend(shape.ports.iter().cloned());
         }
         super::take_times(&mut row, &daemons.still_to_come(problem, index), 1);
+        daemons.reserve_ports(problem, index, &mut used_ports);
         room.extend(row);
         ports.push(used_ports);
     }

@@ -175,6 +175,10 @@ impl Template {
         requirements: Requirements,
         daemons: &Daemons,
     ) -> Result<Self, String> {
+        if let Some((key, _)) = requirements.iter().find(|(_, set)| set.is_contradiction()) {
+            let key = problem.symbols.key_name(key);
+            return Err(format!("its labels and requirements leave no value for {key}"));
+        }
         let catalog = problem.snapshot.node_pools[pool]
             .catalog
             .ok_or("the instance types of its NodeClass are not known yet")?

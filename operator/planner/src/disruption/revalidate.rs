@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::candidates::{Node, examine};
 use super::{Pass, consolidation, drift, emptiness};
-use crate::compile::Problem;
+use crate::compile::{Problem, fits};
 use crate::launch::pod_ref;
 use crate::pack::Strategy;
 use crate::plan::{Command, Method, Stay};
@@ -40,34 +40,75 @@ pub fn revalidate(
     if command.method == Method::Emptiness {
         return Ok(());
     }
-    let nodes: Vec<_> = nodes.iter().collect();
-    let drift = command.method == Method::Drift;
-    let strategy = if drift { Strategy::Cheapest } else { Strategy::Fill };
-    let moves = pass.try_moving(&nodes, strategy, !drift, &())?;
-    let planned = command.replacements.len();
-    if planned == 0 {
-        return match pass.solver.claims.first() {
-            None => Ok(()),
-            Some(claim) => Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[claim.pods[0]]))),
+    for node in &nodes {
+        pass.close(node);
+    }
+    if let Err(taken) = places_are_free(&mut pass, command, &nodes) {
+        // Other places will do, with no more new machines than planned.
+        let mut pass = Pass::new(&problem, now, 0);
+        let nodes: Vec<_> = nodes.iter().collect();
+        let drift = command.method == Method::Drift;
+        let strategy = if drift { Strategy::Cheapest } else { Strategy::Fill };
+        let moves = pass.try_moving(&nodes, strategy, !drift, &()).map_err(|_| taken.clone())?;
+        if moves.new_machines > command.replacements.len() {
+            return Err(taken);
+        }
+    }
+    for launch in &command.replacements {
+        let template = problem.template_of(&launch.node_pool).ok_or(Stay::NothingCheaper)?;
+        let template = &problem.templates[template];
+        let table = &problem.catalogs[template.catalog];
+        let on_sale = |name: &String| table.find(name).is_some_and(|kind| template.types[kind]);
+        if !launch.instance_types.iter().any(on_sale) {
+            return Err(Stay::NothingCheaper);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the pods still fit where they were to go, next to those that wait for a place. Looking for places anew could give others and fail where these do:
+/// the plan was made with the nodes of other commands out of the way.
+fn places_are_free(pass: &mut Pass<'_, '_>, command: &Command, nodes: &[Node]) -> Result<(), Stay> {
+    let problem = pass.problem;
+    let snapshot = problem.snapshot;
+    let mut waiting: Vec<(usize, usize)> = Vec::new();
+    for nomination in &command.nominations {
+        let moves = |&pod: &usize| pod_ref(&snapshot.pods[pod]) == nomination.pod;
+        // A pod that has gone needs no place.
+        let Some(pod) = nodes.iter().flat_map(|node| node.pods.iter().copied()).find(moves) else {
+            continue;
         };
+        let machine = snapshot
+            .nodes
+            .binary_search_by(|node| node.key.as_str().cmp(&nomination.node))
+            .map_err(|_| Stay::PodsDontFit(nomination.pod.clone()))?;
+        waiting.push((pod, machine));
     }
-    if drift {
-        return Ok(());
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        waiting.retain(|&(pod, machine)| !settle(pass, pod, machine));
+        if waiting.len() == before {
+            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[waiting[0].0])));
+        }
     }
-    if moves.new_machines != planned {
-        return Err(Stay::Changed(format!(
-            "its pods need {} new machines instead of {planned}",
-            moves.new_machines
-        )));
+    Ok(())
+}
+
+/// Puts a pod on a machine if it takes it.
+fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
+    let problem = pass.problem;
+    let index = problem.snapshot.pods[pod].shape.0 as usize;
+    let shape = &problem.shapes[index];
+    let solver = &mut pass.solver;
+    let takes = (0..problem.classes[shape.class].variants.len())
+        .any(|variant| solver.takes(machine, index, variant))
+        && fits(&shape.requests, solver.room_of(machine))
+        && solver.counts.allow_on_machine(problem, &mut solver.cells, index, machine);
+    if takes {
+        solver.occupy(machine, index, 1);
+        solver.counts.add_on_machine(problem, index, machine, 1);
     }
-    let claim = &pass.solver.claims[0];
-    let template = &problem.templates[pass.solver.cells[claim.cell].template];
-    let table = &problem.catalogs[template.catalog];
-    let holds = |name: &String| table.find(name).is_some_and(|kind| claim.types[kind]);
-    match command.replacements[0].instance_types.iter().find(|name| !holds(name)) {
-        None => Ok(()),
-        Some(name) => Err(Stay::Changed(format!("instance type {name} would not do any more"))),
-    }
+    takes
 }
 
 fn find(pass: &Pass<'_, '_>, candidate: &crate::plan::Candidate) -> Result<Node, Stay> {
