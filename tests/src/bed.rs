@@ -340,9 +340,10 @@ impl Bed {
             variables.extend(aws.administrator());
             variables.insert("TENON_BED_CONTROL".to_owned(), aws.control().base().to_owned());
         }
-        let tenon = self.tenon.as_ref().and_then(|tenon| tenon.tenon.parent());
-        let path =
-            tenon.into_iter().chain(self.programs.directories()).map(Path::to_path_buf).collect();
+        let tenon = self.tenon.clone().or_else(TenonPrograms::found);
+        let tenon = tenon.as_ref().and_then(|tenon| tenon.tenon.parent());
+        let own = tenon.into_iter().chain(self.programs.directories());
+        let path = own.map(Path::to_path_buf).collect();
         Exports { variables, path }
     }
 
@@ -398,6 +399,9 @@ impl Bed {
     }
 
     /// Waits until a server of the bed ends by itself, and says which and why.
+    ///
+    /// # Panics
+    /// Never: a process that was waited for has ended.
     pub async fn failed(&self) -> ProcessError {
         let kwok = async {
             self.kwok.process().wait().await;

@@ -27,7 +27,7 @@ use programs::{Program, Programs};
 pub use flags::SERVICE_CIDR;
 
 /// Long enough for a machine whose cores are busy with a build.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_mins(2);
 
 /// What the control plane should be like.
 #[derive(Clone, Debug)]
@@ -212,6 +212,9 @@ impl ControlPlane {
     }
 
     /// Waits until a part ends by itself, and says which. Not to be used across [`Self::restart_api_server`].
+    ///
+    /// # Panics
+    /// Never: a process that was waited for has ended.
     pub async fn failed(&self) -> ProcessError {
         let waits = self.processes().map(|process| {
             Box::pin(async move {

@@ -32,6 +32,15 @@ pub struct Environment {
     /// The address of a running bed's control API, as `sandbox up` exports it; the control verbs of `sandbox` use it.
     #[arg(long, env = "TENON_BED_CONTROL")]
     pub control: Option<String>,
+    /// What the bed logs on stderr, in the syntax of `tracing` (`tenon_tests=debug`).
+    #[arg(long, env = "RUST_LOG", default_value = "tenon_tests=warn")]
+    pub log: String,
+    /// Whether the programs of this workspace are brought up to date before a bed starts; with `false`, those that are there are used.
+    #[arg(long, env = "TENON_BED_BUILD", value_parser = clap::builder::BoolishValueParser::new(), default_value = "true")]
+    pub build: bool,
+    /// Only scenarios whose names contain this text are played, of tests that play several on one bed.
+    #[arg(long, env = "TENON_SCENARIO", default_value = "")]
+    pub scenario: String,
     /// The cargo that runs us; set by cargo itself.
     #[arg(long, env = "CARGO", default_value = "cargo")]
     pub cargo: PathBuf,

@@ -106,7 +106,7 @@ impl Kwok {
             log: dir.join("logs/kwok.log"),
         })?;
         let ready = || async { tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() };
-        process.ready("it serves", Duration::from_secs(120), ready).await?;
+        process.ready("it serves", Duration::from_mins(2), ready).await?;
         step.done();
         Ok(Self { process })
     }

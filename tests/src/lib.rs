@@ -20,5 +20,6 @@ pub mod process;
 pub mod programs;
 pub mod progress;
 pub mod sandbox;
+pub mod scenarios;
 pub mod story;
 pub mod wait;

@@ -164,6 +164,9 @@ impl Process {
     ///
     /// # Errors
     /// When its log can't be opened or the program can't be started.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn spawn(spec: ProcessSpec) -> Result<Self, ProcessError> {
         let ProcessSpec { name, program, args, env, dir, log } = spec;
         let start_failed =

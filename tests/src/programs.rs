@@ -51,14 +51,22 @@ pub enum TenonProgramError {
 }
 
 impl TenonPrograms {
+    /// The programs beside this one as they are, if they have been built.
+    pub fn found() -> Option<Self> {
+        let dir = directory().ok()?;
+        let (tenon, operator) = (dir.join("tenon"), dir.join("tenon-operator"));
+        (tenon.is_file() && operator.is_file()).then_some(Self { tenon, operator })
+    }
+
     /// The programs beside this one, after cargo has brought them up to date.
     ///
     /// # Errors
     /// When they can't be built.
     pub async fn provide(progress: &Progress) -> Result<Self, TenonProgramError> {
         let dir = directory().map_err(TenonProgramError::Place)?;
-        if Path::new(WORKSPACE).join("Cargo.toml").exists() {
-            build(&dir, progress).await?;
+        let environment = Environment::read().map_err(TenonProgramError::Environment)?;
+        if environment.build && Path::new(WORKSPACE).join("Cargo.toml").exists() {
+            build(&environment, &dir, progress).await?;
         }
         let program = |name: &str| {
             let path = dir.join(name);
@@ -77,8 +85,11 @@ fn directory() -> io::Result<PathBuf> {
 }
 
 /// Builds exactly the selection that `cargo test --workspace` has, so that both share all compiled dependencies.
-async fn build(dir: &Path, progress: &Progress) -> Result<(), TenonProgramError> {
-    let environment = Environment::read().map_err(TenonProgramError::Environment)?;
+async fn build(
+    environment: &Environment,
+    dir: &Path,
+    progress: &Progress,
+) -> Result<(), TenonProgramError> {
     let step = progress.step("building tenon and tenon-operator");
     let profile = match dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",

@@ -36,6 +36,9 @@ impl Progress {
 
     /// Begins a step; `what` says what is being done (`"building kube-apiserver"`). The step is shown as failed if it is dropped before
     /// [`Step::done`].
+    ///
+    /// # Panics
+    /// Never: the template is valid.
     pub fn step(&self, what: impl Into<String>) -> Step {
         let what = what.into();
         let bar = match &self.screen {

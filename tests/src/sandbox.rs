@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
 
+use crate::environment::Environment;
 use crate::progress::Progress;
 use crate::wait::chain;
 
@@ -56,6 +58,10 @@ enum Command {
 
 /// Runs the program; the exit code is 0 when all went well, 1 when something failed, 130 after Ctrl-C.
 pub async fn run(cli: Cli) -> ExitCode {
+    if let Err(error) = log() {
+        anstream::eprintln!("error: {}", chain(error.as_ref()));
+        return ExitCode::FAILURE;
+    }
     let progress = Progress::stderr();
     let output = cli.output;
     let result = match cli.command {
@@ -73,6 +79,14 @@ pub async fn run(cli: Cli) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn log() -> Result<(), Failure> {
+    let filter = Environment::read()?.log;
+    let filter = EnvFilter::try_new(&filter)
+        .map_err(|error| format!("RUST_LOG={filter} is not valid: {error}"))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    Ok(())
 }
 
 /// What a command may fail with; it is printed with its causes.

@@ -184,7 +184,7 @@ pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failur
     match output {
         Output::Json => anstream::println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Text if ok => {
-            anstream::println!("\nThe end, after {:.0} s. Nothing is left.", report.seconds)
+            anstream::println!("\nThe end, after {:.0} s. Nothing is left.", report.seconds);
         }
         Output::Text => anstream::println!("\nIt stopped after {:.0} s.", report.seconds),
     }

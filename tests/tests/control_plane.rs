@@ -69,7 +69,7 @@ async fn a_bare_bed_runs_a_deployment_survives_its_api_server_and_leaves_no_proc
         (Api::all(client.clone()), Api::namespaced(client.clone(), "default"));
     nodes.create(&PostParams::default(), &node("fake-1")).await.expect("a node");
     deployments.create(&PostParams::default(), &deployment("web", 5)).await.expect("a deployment");
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_mins(1);
     eventually("five pods are ready", limit, async || Ok(running(&client).await? == 5))
         .await
         .expect("kwok plays them");

@@ -107,7 +107,7 @@ struct Fixture {
     pods: Api<Pod>,
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 impl Fixture {
     async fn start(dir: &Path) -> Self {

@@ -13,7 +13,7 @@ use tenon_tests::bed::caller::Caller;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::wait::eventually;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 const TRUST: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}"#;
 
 /// What nodeadm reads on an Amazon Linux 2023 machine.

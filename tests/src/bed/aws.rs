@@ -176,11 +176,17 @@ impl Aws {
     }
 
     /// The machines.
+    ///
+    /// # Panics
+    /// Never: the cluster joins before a bed is handed out.
     pub fn machines(&self) -> &Simulator {
         self.machines.get().expect("the cluster joined when the bed started")
     }
 
     /// The cluster's network.
+    ///
+    /// # Panics
+    /// Never: the cluster joins before a bed is handed out.
     pub fn seed(&self) -> &Seed {
         self.seed.as_ref().expect("the cluster joined when the bed started")
     }

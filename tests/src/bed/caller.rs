@@ -69,7 +69,7 @@ impl Caller {
         };
         let mut form = format!("Action={action}&Version=2016-11-15");
         for (name, value) in parameters {
-            form.push_str(&format!("&{}={}", escape(name), escape(value)));
+            form = form + "&" + &escape(name) + "=" + &escape(value);
         }
         let call = format!("{service}:{action}");
         let body = self

@@ -24,14 +24,13 @@ impl Exports {
 
     /// `export` lines for any POSIX shell; the shell's own `PATH` stays behind ours.
     pub fn shell(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.variables {
-            text.push_str(&format!("export {name}={}\n", quoted(value)));
-        }
+        let export =
+            |(name, value): (&String, &String)| format!("export {name}={}\n", quoted(value));
+        let mut text: String = self.variables.iter().map(export).collect();
         if !self.path.is_empty() {
             let dirs: Vec<String> =
                 self.path.iter().map(|dir| quoted(&dir.display().to_string())).collect();
-            text.push_str(&format!("export PATH={}:\"$PATH\"\n", dirs.join(":")));
+            text = text + "export PATH=" + &dirs.join(":") + ":\"$PATH\"\n";
         }
         text
     }

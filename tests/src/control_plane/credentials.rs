@@ -58,7 +58,7 @@ pub(super) fn write(dir: &Path, config: &ControlPlaneConfig) -> Result<String, C
     let token = uuid::Uuid::new_v4().simple().to_string();
     write_file(tokens_file(dir), format!("{token},administrator,administrator,system:masters\n"))?;
     if let Some(url) = &config.token_webhook {
-        let webhook = kubeconfig_json("front", json!({ "server": url }), json!({}));
+        let webhook = kubeconfig_json("front", &json!({ "server": url }), &json!({}));
         write_file(webhook_file(dir), webhook)?;
     }
     Ok(token)
@@ -76,7 +76,7 @@ pub(super) fn write_kubeconfig(
         .map_err(|source| ControlPlaneError::Write { path: certificate, source })?;
     let cluster = json!({ "server": url, "certificate-authority-data": STANDARD.encode(&ca) });
     let path = dir.join("kubeconfig");
-    write_file(path.clone(), kubeconfig_json(context, cluster, json!({ "token": token })))?;
+    write_file(path.clone(), kubeconfig_json(context, &cluster, &json!({ "token": token })))?;
     Ok((path, ca))
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn client(kubeconfig: &Path) -> Result<Client, ControlPlaneErro
 }
 
 /// JSON, which is YAML.
-fn kubeconfig_json(name: &str, cluster: serde_json::Value, user: serde_json::Value) -> String {
+fn kubeconfig_json(name: &str, cluster: &serde_json::Value, user: &serde_json::Value) -> String {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -120,6 +120,5 @@ fn pem(label: &str, der: &[u8]) -> String {
         text.push('\n');
         rest = after;
     }
-    text.push_str(&format!("-----END {label}-----\n"));
-    text
+    text + &format!("-----END {label}-----\n")
 }

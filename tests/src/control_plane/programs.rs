@@ -234,6 +234,9 @@ async fn build(program: Program, dir: &Path, progress: &Progress) -> Result<Path
 }
 
 /// The version of Kubernetes that go.mod pins (`v1.36.3`).
+///
+/// # Panics
+/// Never: go.mod is part of this program.
 pub fn kubernetes_version() -> &'static str {
     GO_MOD
         .lines()

@@ -21,9 +21,9 @@ use crate::process::{Process, ProcessSpec};
 
 /// The first restart is immediate; then the waits double from one second to a minute (Kubernetes' ReduceDefaultCrashLoopBackOffDecay).
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-const LAST_BACK_OFF: Duration = Duration::from_secs(60);
+const LAST_BACK_OFF: Duration = Duration::from_mins(1);
 /// A container that ran this long starts from the first back-off again.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(120);
+const FORGIVEN_AFTER: Duration = Duration::from_mins(2);
 
 /// What a container does.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -295,7 +295,7 @@ impl Runner {
     }
 
     async fn process_spec(&self, facts: Facts<'_>) -> Result<ProcessSpec, ConfigError> {
-        let env = environment::resolve(&self.shared, facts, &self.container).await?;
+        let mut env = environment::resolve(&self.shared, facts, &self.container).await?;
         // The first word of `command` is the image's program, for which ours stands.
         let command = self.container.command.iter().flatten().skip(1);
         let args: Vec<String> = command
@@ -303,6 +303,15 @@ impl Runner {
             .map(|arg| environment::expand(arg, &env))
             .collect();
         let isolation = &self.shared.isolation;
+        let api_server =
+            format!("https://{}:{}", environment::HOST_ADDRESS, self.shared.config.api_server_port);
+        if let Some(kubeconfig) = isolation.kubeconfig(&self.mounts, &api_server) {
+            let uid = self.pod.uid().unwrap_or_default();
+            let path = self.shared.config.dir.join(uid).join("kubeconfig");
+            std::fs::write(&path, kubeconfig.to_string())
+                .map_err(|error| ConfigError(format!("can't write {}: {error}", path.display())))?;
+            env.insert("KUBECONFIG".to_owned(), path.display().to_string());
+        }
         let name = self.pod.name_any();
         let invocation = isolation.command(&self.program, &args, &self.mounts, &name);
         let config = &self.shared.config;

@@ -183,13 +183,13 @@ pub(super) fn field(
         "metadata.annotations" => Some(listed(pod.annotations())),
         _ => {
             let subscript = |prefix: &str| path.strip_prefix(prefix)?.strip_suffix("']");
-            if let Some(key) = subscript("metadata.labels['") {
-                Some(pod.labels().get(key).cloned().unwrap_or_default())
-            } else if let Some(key) = subscript("metadata.annotations['") {
-                Some(pod.annotations().get(key).cloned().unwrap_or_default())
-            } else {
-                None
-            }
+            let of = |map: &BTreeMap<String, String>, key: &str| {
+                map.get(key).cloned().unwrap_or_default()
+            };
+            let label = subscript("metadata.labels['").map(|key| of(pod.labels(), key));
+            label.or_else(|| {
+                subscript("metadata.annotations['").map(|key| of(pod.annotations(), key))
+            })
         }
     };
     value.ok_or_else(|| ConfigError(format!("unsupported fieldPath: {path}")))
@@ -255,7 +255,7 @@ pub(super) fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
         {
             match env.get(name) {
                 Some(value) => expanded.push_str(value),
-                None => expanded.push_str(&format!("$({name})")),
+                None => expanded = expanded + "$(" + name + ")",
             }
             rest = after;
         } else {

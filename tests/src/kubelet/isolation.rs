@@ -30,6 +30,9 @@ shift
 exec "$@"
 "#;
 
+/// Where in-cluster clients look for their service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// A way to give a process its files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Isolation {
@@ -112,6 +115,25 @@ impl Isolation {
         }
     }
 
+    /// A kubeconfig that stands for the in-cluster configuration where the service account's files are not at their place; `None` where
+    /// they are, or if the container has no service account.
+    pub fn kubeconfig(&self, mounts: &[Mount], api_server: &str) -> Option<serde_json::Value> {
+        let account = mounts.iter().find(|mount| mount.path == Path::new(SERVICE_ACCOUNT))?;
+        match self {
+            Self::Namespace(_) => None,
+            Self::Rewrite => Some(serde_json::json!({
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{ "name": "bed", "cluster": {
+                    "server": api_server, "certificate-authority": account.source.join("ca.crt"),
+                } }],
+                "users": [{ "name": "bed", "user": { "tokenFile": account.source.join("token") } }],
+                "contexts": [{ "name": "bed", "context": { "cluster": "bed", "user": "bed" } }],
+                "current-context": "bed",
+            })),
+        }
+    }
+
     /// The value of a variable, as the process must see it.
     pub fn value(&self, value: &str, mounts: &[Mount]) -> String {
         match self {
@@ -154,6 +176,16 @@ mod tests {
         assert_eq!(rewrite("/var/run/secrets", &mounts), "/v/a");
         assert_eq!(rewrite("/var/run/secretsother", &mounts), "/var/run/secretsother");
         assert_eq!(rewrite("--level=info", &mounts), "--level=info");
+    }
+
+    #[test]
+    fn without_namespaces_a_kubeconfig_stands_for_the_service_account() {
+        let mounts = [mount("/v/token", SERVICE_ACCOUNT)];
+        let kubeconfig =
+            Isolation::Rewrite.kubeconfig(&mounts, "https://127.0.0.1:1").expect("one");
+        assert_eq!(kubeconfig["users"][0]["user"]["tokenFile"], "/v/token/token");
+        assert_eq!(Isolation::Rewrite.kubeconfig(&[], ""), None);
+        assert_eq!(Isolation::Namespace(vec![]).kubeconfig(&mounts, ""), None);
     }
 
     #[tokio::test]

@@ -38,7 +38,7 @@ enum Level {
 pub(super) async fn run(output: Output) -> Result<ExitCode, Failure> {
     let findings = [
         python().await,
-        cache_dir()?,
+        cache_dir(),
         go().await,
         temporary(),
         isolation().await,
@@ -125,8 +125,8 @@ async fn python() -> Finding {
     }
 }
 
-fn cache_dir() -> Result<Finding, Failure> {
-    Ok(match cache::dir() {
+fn cache_dir() -> Finding {
+    match cache::dir() {
         Ok(dir) => Finding {
             what: "cache",
             level: Level::Fine,
@@ -137,7 +137,7 @@ fn cache_dir() -> Result<Finding, Failure> {
             let hint = Some("set TENON_CACHE to a directory with 5 GB of space".to_owned());
             Finding { what: "cache", level: Level::Missing, found: error.to_string(), hint }
         }
-    })
+    }
 }
 
 fn temporary() -> Finding {

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Failure, INTERRUPTED, Output, interrupted};
-use crate::bed::{Bed, BedConfig};
+use crate::bed::{Bed, BedConfig, Parts};
 use crate::control_plane::programs::Programs;
 use crate::moto;
 use crate::programs::TenonPrograms;
@@ -32,7 +32,10 @@ pub(super) async fn run(
     progress: &Progress,
 ) -> Result<ExitCode, Failure> {
     let UpArgs { bare, cluster, region } = args;
-    let config = BedConfig { cluster, region, progress: progress.clone(), ..BedConfig::default() };
+    // A bare bed is for other operators, too: nobody should have to build ours for it.
+    let parts = Parts { tenon: !bare, ..Parts::all() };
+    let config =
+        BedConfig { cluster, region, parts, progress: progress.clone(), ..BedConfig::default() };
     let started = tokio::select! {
         bed = Bed::start(config) => bed?,
         () = interrupted() => return Ok(INTERRUPTED.into()),

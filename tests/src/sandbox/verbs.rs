@@ -287,7 +287,7 @@ impl SelectionArgs {
 }
 
 impl TargetArgs {
-    fn fault(self, effect: Value) -> Request {
+    fn fault(self, effect: &Value) -> Request {
         let mut body =
             json!({ "action": self.action, "probability": self.probability, "effect": effect });
         if let Some(caller) = self.caller {
@@ -372,15 +372,15 @@ impl Verb {
                 post("ice", body)
             }
             Self::Throttle(ThrottleArgs { target, per_second, burst }) => {
-                target.fault(json!({ "throttle": { "perSecond": per_second, "burst": burst } }))
+                target.fault(&json!({ "throttle": { "perSecond": per_second, "burst": burst } }))
             }
             Self::Fail(FailArgs { target, code, status, message }) => target
-                .fault(json!({ "error": { "status": status, "code": code, "message": message } })),
+                .fault(&json!({ "error": { "status": status, "code": code, "message": message } })),
             Self::Latency(LatencyArgs { target, seconds }) => {
-                target.fault(json!({ "latency": { "seconds": seconds } }))
+                target.fault(&json!({ "latency": { "seconds": seconds } }))
             }
             Self::Drop(DropArgs { target, answer_only }) => {
-                target.fault(if answer_only { json!("dropAnswer") } else { json!("drop") })
+                target.fault(&if answer_only { json!("dropAnswer") } else { json!("drop") })
             }
             Self::Price(PriceArgs { instance_type, dollars, capacity, zone }) => {
                 let mut body = json!({ "instanceType": instance_type, "capacityType": capacity.as_str(), "dollars": dollars });

@@ -55,7 +55,7 @@ pub(super) const ALL: &[Chapter] = &[
     },
 ];
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 const MANY: usize = 12;
 const FEW: usize = 3;
 
