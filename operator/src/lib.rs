@@ -3,6 +3,7 @@
 //! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes and the cloud. See `docs/src/architecture.md`.
 
 pub mod actuate;
+pub mod aws;
 pub mod clock;
 pub mod cloud_provider;
 pub mod disruption;

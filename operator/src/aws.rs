@@ -1,0 +1,436 @@
+//! The cloud provider for AWS: machines are EC2 instances, launched as `EC2NodeClass` objects say.
+//!
+//! [`AwsProvider`] is made once ([`AwsProvider::connect`]) and handed to the operator, which sees it through [`CloudProvider`]. What it knows about AWS it
+//! keeps in memory: tasks that only read refresh it on every replica ([`refresh`]), so that a standby takes over with warm caches; the controllers
+//! that write run on the leader: [`nodeclass`] keeps the status of NodeClasses, [`interruption`] reads the queue, [`upkeep`] tags and collects garbage.
+//!
+//! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`], [`catalog::pricing`] and [`interruption`] calls AWS.
+
+use std::sync::Arc;
+
+use tenon_crds::labels::{LabelRules, aws as keys};
+use tenon_crds::{ConditionStatus, EC2NodeClass, NodeClaim};
+use tenon_planner::snapshot::{Catalog, NodeClassRef};
+
+use self::catalog::{CatalogSettings, Catalogs};
+use self::clients::Clients;
+use self::cluster::Cluster;
+use self::error::Error;
+use self::instances::{Instances, parse_provider_id};
+use self::launch::{LaunchInput, Launcher};
+use self::metrics::AwsMetrics;
+use self::nodeclass::Lookups;
+use self::nodeclass::profile::Profiles;
+use self::nodeclass::validation::Validator;
+use self::options::AwsOptions;
+use self::ssm::Parameters;
+use self::store::Store;
+use self::ttl::TtlMap;
+use crate::clock::Clock;
+use crate::cloud_provider::{
+    CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
+    RepairPolicy,
+};
+use crate::metrics::Metrics;
+use crate::tasks::Tasks;
+
+pub mod batcher;
+pub mod catalog;
+pub mod clients;
+pub mod cluster;
+pub mod controller;
+pub mod drift;
+pub mod ec2;
+pub mod error;
+pub mod family;
+pub mod instances;
+pub mod interruption;
+pub mod launch;
+pub mod matching;
+pub mod metrics;
+pub mod nodeclass;
+pub mod options;
+pub mod present;
+pub mod provider_id;
+pub mod refresh;
+pub mod resources;
+pub mod ssm;
+pub mod store;
+pub mod tags;
+pub mod ttl;
+pub mod upkeep;
+pub mod user_data;
+
+/// The kind of NodeClass that AWS serves.
+pub const KIND: NodeClassKind =
+    NodeClassKind { group: keys::GROUP, kind: "EC2NodeClass", label: keys::EC2NODECLASS };
+
+const REPAIR_POLICIES: &[RepairPolicy] = &[
+    repair("Ready", "False", 30),
+    repair("Ready", "Unknown", 30),
+    repair("AcceleratedHardwareReady", "False", 10),
+    repair("StorageReady", "False", 30),
+    repair("NetworkingReady", "False", 30),
+    repair("KernelReady", "False", 30),
+    repair("ContainerRuntimeReady", "False", 30),
+];
+
+const fn repair(condition: &'static str, status: &'static str, minutes: i64) -> RepairPolicy {
+    RepairPolicy { condition, status, toleration: jiff::SignedDuration::from_mins(minutes) }
+}
+
+/// The cloud provider for AWS.
+#[derive(Debug)]
+pub struct AwsProvider {
+    options: AwsOptions,
+    clients: Clients,
+    cluster: Cluster,
+    classes: Arc<Store<EC2NodeClass>>,
+    claims: Arc<Store<NodeClaim>>,
+    catalogs: Catalogs,
+    launcher: Launcher,
+    instances: Instances,
+    parameters: Parameters,
+    profiles: Profiles,
+    validator: Validator,
+    lookups: Lookups,
+    metrics: AwsMetrics,
+    /// Claims that this process has launched, by uid: a result that could not be written to Kubernetes is not lost.
+    launched: TtlMap<String, Launched>,
+    clock: Clock,
+    /// When this process began. A claim that is older may have been launched by another.
+    started: jiff::Timestamp,
+    /// Claims, by uid, whose last launch ended without an answer: EC2 may have launched.
+    unanswered: TtlMap<String, ()>,
+}
+
+/// The provider can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The options.
+    #[error("invalid options: {}", .0.join("; "))]
+    Options(Vec<String>),
+    /// The region.
+    #[error(transparent)]
+    Region(#[from] clients::NoRegion),
+    /// AWS refuses, or can't be reached.
+    #[error(
+        "AWS cannot be used: check the operator's credentials, its role's policies and the network"
+    )]
+    Aws(#[from] Error),
+}
+
+impl AwsProvider {
+    /// Connects to AWS, and finds out what the operator can't do without.
+    pub async fn connect(
+        options: AwsOptions,
+        kubernetes: &kube::Client,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> Result<Arc<Self>, ConnectError> {
+        let problems = options.problems();
+        if !problems.is_empty() {
+            return Err(ConnectError::Options(problems));
+        }
+        let clients = Clients::from_default_chain().await?;
+        ec2::check_access(&clients.ec2).await?;
+        let cluster = Cluster::discover(clients.eks.clone(), &options, kubernetes).await?;
+        cluster.refresh_version(kubernetes).await?;
+        let provider = Self::assemble(options, clients, cluster, clock, metrics);
+        catalog::refresh_types(&provider.clients.ec2, &provider.catalogs).await?;
+        Ok(Arc::new(provider))
+    }
+
+    /// Puts the parts together; calls nothing.
+    pub fn assemble(
+        options: AwsOptions,
+        clients: Clients,
+        cluster: Cluster,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> Self {
+        let metrics = AwsMetrics::new(metrics);
+        let name: Arc<str> = Arc::from(options.cluster_name.as_str());
+        let hour = std::time::Duration::from_secs(3600);
+        Self {
+            catalogs: Catalogs::new(CatalogSettings {
+                region: clients.region.clone(),
+                vm_memory_overhead: options.vm_memory_overhead_percent,
+                reserved_enis: options.reserved_enis,
+            }),
+            launcher: Launcher::new(
+                clients.ec2.clone(),
+                clients.region.clone(),
+                Arc::clone(&name),
+                options.subnet_refresh_interval,
+                metrics.clone(),
+            ),
+            instances: Instances::new(clients.ec2.clone(), Arc::clone(&name), metrics.clone()),
+            parameters: Parameters::new(clients.ssm.clone()),
+            profiles: Profiles::new(clients.iam.clone(), name, clients.region.clone()),
+            validator: Validator::new(
+                clients.ec2.clone(),
+                clients.region.clone(),
+                !options.disable_dry_run,
+            ),
+            lookups: Lookups::new(options.ami_refresh_interval, options.subnet_refresh_interval),
+            classes: Arc::new(Store::new("EC2NodeClass")),
+            claims: Arc::new(Store::new("NodeClaim")),
+            launched: TtlMap::new(hour),
+            unanswered: TtlMap::new(hour),
+            started: clock.now(),
+            clock,
+            metrics,
+            options,
+            clients,
+            cluster,
+        }
+    }
+
+    fn class_of(&self, reference: &NodeClassRef) -> Option<Arc<EC2NodeClass>> {
+        (reference.group == KIND.group && reference.kind == KIND.kind)
+            .then(|| self.classes.get(&reference.name))
+            .flatten()
+    }
+
+    async fn launch(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
+        let class_name = claim.spec.node_class_ref.name.as_str();
+        let class = self
+            .classes
+            .get(class_name)
+            .filter(|class| class.metadata.deletion_timestamp.is_none())
+            .ok_or_else(|| {
+                CloudError::InsufficientCapacity(format!(
+                    "resolving EC2NodeClass {class_name}: it does not exist"
+                ))
+            })?;
+        check_ready(&class)?;
+        let catalog = self.catalogs.catalog(&class).map_err(|missing| CloudError::Create {
+            reason: "InstanceTypeResolutionFailed".to_owned(),
+            message: format!("Error resolving instance types: {missing}"),
+            source: None,
+        })?;
+        if let Some(found) = self.find_launched(claim).await? {
+            tracing::info!(instance = found.id, "found the instance that was launched before");
+            return Ok(present::launched_instance(&found, claim, &class, &catalog));
+        }
+        let cluster = self.cluster.facts();
+        let placement_group = self.lookups.placement_group(&class);
+        let input = LaunchInput {
+            claim,
+            class: &class,
+            catalog: &catalog,
+            cluster: &cluster,
+            placement_group: placement_group.as_deref(),
+        };
+        let launched = self.launcher.launch(&input, &self.catalogs.unavailable).await?;
+        Ok(present::launched_fleet(&launched, claim, &class, &catalog, self.clock.now()))
+    }
+
+    /// The instance of a claim that may have been launched without this process knowing the result.
+    async fn find_launched(&self, claim: &NodeClaim) -> Result<Option<ec2::Instance>, CloudError> {
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let older = created.is_some_and(|created| created < self.started);
+        if !older && self.unanswered.get(uid).is_none() {
+            return Ok(None);
+        }
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        self.instances.find_by_claim(name).await.map_err(|error| other("find the instance", error))
+    }
+}
+
+fn other(operation: &str, error: Error) -> CloudError {
+    CloudError::Other { operation: operation.to_owned(), source: Box::new(error) }
+}
+
+/// Whether machines may be launched with the class as it is now.
+fn check_ready(class: &EC2NodeClass) -> Result<(), CloudError> {
+    let Some(ready) = nodeclass::status::ready(class) else {
+        return Err(not_known("object is awaiting reconciliation"));
+    };
+    match ready.status {
+        ConditionStatus::False => Err(CloudError::NodeClassNotReady(ready.message.clone())),
+        ConditionStatus::Unknown => Err(not_known(&ready.message)),
+        ConditionStatus::True if ready.observed_generation != class.metadata.generation => {
+            Err(CloudError::NodeClassNotReady(
+                "EC2NodeClass status has not been reconciled against the latest spec".to_owned(),
+            ))
+        }
+        ConditionStatus::True => Ok(()),
+    }
+}
+
+fn not_known(message: &str) -> CloudError {
+    CloudError::Create {
+        reason: "NodeClassReadinessUnknown".to_owned(),
+        message: format!("resolving NodeClass readiness, NodeClass is in Ready=Unknown, {message}"),
+        source: None,
+    }
+}
+
+impl CloudProvider for AwsProvider {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
+        std::slice::from_ref(&KIND)
+    }
+
+    fn repair_policies(&self) -> &'static [RepairPolicy] {
+        REPAIR_POLICIES
+    }
+
+    fn label_rules(&self) -> LabelRules {
+        LabelRules::aws()
+    }
+
+    fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {
+        let class = self.class_of(reference)?;
+        let ready = nodeclass::status::ready(&class);
+        Some(NodeClassState {
+            ready: match ready {
+                Some(ready) if ready.status == ConditionStatus::True => Ok(()),
+                Some(ready) => Err((ready.reason.clone(), ready.message.clone())),
+                None => Err((
+                    "AwaitingReconciliation".to_owned(),
+                    "object is awaiting reconciliation".to_owned(),
+                )),
+            },
+            unknown: ready.is_none_or(|ready| ready.status == ConditionStatus::Unknown),
+            deleting: class.metadata.deletion_timestamp.is_some(),
+            generation: class.metadata.generation.unwrap_or_default(),
+        })
+    }
+
+    fn catalog(&self, reference: &NodeClassRef) -> Result<Arc<Catalog>, CloudError> {
+        let operation = || format!("resolve the instance types of {}", reference.name);
+        let class = self.class_of(reference).ok_or_else(|| CloudError::Other {
+            operation: operation(),
+            source: "the EC2NodeClass does not exist".into(),
+        })?;
+        self.catalogs.catalog(&class).map_err(|missing| CloudError::Other {
+            operation: operation(),
+            source: Box::new(missing),
+        })
+    }
+
+    async fn create(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
+        if let Some(launched) = self.launched.get(&uid) {
+            return Ok(launched);
+        }
+        // Until there is an answer, also when this future is dropped, an instance may exist that nobody knows.
+        let first = self.unanswered.get(&uid).is_none();
+        let result = self.launch(claim).await;
+        match &result {
+            Ok(launched) => {
+                self.launched.insert(uid.clone(), launched.clone());
+                self.unanswered.remove(&uid);
+            }
+            Err(CloudError::Create { source: Some(_), .. } | CloudError::Other { .. }) => {
+                self.unanswered.insert(uid, ());
+            }
+            Err(_) if first => {}
+            Err(_) => {
+                self.unanswered.remove(&uid);
+            }
+        }
+        result
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
+        self.launched.remove(&uid);
+        let Some(provider_id) = claim.provider_id() else {
+            return Err(CloudError::NotFound(String::new()));
+        };
+        let id = parse_provider_id(provider_id).map_err(|error| other("delete", error))?;
+        let operation = || format!("terminate instance {id}");
+        let instance = self
+            .instances
+            .get(id)
+            .await
+            .map_err(|error| other(&operation(), error))?
+            .ok_or_else(|| CloudError::NotFound(provider_id.to_owned()))?;
+        if instance.is_terminating() {
+            return Ok(());
+        }
+        self.instances.terminate(&instance).await.map_err(|error| other(&operation(), error))
+    }
+
+    async fn get(&self, provider_id: &str) -> Result<Instance, CloudError> {
+        let id = parse_provider_id(provider_id).map_err(|error| other("get", error))?;
+        let found = self
+            .instances
+            .get(id)
+            .await
+            .map_err(|error| other(&format!("get instance {id}"), error))?
+            .ok_or_else(|| CloudError::NotFound(provider_id.to_owned()))?;
+        Ok(self.present(&found))
+    }
+
+    async fn list(&self) -> Result<Vec<Instance>, CloudError> {
+        let found =
+            self.instances.list().await.map_err(|error| other("list the instances", error))?;
+        Ok(found.iter().map(|instance| self.present(instance)).collect())
+    }
+
+    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
+        let reference = &claim.spec.node_class_ref;
+        let Some(class) = self
+            .classes
+            .get(&reference.name)
+            .filter(|class| class.metadata.deletion_timestamp.is_none())
+        else {
+            return Ok(None);
+        };
+        let unclear = |source: Box<dyn std::error::Error + Send + Sync>| CloudError::Other {
+            operation: format!("tell drift from EC2NodeClass {}", reference.name),
+            source,
+        };
+        let catalog = self.catalogs.catalog(&class).map_err(|error| unclear(Box::new(error)))?;
+        let seen = drift::without_instance(claim, &class, &catalog)
+            .map_err(|error| unclear(Box::new(error)))?;
+        if let Some(drift) = seen {
+            return Ok(Some(drift.reason().to_owned()));
+        }
+        let Some(id) = claim.provider_id().and_then(provider_id::instance_id) else {
+            return Ok(None);
+        };
+        let instance = self
+            .instances
+            .get_known(id)
+            .await
+            .map_err(|error| other(&format!("get instance {id}"), error))?
+            .ok_or_else(|| CloudError::NotFound(id.to_owned()))?;
+        let placement_group = self.lookups.placement_group(&class);
+        let seen = drift::of_instance(claim, &class, &instance, placement_group.as_deref())
+            .map_err(|error| unclear(Box::new(error)))?;
+        Ok(seen.map(|drift| drift.reason().to_owned()))
+    }
+
+    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+        refresh::start(self, context, tasks);
+    }
+
+    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+        upkeep::start(self, context, tasks);
+    }
+}
+
+impl AwsProvider {
+    /// An instance in the operator's words; its labels are fewer when its NodeClass is gone.
+    fn present(&self, instance: &ec2::Instance) -> Instance {
+        let class = instance.tags.get(keys::EC2NODECLASS).and_then(|name| self.classes.get(name));
+        let catalog = class.as_ref().and_then(|class| self.catalogs.catalog(class).ok());
+        let instance_type = catalog.as_ref().and_then(|catalog| {
+            catalog.instance_types.iter().find(|known| known.name == instance.instance_type)
+        });
+        present::instance(instance, instance_type, class.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests;

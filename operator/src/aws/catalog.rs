@@ -1,0 +1,377 @@
+//! What can be launched with an EC2NodeClass: types with labels, capacity and overhead, offerings with prices and availability.
+//!
+//! Sources are refreshed by tasks of the provider; a [`Catalog`] is computed from them when the planner or a launch asks and something changed since the
+//! last time. Nothing here calls AWS but [`refresh_types`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tenon_crds::EC2NodeClass;
+use tenon_crds::ec2nodeclass::{Ami, EC2NodeClassSpec, InterfaceType, Subnet, Switch};
+use tenon_crds::labels::aws as keys;
+use tenon_planner::snapshot::{
+    CapacityType, Catalog, InstanceType, NodeClassRef, Offering, Operator, Requirement,
+};
+
+use self::capacity::CapacityScope;
+use self::labels::LabelScope;
+use self::network::NetworkTable;
+use self::pricing::{PriceTable, Prices};
+use self::type_info::TypeInfo;
+use self::unavailable::{Unavailable, UnavailableNow};
+use super::error::{Error, Result};
+use super::family::Family;
+use super::ttl::TtlMap;
+use super::{KIND, ec2};
+
+pub mod capacity;
+pub mod labels;
+pub mod network;
+pub mod pricing;
+pub mod type_info;
+pub mod unavailable;
+
+/// How long the memory that a node has shown is believed.
+const SEEN_MEMORY_TTL: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+
+/// Settings that shape catalogs.
+#[derive(Clone, Debug)]
+pub struct CatalogSettings {
+    /// The region.
+    pub region: String,
+    /// `--vm-memory-overhead-percent`.
+    pub vm_memory_overhead: f64,
+    /// `--reserved-enis`.
+    pub reserved_enis: u32,
+}
+
+/// All sources of catalogs, and the catalogs that were computed last.
+#[derive(Debug)]
+pub struct Catalogs {
+    settings: CatalogSettings,
+    network: NetworkTable,
+    types: RwLock<Types>,
+    /// Prices; refreshed by [`pricing`].
+    pub prices: Prices,
+    /// What could not be had lately.
+    pub unavailable: Unavailable,
+    seen_memory: TtlMap<(String, String), i64>,
+    seen_version: Mutex<u64>,
+    computed: Mutex<BTreeMap<String, (Basis, Arc<Catalog>)>>,
+}
+
+/// What EC2 says about types, at one moment.
+#[derive(Clone, Debug, Default)]
+struct Types {
+    version: u64,
+    infos: Arc<Vec<TypeInfo>>,
+    zones: Arc<BTreeMap<String, BTreeSet<String>>>,
+}
+
+/// Everything that a computed catalog depends on. Two catalogs with equal bases are equal.
+#[derive(Clone, Debug, PartialEq)]
+struct Basis {
+    types: u64,
+    prices: u64,
+    unavailable: u64,
+    seen_memory: u64,
+    uid: Option<String>,
+    spec: Box<EC2NodeClassSpec>,
+    subnets: Vec<Subnet>,
+    amis: String,
+}
+
+/// Why there is no catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCatalog {
+    /// EC2 has not been asked yet, or told nothing.
+    #[error("no instance types are known yet")]
+    NoTypes,
+    /// EC2 has not been asked yet, or told nothing.
+    #[error("no instance type offerings are known yet")]
+    NoOfferings,
+    /// The NodeClass has no subnets in its status.
+    #[error("no subnets found")]
+    NoSubnets,
+}
+
+impl Catalogs {
+    /// Without any data.
+    pub fn new(settings: CatalogSettings) -> Self {
+        Self {
+            settings,
+            network: NetworkTable::bundled(),
+            types: RwLock::default(),
+            prices: Prices::default(),
+            unavailable: Unavailable::default(),
+            seen_memory: TtlMap::new(SEEN_MEMORY_TTL),
+            seen_version: Mutex::default(),
+            computed: Mutex::default(),
+        }
+    }
+
+    /// The catalog of a NodeClass.
+    pub fn catalog(&self, class: &EC2NodeClass) -> std::result::Result<Arc<Catalog>, NoCatalog> {
+        let types = self.types.read().clone();
+        if types.infos.is_empty() {
+            return Err(NoCatalog::NoTypes);
+        }
+        if types.zones.is_empty() {
+            return Err(NoCatalog::NoOfferings);
+        }
+        let status = class.status.as_ref();
+        let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();
+        if subnets.is_empty() {
+            return Err(NoCatalog::NoSubnets);
+        }
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let basis = Basis {
+            types: types.version,
+            prices: self.prices.version(),
+            unavailable: self.unavailable.version(),
+            seen_memory: *self.seen_version.lock(),
+            uid: class.metadata.uid.clone(),
+            spec: Box::new(class.spec.clone()),
+            subnets: subnets.to_vec(),
+            amis: ami_key(status.map(|status| status.amis.as_slice()).unwrap_or_default()),
+        };
+        if let Some((_, catalog)) =
+            self.computed.lock().get(&name).filter(|(known, _)| *known == basis)
+        {
+            return Ok(Arc::clone(catalog));
+        }
+        let scope = ClassScope::new(self, &basis);
+        let instance_types = self.prices.with(|prices| scope.instance_types(&types, prices));
+        let node_class = NodeClassRef {
+            group: KIND.group.to_owned(),
+            kind: KIND.kind.to_owned(),
+            name: name.clone(),
+        };
+        let catalog = Arc::new(Catalog { node_class, instance_types });
+        self.computed.lock().insert(name, (basis, Arc::clone(&catalog)));
+        Ok(catalog)
+    }
+
+    /// Forgets a NodeClass that is gone.
+    pub fn forget(&self, class: &str) {
+        self.computed.lock().remove(class);
+    }
+
+    /// Takes note of the memory that a node of a type with one of these images has. The smallest figure counts, and it changes catalogs.
+    pub fn observe_memory(&self, instance_type: &str, amis: &[Ami], bytes: i64) {
+        let key = (instance_type.to_owned(), ami_key(amis));
+        let known = self.seen_memory.get(&key);
+        if known.is_none_or(|known| bytes <= known) {
+            self.seen_memory.insert(key, bytes);
+        }
+        if known.is_none_or(|known| bytes < known) {
+            *self.seen_version.lock() += 1;
+        }
+    }
+
+    /// Whether types and zones are known.
+    pub fn has_types(&self) -> bool {
+        let types = self.types.read();
+        !types.infos.is_empty() && !types.zones.is_empty()
+    }
+
+    fn set_types(&self, infos: Vec<TypeInfo>, zones: BTreeMap<String, BTreeSet<String>>) {
+        let mut types = self.types.write();
+        if *types.infos != infos || *types.zones != zones {
+            types.version += 1;
+            types.infos = Arc::new(infos);
+            types.zones = Arc::new(zones);
+        }
+    }
+}
+
+/// Asks EC2 for types and zones. An empty answer is an error: then the old ones stay.
+pub async fn refresh_types(client: &aws_sdk_ec2::Client, catalogs: &Catalogs) -> Result<()> {
+    let (infos, zones) =
+        tokio::join!(ec2::instance_types(client), ec2::instance_type_zones(client));
+    let (mut infos, zones) = (infos?, zones?);
+    if infos.is_empty() {
+        return Err(Error::unexpected("DescribeInstanceTypes", "no instance type was found"));
+    }
+    if zones.is_empty() {
+        return Err(Error::unexpected("DescribeInstanceTypeOfferings", "no offering was found"));
+    }
+    infos.sort_by(|a, b| a.name.cmp(&b.name));
+    infos.dedup_by(|a, b| a.name == b.name);
+    catalogs.set_types(infos, zones);
+    Ok(())
+}
+
+/// Identifies a set of images.
+fn ami_key(amis: &[Ami]) -> String {
+    let ids: BTreeSet<&str> = amis.iter().map(|ami| ami.id.as_str()).collect();
+    ids.into_iter().collect::<Vec<_>>().join(",")
+}
+
+/// What is the same for all types of a NodeClass.
+struct ClassScope<'a> {
+    catalogs: &'a Catalogs,
+    basis: &'a Basis,
+    zone_ids: BTreeMap<&'a str, Option<&'a str>>,
+    subnets_by_zone: BTreeMap<&'a str, Vec<&'a str>>,
+    unavailable: UnavailableNow,
+}
+
+impl<'a> ClassScope<'a> {
+    fn new(catalogs: &'a Catalogs, basis: &'a Basis) -> Self {
+        let mut zone_ids = BTreeMap::new();
+        let mut subnets_by_zone: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for subnet in &basis.subnets {
+            zone_ids.insert(subnet.zone.as_str(), subnet.zone_id.as_deref());
+            subnets_by_zone.entry(&subnet.zone).or_default().push(&subnet.id);
+        }
+        let unavailable = catalogs.unavailable.now();
+        Self { catalogs, basis, zone_ids, subnets_by_zone, unavailable }
+    }
+
+    fn instance_types(&self, types: &Types, prices: &PriceTable) -> Vec<InstanceType> {
+        let none = BTreeSet::new();
+        types
+            .infos
+            .iter()
+            .map(|info| {
+                self.instance_type(info, types.zones.get(&info.name).unwrap_or(&none), prices)
+            })
+            .collect()
+    }
+
+    fn instance_type(
+        &self,
+        info: &TypeInfo,
+        offered_in: &BTreeSet<String>,
+        prices: &PriceTable,
+    ) -> InstanceType {
+        let spec = &self.basis.spec;
+        let family = spec.resolved_ami_family();
+        let zones: BTreeMap<String, Option<String>> = self
+            .zone_ids
+            .iter()
+            .filter(|(zone, _)| offered_in.contains(**zone))
+            .map(|(zone, id)| ((*zone).to_owned(), id.map(str::to_owned)))
+            .collect();
+        let network_mbps = self
+            .catalogs
+            .network
+            .baseline_mbps(&info.name)
+            .or_else(|| info.network.as_ref()?.baseline_mbps);
+        let requirements = labels::requirements(
+            info,
+            &LabelScope {
+                region: &self.catalogs.settings.region,
+                zones: &zones,
+                windows_build: family.windows_build(),
+                network_mbps,
+            },
+        );
+        let seen_key = (info.name.clone(), self.basis.amis.clone());
+        let scope = CapacityScope {
+            vm_memory_overhead: self.catalogs.settings.vm_memory_overhead,
+            reserved_enis: self.catalogs.settings.reserved_enis.into(),
+            seen_memory: self.catalogs.seen_memory.get(&seen_key),
+            branch_interfaces: self.catalogs.network.branch_interfaces(&info.name),
+        };
+        let capacity::Capacity { capacity, overhead } = capacity::capacity(info, spec, scope);
+        let offerings = self.offerings(info, offered_in, prices);
+        InstanceType { name: info.name.clone(), requirements, capacity, overhead, offerings }
+    }
+
+    /// Every way to buy the type in the region, those too that can't be used now: prices of machines that run there are looked up here.
+    fn offerings(
+        &self,
+        info: &TypeInfo,
+        offered_in: &BTreeSet<String>,
+        prices: &PriceTable,
+    ) -> Vec<Offering> {
+        let compatible = is_compatible(info, &self.basis.spec);
+        let mut offerings = Vec::new();
+        for zone in offered_in {
+            for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+                if !info.supports(capacity_type.as_str()) {
+                    continue;
+                }
+                let price = match capacity_type {
+                    CapacityType::Spot => prices.spot(&info.name, zone),
+                    _ => prices.on_demand(&info.name),
+                };
+                let Some(price) = price else { continue };
+                let subnets = self.subnets_by_zone.get(zone.as_str());
+                let available = compatible
+                    && subnets.is_some_and(|subnets| {
+                        !self.unavailable.contains(&info.name, zone, capacity_type, subnets)
+                    });
+                offerings.push(Offering {
+                    zone: zone.clone(),
+                    capacity_type,
+                    requirements: self.offering_requirements(zone),
+                    price,
+                    available,
+                    reservation_capacity: None,
+                });
+            }
+        }
+        offerings
+    }
+
+    fn offering_requirements(&self, zone: &str) -> Vec<Requirement> {
+        let mut requirements = vec![
+            labels::does_not_exist(keys::CAPACITY_RESERVATION_ID),
+            labels::does_not_exist(keys::CAPACITY_RESERVATION_INTERRUPTIBLE),
+            labels::does_not_exist(keys::CAPACITY_RESERVATION_TYPE),
+        ];
+        if let Some(Some(id)) = self.zone_ids.get(zone) {
+            requirements.push(Requirement {
+                key: keys::ZONE_ID.to_owned(),
+                operator: Operator::In,
+                values: vec![(*id).to_owned()],
+                min_values: None,
+            });
+        }
+        requirements.sort();
+        requirements
+    }
+}
+
+/// Whether the type can be launched with what the NodeClass asks of the hardware.
+fn is_compatible(info: &TypeInfo, class: &EC2NodeClassSpec) -> bool {
+    let interfaces = class.network_interfaces.as_deref().unwrap_or_default();
+    if !interfaces.is_empty() {
+        let Some(network) = &info.network else { return false };
+        let n_efa = interfaces
+            .iter()
+            .filter(|interface| interface.interface_type == InterfaceType::EfaOnly)
+            .count();
+        let fits = |interface: &tenon_crds::ec2nodeclass::NetworkInterface| {
+            usize::try_from(interface.network_card_index)
+                .ok()
+                .and_then(|card| network.cards.get(card))
+                .is_some_and(|&devices| i64::from(interface.device_index) < devices)
+        };
+        if network.ena.as_deref() == Some("unsupported")
+            || !interfaces.iter().all(fits)
+            || i64::try_from(n_efa).unwrap_or(i64::MAX) > network.max_efa
+        {
+            return false;
+        }
+    }
+    // Amazon Linux 2023 needs instructions that the first Graviton lacks.
+    if info.name.starts_with("a1.")
+        && class.resolved_ami_family() == tenon_crds::ec2nodeclass::AmiFamily::Al2023
+    {
+        return false;
+    }
+    let nested = class.cpu_options.and_then(|options| options.nested_virtualization);
+    if nested == Some(Switch::Enabled) && !info.nested_virtualization {
+        return false;
+    }
+    class.connection_tracking.is_none() || info.hypervisor == "nitro"
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,211 @@
+use tenon_crds::EC2NodeClassStatus;
+use tenon_crds::ec2nodeclass::{AmiFamily, ConnectionTracking, CpuOptions};
+use tenon_crds::labels as core_labels;
+use tenon_planner::resources::MicroUsd;
+
+use super::*;
+use crate::aws::matching::single_value;
+
+/// A type of the fixture file, which holds what EC2 says about real types.
+pub fn type_info(name: &str) -> TypeInfo {
+    let all: Vec<TypeInfo> = serde_json::from_str(include_str!("types.json")).unwrap();
+    all.into_iter().find(|info| info.name == name).unwrap_or_else(|| panic!("no type {name}"))
+}
+
+/// Catalogs over types of the fixture, all of them offered in zones a and b at a price of 100 (spot in a: 40, in b: 50) times the number of cores.
+pub fn mk_catalogs(names: &[&str]) -> Catalogs {
+    let catalogs = Catalogs::new(CatalogSettings {
+        region: "eu-central-1".to_owned(),
+        vm_memory_overhead: 0.075,
+        reserved_enis: 0,
+    });
+    let infos: Vec<TypeInfo> = names.iter().map(|name| type_info(name)).collect();
+    let zones = |info: &TypeInfo| {
+        (info.name.clone(), ["eu-central-1a", "eu-central-1b"].map(str::to_owned).into())
+    };
+    let by_zone = infos.iter().map(zones).collect();
+    catalogs.prices.set_on_demand(
+        infos.iter().map(|info| (info.name.clone(), MicroUsd(info.vcpus * 100))).collect(),
+    );
+    catalogs.prices.set_spot(
+        infos
+            .iter()
+            .map(|info| {
+                let zones = [
+                    ("eu-central-1a".to_owned(), MicroUsd(info.vcpus * 40)),
+                    ("eu-central-1b".to_owned(), MicroUsd(info.vcpus * 50)),
+                ];
+                (info.name.clone(), zones.into())
+            })
+            .collect(),
+    );
+    catalogs.set_types(infos, by_zone);
+    catalogs
+}
+
+/// A NodeClass that is resolved: a subnet in zone a and one in zone b, an image per architecture.
+pub fn mk_class() -> EC2NodeClass {
+    let mut class = EC2NodeClass::new("default", EC2NodeClassSpec::default());
+    class.metadata.uid = Some("class-uid".to_owned());
+    class.metadata.generation = Some(1);
+    class.spec.ami_family = Some(AmiFamily::Al2023);
+    let subnet = |id: &str, zone: &str, zone_id: &str| Subnet {
+        id: id.to_owned(),
+        zone: zone.to_owned(),
+        zone_id: Some(zone_id.to_owned()),
+    };
+    let ami = |id: &str, arch: &str| Ami {
+        id: id.to_owned(),
+        name: Some(format!("al2023-{arch}")),
+        deprecated: false,
+        requirements: vec![tenon_crds::Requirement::new(
+            core_labels::ARCH,
+            tenon_crds::Operator::In,
+            [arch],
+        )],
+    };
+    class.status = Some(EC2NodeClassStatus {
+        subnets: vec![
+            subnet("subnet-a", "eu-central-1a", "euc1-az2"),
+            subnet("subnet-b", "eu-central-1b", "euc1-az3"),
+        ],
+        security_groups: vec![tenon_crds::ec2nodeclass::SecurityGroup {
+            id: "sg-1".to_owned(),
+            name: None,
+        }],
+        amis: vec![ami("ami-amd", "amd64"), ami("ami-arm", "arm64")],
+        instance_profile: Some("demo_123".to_owned()),
+        ..EC2NodeClassStatus::default()
+    });
+    class
+}
+
+fn find<'c>(catalog: &'c Catalog, name: &str) -> &'c InstanceType {
+    catalog.instance_types.iter().find(|found| found.name == name).unwrap()
+}
+
+#[test]
+fn labels_are_those_of_the_published_table() {
+    let catalogs = mk_catalogs(&["m5.large", "g4dn.xlarge", "m5.metal", "c7i-flex.large"]);
+    let catalog = catalogs.catalog(&mk_class()).unwrap();
+    let lines = |name: &str| {
+        find(&catalog, name)
+            .requirements
+            .iter()
+            .map(|r| format!("{} {:?} {}", r.key, r.operator, r.values.join(",")))
+            .collect::<Vec<_>>()
+    };
+    insta::assert_yaml_snapshot!("labels_m5_large", lines("m5.large"));
+    insta::assert_yaml_snapshot!("labels_g4dn_xlarge", lines("g4dn.xlarge"));
+    let value = |name: &str, key: &str| {
+        single_value(&find(&catalog, name).requirements, key).map(str::to_owned)
+    };
+    assert_eq!(value("m5.metal", keys::INSTANCE_HYPERVISOR).as_deref(), Some(""));
+    assert_eq!(value("c7i-flex.large", keys::INSTANCE_CAPABILITY_FLEX).as_deref(), Some("true"));
+    assert_eq!(value("c7i-flex.large", keys::INSTANCE_FAMILY).as_deref(), Some("c7i-flex"));
+}
+
+#[test]
+fn labels_of_special_types() {
+    let value = |name: &str, key: &str| {
+        let catalog = mk_catalogs(&[name]).catalog(&mk_class()).unwrap();
+        single_value(&find(&catalog, name).requirements, key).map(str::to_owned)
+    };
+    let table = [
+        ("g6f.large", keys::INSTANCE_GPU_COUNT, Some("0")),
+        ("g6f.large", keys::INSTANCE_GPU_MEMORY, Some("2861")),
+        ("g4ad.xlarge", keys::INSTANCE_GPU_NAME, Some("radeon-pro-v520")),
+        ("inf2.xlarge", keys::INSTANCE_ACCELERATOR_NAME, Some("inferentia2")),
+        ("inf1.xlarge", keys::INSTANCE_ACCELERATOR_MANUFACTURER, Some("aws")),
+        ("p4d.24xlarge", keys::INSTANCE_NETWORK_BANDWIDTH, Some("400000")),
+        ("p4d.24xlarge", keys::INSTANCE_GPU_MEMORY, Some("40960")),
+        ("u-6tb1.112xlarge", keys::INSTANCE_CATEGORY, Some("u")),
+        ("c1.medium", keys::INSTANCE_NETWORK_BANDWIDTH, None),
+        ("c1.medium", keys::INSTANCE_EBS_BANDWIDTH, None),
+        ("c1.medium", keys::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ, Some("0")),
+        ("c1.medium", keys::INSTANCE_HYPERVISOR, Some("xen")),
+        ("m6idn.32xlarge", keys::INSTANCE_LOCAL_NVME, Some("7600")),
+        ("a1.medium", keys::INSTANCE_EBS_BANDWIDTH, Some("3500")),
+    ];
+    for (name, key, expected) in table {
+        assert_eq!(value(name, key).as_deref(), expected, "{name} {key}");
+    }
+}
+
+#[test]
+fn offerings_are_available_where_the_node_class_has_a_subnet() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let mut class = mk_class();
+    class.status.as_mut().unwrap().subnets.pop();
+    let catalog = catalogs.catalog(&class).unwrap();
+    let offered: Vec<_> = find(&catalog, "m5.large")
+        .offerings
+        .iter()
+        .map(|o| (o.zone.as_str(), o.capacity_type.as_str(), o.price.0, o.available))
+        .collect();
+    assert_eq!(
+        offered,
+        [
+            ("eu-central-1a", "spot", 80, true),
+            ("eu-central-1a", "on-demand", 200, true),
+            ("eu-central-1b", "spot", 100, false),
+            ("eu-central-1b", "on-demand", 200, false),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_catalog_is_computed_again_only_when_something_changed() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let class = mk_class();
+    let first = catalogs.catalog(&class).unwrap();
+    assert!(Arc::ptr_eq(&first, &catalogs.catalog(&class).unwrap()));
+
+    catalogs.unavailable.mark_offering("m5.large", "eu-central-1a", CapacityType::Spot, "ICE");
+    let marked = catalogs.catalog(&class).unwrap();
+    assert!(!find(&marked, "m5.large").offerings[0].available);
+    tokio::time::advance(Duration::from_secs(181)).await;
+    let back = catalogs.catalog(&class).unwrap();
+    assert!(find(&back, "m5.large").offerings[0].available);
+
+    let amis = class.status.as_ref().unwrap().amis.clone();
+    catalogs.observe_memory("m5.large", &amis, 7_800 << 20);
+    assert_eq!(find(&catalogs.catalog(&class).unwrap(), "m5.large").capacity.memory, 7_800 << 20);
+    catalogs.observe_memory("m5.large", &amis, 7_900 << 20);
+    assert_eq!(find(&catalogs.catalog(&class).unwrap(), "m5.large").capacity.memory, 7_800 << 20);
+    let mut other = class.clone();
+    other.status.as_mut().unwrap().amis.pop();
+    assert_eq!(find(&catalogs.catalog(&other).unwrap(), "m5.large").capacity.memory, 7_577 << 20);
+}
+
+#[test]
+fn types_that_the_node_class_cannot_use_are_not_available() {
+    let catalogs = mk_catalogs(&["m5.large", "a1.medium", "c1.medium", "m5.metal"]);
+    let available = |class: &EC2NodeClass| -> Vec<String> {
+        let catalog = catalogs.catalog(class).unwrap();
+        catalog
+            .instance_types
+            .iter()
+            .filter(|found| found.offerings.iter().any(|offering| offering.available))
+            .map(|found| found.name.clone())
+            .collect()
+    };
+    let mut class = mk_class();
+    assert_eq!(available(&class), ["c1.medium", "m5.large", "m5.metal"], "not a1 with AL2023");
+    class.spec.ami_family = Some(AmiFamily::Al2);
+    assert_eq!(available(&class), ["a1.medium", "c1.medium", "m5.large", "m5.metal"]);
+    class.spec.connection_tracking = Some(ConnectionTracking::default());
+    assert_eq!(available(&class), ["a1.medium", "m5.large"], "only nitro");
+    class.spec.cpu_options = Some(CpuOptions { nested_virtualization: Some(Switch::Enabled) });
+    assert_eq!(available(&class), Vec::<String>::new());
+}
+
+#[test]
+fn says_what_is_missing() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let mut class = mk_class();
+    class.status = None;
+    assert_eq!(catalogs.catalog(&class), Err(NoCatalog::NoSubnets));
+    let empty = Catalogs::new(catalogs.settings.clone());
+    assert_eq!(empty.catalog(&mk_class()), Err(NoCatalog::NoTypes));
+}

@@ -1,0 +1,185 @@
+//! Offerings that EC2 could not deliver lately, so that the planner does not ask for them again at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenon_planner::snapshot::CapacityType;
+use tokio::time::Instant;
+
+/// How long an offering counts as unavailable.
+const TTL: Duration = Duration::from_secs(3 * 60);
+
+/// What is unavailable, until when. Every change, the end of an entry too, raises the version: catalogs that were computed before are stale then.
+#[derive(Debug, Default)]
+pub struct Unavailable {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    version: u64,
+    offerings: BTreeMap<(String, String, CapacityType), Instant>,
+    capacity_types: BTreeMap<CapacityType, Instant>,
+    subnets: BTreeMap<String, Instant>,
+}
+
+/// What is unavailable at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnavailableNow {
+    offerings: BTreeSet<(String, String, CapacityType)>,
+    capacity_types: BTreeSet<CapacityType>,
+    subnets: BTreeSet<String>,
+}
+
+impl Unavailable {
+    /// Marks an offering.
+    pub fn mark_offering(
+        &self,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+        reason: &str,
+    ) {
+        tracing::info!(
+            instance_type,
+            zone,
+            capacity_type = capacity_type.as_str(),
+            reason,
+            ttl_seconds = TTL.as_secs(),
+            "offering is unavailable"
+        );
+        self.change(|state, until| {
+            state
+                .offerings
+                .insert((instance_type.to_owned(), zone.to_owned(), capacity_type), until);
+        });
+    }
+
+    /// Marks a capacity type everywhere.
+    pub fn mark_capacity_type(&self, capacity_type: CapacityType, reason: &str) {
+        tracing::info!(
+            capacity_type = capacity_type.as_str(),
+            reason,
+            ttl_seconds = TTL.as_secs(),
+            "capacity type is unavailable"
+        );
+        self.change(|state, until| {
+            state.capacity_types.insert(capacity_type, until);
+        });
+    }
+
+    /// Marks a subnet.
+    pub fn mark_subnet(&self, subnet: &str) {
+        tracing::info!(subnet, ttl_seconds = TTL.as_secs(), "subnet has no free addresses");
+        self.change(|state, until| {
+            state.subnets.insert(subnet.to_owned(), until);
+        });
+    }
+
+    /// The version of what is unavailable now.
+    pub fn version(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.drop_ended();
+        state.version
+    }
+
+    /// What is unavailable now.
+    pub fn now(&self) -> UnavailableNow {
+        let mut state = self.state.lock();
+        state.drop_ended();
+        UnavailableNow {
+            offerings: state.offerings.keys().cloned().collect(),
+            capacity_types: state.capacity_types.keys().copied().collect(),
+            subnets: state.subnets.keys().cloned().collect(),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State, Instant)) {
+        let mut state = self.state.lock();
+        state.drop_ended();
+        state.version += 1;
+        change(&mut state, Instant::now() + TTL);
+    }
+}
+
+impl State {
+    fn drop_ended(&mut self) {
+        let now = Instant::now();
+        let count =
+            |state: &Self| state.offerings.len() + state.capacity_types.len() + state.subnets.len();
+        let before = count(self);
+        self.offerings.retain(|_, until| *until > now);
+        self.capacity_types.retain(|_, until| *until > now);
+        self.subnets.retain(|_, until| *until > now);
+        if count(self) < before {
+            self.version += 1;
+        }
+    }
+}
+
+impl UnavailableNow {
+    /// Whether the offering can't be asked for. `subnets` are the NodeClass' subnets in the zone: a zone is out when all of them are.
+    pub fn contains(
+        &self,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+        subnets: &[&str],
+    ) -> bool {
+        self.capacity_types.contains(&capacity_type)
+            || (!self.offerings.is_empty()
+                && self.offerings.contains(&(
+                    instance_type.to_owned(),
+                    zone.to_owned(),
+                    capacity_type,
+                )))
+            || (!subnets.is_empty() && subnets.iter().all(|subnet| self.subnets.contains(*subnet)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn offerings_come_back_after_three_minutes_and_change_the_version_then() {
+        let unavailable = Unavailable::default();
+        let start = unavailable.version();
+        unavailable.mark_offering("m5.large", "a", CapacityType::Spot, "ICE");
+        let marked = unavailable.version();
+        assert!(marked > start);
+        let now = unavailable.now();
+        assert!(now.contains("m5.large", "a", CapacityType::Spot, &[]));
+        assert!(!now.contains("m5.large", "a", CapacityType::OnDemand, &[]));
+        assert!(!now.contains("m5.large", "b", CapacityType::Spot, &[]));
+
+        tokio::time::advance(Duration::from_secs(120)).await;
+        unavailable.mark_offering("m5.large", "a", CapacityType::Spot, "again");
+        tokio::time::advance(Duration::from_secs(120)).await;
+        assert!(unavailable.now().contains("m5.large", "a", CapacityType::Spot, &[]));
+        let marked = unavailable.version();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(unavailable.version() > marked);
+        assert_eq!(unavailable.now(), UnavailableNow::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_zone_is_out_when_all_of_its_subnets_are() {
+        let unavailable = Unavailable::default();
+        unavailable.mark_subnet("subnet-1");
+        let now = unavailable.now();
+        let out = |subnets: &[&str]| now.contains("m5.large", "a", CapacityType::Spot, subnets);
+        assert!(out(&["subnet-1"]));
+        assert!(!out(&["subnet-1", "subnet-2"]));
+        assert!(!out(&[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_capacity_type_is_out_everywhere() {
+        let unavailable = Unavailable::default();
+        unavailable.mark_capacity_type(CapacityType::Spot, "no role");
+        assert!(unavailable.now().contains("m5.large", "a", CapacityType::Spot, &["s"]));
+        assert!(!unavailable.now().contains("m5.large", "a", CapacityType::OnDemand, &["s"]));
+    }
+}

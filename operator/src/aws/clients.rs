@@ -1,0 +1,103 @@
+//! The SDK clients, made once from the default chain, and what is known about the region.
+//!
+//! Credentials (Pod Identity, IRSA, profile, instance role), endpoint (`AWS_ENDPOINT_URL`) and region come from aws-config's default chain.
+
+use std::time::Duration;
+
+use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+
+/// One client per service.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// EC2.
+    pub ec2: aws_sdk_ec2::Client,
+    /// IAM.
+    pub iam: aws_sdk_iam::Client,
+    /// Systems Manager parameters.
+    pub ssm: aws_sdk_ssm::Client,
+    /// SQS.
+    pub sqs: aws_sdk_sqs::Client,
+    /// EKS.
+    pub eks: aws_sdk_eks::Client,
+    /// Price lists, in a region that serves them.
+    pub pricing: aws_sdk_pricing::Client,
+    /// The region of the cluster.
+    pub region: String,
+}
+
+/// No region is known.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no AWS region is configured and instance metadata does not tell one: set AWS_REGION on the operator"
+)]
+pub struct NoRegion;
+
+impl Clients {
+    /// From the default chain.
+    pub async fn from_default_chain() -> Result<Self, NoRegion> {
+        let name = AppName::new(concat!("tenon-", env!("CARGO_PKG_VERSION")))
+            .expect("letters, digits, dots and dashes");
+        let config = aws_config::defaults(BehaviorVersion::latest())
+            .app_name(name)
+            .retry_config(RetryConfig::standard().with_max_attempts(3))
+            // As upstream: no call may hang a controller for longer than four minutes. SQS waits 20 s for messages by design.
+            .timeout_config(
+                TimeoutConfig::builder()
+                    .connect_timeout(Duration::from_secs(10))
+                    .operation_attempt_timeout(Duration::from_secs(60))
+                    .operation_timeout(Duration::from_secs(240))
+                    .build(),
+            )
+            .load()
+            .await;
+        Self::new(&config)
+    }
+
+    fn new(config: &SdkConfig) -> Result<Self, NoRegion> {
+        let region = config.region().ok_or(NoRegion)?.to_string();
+        let pricing = aws_sdk_pricing::config::Builder::from(config)
+            .region(Region::new(pricing_region(&region)))
+            .build();
+        Ok(Self {
+            ec2: aws_sdk_ec2::Client::new(config),
+            iam: aws_sdk_iam::Client::new(config),
+            ssm: aws_sdk_ssm::Client::new(config),
+            sqs: aws_sdk_sqs::Client::new(config),
+            eks: aws_sdk_eks::Client::new(config),
+            pricing: aws_sdk_pricing::Client::from_conf(pricing),
+            region,
+        })
+    }
+}
+
+/// The region whose endpoint serves the price lists of `region`.
+pub fn pricing_region(region: &str) -> &'static str {
+    match region.split('-').next() {
+        Some("ap") => "ap-south-1",
+        Some("cn") => "cn-northwest-1",
+        Some("eu") => "eu-central-1",
+        _ => "us-east-1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn price_lists_come_from_the_nearest_region_that_serves_them() {
+        let table = [
+            ("ap-southeast-2", "ap-south-1"),
+            ("cn-north-1", "cn-northwest-1"),
+            ("eu-west-1", "eu-central-1"),
+            ("us-west-2", "us-east-1"),
+            ("sa-east-1", "us-east-1"),
+            ("us-gov-west-1", "us-east-1"),
+        ];
+        for (region, pricing) in table {
+            assert_eq!(pricing_region(region), pricing);
+        }
+    }
+}

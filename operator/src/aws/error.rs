@@ -1,0 +1,369 @@
+//! What failed when talking to AWS, by what has to be done about it.
+//!
+//! Every comparison with an AWS error code or message is in this file, so that the rest of the provider matches on [`Kind`] only and one table test
+//! shows the whole mapping.
+
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::display::DisplayErrorContext;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Nothing of what was asked for can be had now.
+    InsufficientCapacity,
+    /// What was named does not exist (yet, or any more).
+    NotFound,
+    /// What was to be created exists.
+    AlreadyExists,
+    /// The caller may not do this.
+    Unauthorized,
+    /// Too many calls; later it will work.
+    Throttled,
+    /// A quota of the account.
+    LimitExceeded,
+    /// A fault of the service or of the connection; later it will work.
+    Transient,
+    /// The dry run would have succeeded.
+    DryRun,
+    /// Anything else.
+    Other,
+}
+
+/// A call to AWS that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{operation} failed{}: {message}", code.as_deref().map(|code| format!(" with {code}")).unwrap_or_default())]
+pub struct Error {
+    /// The API operation, e.g. `CreateFleet`.
+    pub operation: &'static str,
+    /// What to do about it.
+    pub kind: Kind,
+    /// AWS's error code, when AWS answered.
+    pub code: Option<String>,
+    /// What AWS, or the connection, said.
+    pub message: String,
+}
+
+/// Result of a call to AWS.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// From an SDK error.
+    pub fn from_sdk<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let status = error.raw_response().map(|response| response.status().as_u16());
+        let (code, message) = match error {
+            SdkError::ServiceError(service) => {
+                let meta = service.err().meta();
+                (meta.code().map(ToOwned::to_owned), meta.message().map(ToOwned::to_owned))
+            }
+            _ => (None, None),
+        };
+        let kind = match (&code, status) {
+            (Some(code), _) if kind_of(code) != Kind::Other => kind_of(code),
+            (_, Some(status)) if status >= 500 => Kind::Transient,
+            (_, Some(429)) => Kind::Throttled,
+            (Some(_), _) => Kind::Other,
+            (None, Some(_)) => Kind::Other,
+            (None, None) => Kind::Transient,
+        };
+        let message = message.unwrap_or_else(|| DisplayErrorContext(error).to_string());
+        Self { operation, kind, code, message }
+    }
+
+    /// From an error item inside of a successful answer.
+    pub fn from_code(operation: &'static str, code: &str, message: &str) -> Self {
+        Self {
+            operation,
+            kind: kind_of(code),
+            code: Some(code.to_owned()),
+            message: message.to_owned(),
+        }
+    }
+
+    /// An answer that lacks what it must have.
+    pub fn unexpected(operation: &'static str, message: impl Into<String>) -> Self {
+        Self { operation, kind: Kind::Other, code: None, message: message.into() }
+    }
+
+    /// Whether what was named does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.kind == Kind::NotFound
+    }
+
+    /// Whether the same call may succeed a little later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, Kind::Throttled | Kind::Transient)
+    }
+
+    /// Whether a launch template that was to be used is gone.
+    pub fn is_launch_template_not_found(&self) -> bool {
+        self.code.as_deref().is_some_and(|code| {
+            code == "InvalidLaunchTemplateName.NotFoundException"
+                || code == "InvalidLaunchTemplateId.NotFound"
+        })
+    }
+
+    /// Whether the instance profile is not (yet) known to EC2.
+    pub fn is_instance_profile_not_found(&self) -> bool {
+        self.message.to_ascii_lowercase().contains("invalid iam instance profile name")
+    }
+
+    /// Whether the role to attach does not exist, as opposed to the profile.
+    pub fn is_role_not_found(&self) -> bool {
+        self.is_not_found() && self.message.contains("role")
+    }
+
+    /// `code: message`, as in conditions.
+    pub fn text(&self) -> String {
+        match &self.code {
+            Some(code) => format!("{code}: {}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
+/// What a code means, for calls and for the error items of CreateFleet.
+pub fn kind_of(code: &str) -> Kind {
+    match code {
+        "InsufficientInstanceCapacity"
+        | "MaxSpotInstanceCountExceeded"
+        | "VcpuLimitExceeded"
+        | "UnfulfillableCapacity"
+        | "Unsupported"
+        | "InsufficientFreeAddressesInSubnet"
+        | "MaxFleetCountExceeded"
+        | "ReservationCapacityExceeded" => Kind::InsufficientCapacity,
+        "InvalidCapacityReservationId.NotFound"
+        | "InvalidInstanceID.NotFound"
+        | "InvalidLaunchTemplateName.NotFoundException"
+        | "InvalidLaunchTemplateId.NotFound"
+        | "QueueDoesNotExist"
+        | "AWS.SimpleQueueService.NonExistentQueue"
+        | "NoSuchEntity"
+        | "ParameterNotFound"
+        | "InvalidPlacementGroup.Unknown"
+        | "ResourceNotFoundException" => Kind::NotFound,
+        "EntityAlreadyExists" | "InvalidLaunchTemplateName.AlreadyExistsException" => {
+            Kind::AlreadyExists
+        }
+        "UnauthorizedOperation"
+        | "AccessDenied"
+        | "AccessDeniedException"
+        | "AuthFailure"
+        | "AuthFailure.ServiceLinkedRoleCreationNotPermitted" => Kind::Unauthorized,
+        "RequestLimitExceeded"
+        | "Throttling"
+        | "ThrottlingException"
+        | "ThrottledException"
+        | "TooManyRequestsException" => Kind::Throttled,
+        "LimitExceeded" | "LimitExceededException" => Kind::LimitExceeded,
+        "InternalError"
+        | "InternalFailure"
+        | "ServiceUnavailable"
+        | "Unavailable"
+        | "InternalServerException" => Kind::Transient,
+        "DryRunOperation" => Kind::DryRun,
+        _ => Kind::Other,
+    }
+}
+
+/// The code with which EC2 says that the account lacks the role for spot and the caller may not create it.
+pub const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
+
+/// The code with which EC2 says that a subnet has no free addresses.
+pub const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
+
+/// Reason (condition reason, metric label) and message for people, of a launch or a validation that failed with this code and message. The first row
+/// that matches counts.
+pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
+    let text = format!("{code}: {message}");
+    let has = |part: &str| text.contains(part);
+    let plain = |reason: &'static str, message: &str| (reason, message.to_owned());
+    if has(SPOT_ROLE_MISSING) {
+        return plain(
+            "SpotSLRCreationFailed",
+            "the service-linked role for spot is missing and the controller may not create it: run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once in this account",
+        );
+    }
+    if has("Not authorized for images") {
+        return plain(
+            "AMIAuthorizationFailure",
+            "this account may not launch from the selected AMI: share the image with it or select another one",
+        );
+    }
+    if has("UnauthorizedOperation") || has("AccessDenied") || has("AuthFailure") {
+        let message = if has("permissions boundary") {
+            "the controller's permissions boundary forbids this call"
+        } else if has("explicit deny in a service control policy") {
+            "a service control policy of the organisation forbids this call"
+        } else {
+            "the controller's role lacks a permission for this call"
+        };
+        return ("Unauthorized", format!("{message}: {text}"));
+    }
+    if has("InvalidParameter") && has("belong to different networks") {
+        return plain(
+            "SecurityGroupSubnetVPCMismatch",
+            "the selected security groups and subnets are in different VPCs",
+        );
+    }
+    const TABLE: &[(&str, &str, &str)] = &[
+        (
+            "iamInstanceProfile.name is invalid",
+            "InstanceProfileNameInvalid",
+            "EC2 does not know the instance profile",
+        ),
+        (
+            "Invalid IAM Instance Profile name",
+            "InstanceProfileNameInvalid",
+            "EC2 does not know the instance profile",
+        ),
+        (
+            "InvalidLaunchTemplateId.NotFound",
+            "LaunchTemplateNotFound",
+            "the launch template was deleted meanwhile",
+        ),
+        (
+            "InvalidLaunchTemplateName.NotFoundException",
+            "LaunchTemplateNotFound",
+            "the launch template was deleted meanwhile",
+        ),
+        (
+            "User data is limited to",
+            "UserDataSizeLimitExceeded",
+            "the user data is larger than the 16384 bytes that EC2 takes",
+        ),
+        ("InvalidAMIID.Malformed", "InvalidAMIID", "the AMI id is malformed"),
+        ("InvalidAMIID.NotFound", "AMINotFound", "the AMI does not exist in this region"),
+        ("RequestLimitExceeded", "RequestLimitExceeded", "EC2 throttles the account's calls"),
+        ("InternalError", "InternalError", "EC2 had an internal error"),
+        (
+            "not eligible for Free Tier",
+            "FreeTierIneligible",
+            "the account may only launch instance types of the free tier",
+        ),
+        (
+            "MaxFleetCountExceeded",
+            "FleetQuotaExceeded",
+            "the account's quota of EC2 fleets is used up",
+        ),
+        ("PendingVerification", "AccountPendingVerification", "AWS is still verifying the account"),
+        (
+            "MaxSpotInstanceCountExceeded",
+            "SpotQuotaExceeded",
+            "the account's spot quota is used up",
+        ),
+        ("VcpuLimitExceeded", "VCPULimitExceeded", "the account's vCPU quota is used up"),
+        (
+            "InsufficientFreeAddressesInSubnet",
+            "InsufficientFreeAddressesInSubnet",
+            "the subnet has no free addresses",
+        ),
+    ];
+    for (part, reason, message) in TABLE {
+        if has(part) {
+            return (reason, format!("{message} ({text})"));
+        }
+    }
+    ("LaunchFailed", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_map_to_kinds() {
+        let table = [
+            ("InsufficientInstanceCapacity", Kind::InsufficientCapacity),
+            ("MaxSpotInstanceCountExceeded", Kind::InsufficientCapacity),
+            ("VcpuLimitExceeded", Kind::InsufficientCapacity),
+            ("UnfulfillableCapacity", Kind::InsufficientCapacity),
+            ("Unsupported", Kind::InsufficientCapacity),
+            ("InsufficientFreeAddressesInSubnet", Kind::InsufficientCapacity),
+            ("MaxFleetCountExceeded", Kind::InsufficientCapacity),
+            ("ReservationCapacityExceeded", Kind::InsufficientCapacity),
+            ("InvalidInstanceID.NotFound", Kind::NotFound),
+            ("InvalidLaunchTemplateName.NotFoundException", Kind::NotFound),
+            ("InvalidLaunchTemplateId.NotFound", Kind::NotFound),
+            ("InvalidCapacityReservationId.NotFound", Kind::NotFound),
+            ("QueueDoesNotExist", Kind::NotFound),
+            ("NoSuchEntity", Kind::NotFound),
+            ("ParameterNotFound", Kind::NotFound),
+            ("EntityAlreadyExists", Kind::AlreadyExists),
+            ("UnauthorizedOperation", Kind::Unauthorized),
+            ("AccessDenied", Kind::Unauthorized),
+            ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", Kind::Unauthorized),
+            ("RequestLimitExceeded", Kind::Throttled),
+            ("DryRunOperation", Kind::DryRun),
+            ("InternalError", Kind::Transient),
+            ("InvalidParameterValue", Kind::Other),
+            ("InvalidAMIID.NotFound", Kind::Other),
+        ];
+        for (code, kind) in table {
+            assert_eq!(kind_of(code), kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn codes_and_messages_map_to_reasons_of_conditions() {
+        let table = [
+            ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "no", "SpotSLRCreationFailed"),
+            ("UnauthorizedOperation", "You are not authorized", "Unauthorized"),
+            ("AuthFailure", "Not authorized for images: [ami-1]", "AMIAuthorizationFailure"),
+            (
+                "InvalidParameter",
+                "Security group sg-1 and subnet subnet-1 belong to different networks.",
+                "SecurityGroupSubnetVPCMismatch",
+            ),
+            (
+                "InvalidParameterValue",
+                "Value (x) for parameter iamInstanceProfile.name is invalid",
+                "InstanceProfileNameInvalid",
+            ),
+            ("InvalidLaunchTemplateId.NotFound", "", "LaunchTemplateNotFound"),
+            (
+                "InvalidUserData.Malformed",
+                "User data is limited to 16384 bytes",
+                "UserDataSizeLimitExceeded",
+            ),
+            ("InvalidAMIID.Malformed", "", "InvalidAMIID"),
+            ("InvalidAMIID.NotFound", "", "AMINotFound"),
+            ("RequestLimitExceeded", "", "RequestLimitExceeded"),
+            ("InternalError", "", "InternalError"),
+            (
+                "InvalidParameterCombination",
+                "The specified instance type is not eligible for Free Tier",
+                "FreeTierIneligible",
+            ),
+            ("MaxFleetCountExceeded", "", "FleetQuotaExceeded"),
+            ("PendingVerification", "", "AccountPendingVerification"),
+            ("MaxSpotInstanceCountExceeded", "", "SpotQuotaExceeded"),
+            ("VcpuLimitExceeded", "", "VCPULimitExceeded"),
+            ("InsufficientFreeAddressesInSubnet", "", "InsufficientFreeAddressesInSubnet"),
+            ("InsufficientInstanceCapacity", "none left", "LaunchFailed"),
+            ("Unknown", "x", "LaunchFailed"),
+        ];
+        for (code, message, reason) in table {
+            assert_eq!(launch_reason(code, message).0, reason, "{code}: {message}");
+        }
+    }
+
+    #[test]
+    fn says_whose_policy_denied() {
+        let (_, boundary) = launch_reason(
+            "UnauthorizedOperation",
+            "because no permissions boundary allows the action",
+        );
+        assert!(boundary.contains("permissions boundary forbids"), "{boundary}");
+        let (_, scp) = launch_reason(
+            "UnauthorizedOperation",
+            "with an explicit deny in a service control policy",
+        );
+        assert!(scp.contains("service control policy of"), "{scp}");
+    }
+}

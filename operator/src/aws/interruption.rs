@@ -1,0 +1,265 @@
+//! The loop over the interruption queue: a machine that is about to go is drained, and its replacement is started at once.
+
+use std::time::Duration;
+
+use aws_sdk_sqs::types::{Message as SqsMessage, MessageSystemAttributeName};
+use futures::StreamExt as _;
+use futures::stream;
+use kube::api::{Api, DeleteParams};
+use tenon_crds::NodeClaim;
+use tenon_crds::labels;
+use tenon_planner::snapshot::CapacityType;
+
+use self::message::{Kind, Message};
+use super::AwsProvider;
+use super::error::{Error, Result};
+use super::provider_id::instance_id;
+use crate::cloud_provider::Context;
+use crate::events::{Event, EventType};
+
+pub mod message;
+
+/// Messages that are handled at once.
+const WORKERS: usize = 10;
+/// After a failure: the queue may be missing, or SQS down.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// Handles messages for ever.
+pub async fn run(provider: &AwsProvider, context: &Context) {
+    let queue = provider.options.interruption_queue.as_str();
+    let mut url: Option<String> = None;
+    let mut retry = FIRST_RETRY;
+    loop {
+        match receive_and_handle(provider, context, queue, &mut url).await {
+            Ok(()) => retry = FIRST_RETRY,
+            Err(error) => {
+                context.metrics.reconcile_errors.inc(["interruption", error.operation]);
+                tracing::error!(queue, %error, "failed to read the interruption queue, trying again");
+                // A queue that was deleted and made again may have another URL.
+                url = None;
+                tokio::time::sleep(retry).await;
+                retry = (retry * 2).min(LAST_RETRY);
+            }
+        }
+    }
+}
+
+async fn receive_and_handle(
+    provider: &AwsProvider,
+    context: &Context,
+    queue: &str,
+    known_url: &mut Option<String>,
+) -> Result<()> {
+    let url = match known_url {
+        Some(url) => url.clone(),
+        None => known_url.insert(queue_url(provider, queue).await?).clone(),
+    };
+    let messages = receive(provider, &url).await?;
+    stream::iter(messages)
+        .for_each_concurrent(WORKERS, |message| handle(provider, context, &url, message))
+        .await;
+    Ok(())
+}
+
+async fn queue_url(provider: &AwsProvider, queue: &str) -> Result<String> {
+    const OPERATION: &str = "GetQueueUrl";
+    let answer = provider
+        .clients
+        .sqs
+        .get_queue_url()
+        .queue_name(queue)
+        .send()
+        .await
+        .map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    answer.queue_url.ok_or_else(|| Error::unexpected(OPERATION, "the queue has no URL"))
+}
+
+async fn receive(provider: &AwsProvider, url: &str) -> Result<Vec<SqsMessage>> {
+    let answer = provider
+        .clients
+        .sqs
+        .receive_message()
+        .queue_url(url)
+        .max_number_of_messages(10)
+        .visibility_timeout(20)
+        .wait_time_seconds(20)
+        .message_system_attribute_names(MessageSystemAttributeName::SentTimestamp)
+        .message_attribute_names("All")
+        .send()
+        .await
+        .map_err(|error| Error::from_sdk("ReceiveMessage", &error))?;
+    Ok(answer.messages.unwrap_or_default())
+}
+
+/// Handles one message. One that fails stays in the queue and comes again.
+async fn handle(provider: &AwsProvider, context: &Context, url: &str, raw: SqsMessage) {
+    let message = match message::parse(raw.body.as_deref().unwrap_or_default()) {
+        Ok(message) => Some(message),
+        Err(error) => {
+            tracing::error!(%error, body = raw.body, "deleting a message that cannot be read");
+            None
+        }
+    };
+    if let Some(message) = message {
+        provider.metrics.received_messages.inc([message.kind.as_str()]);
+        if let Err(error) = act(provider, context, &message).await {
+            tracing::error!(kind = message.kind.as_str(), %error, "failed to handle a message, it will come again");
+            return;
+        }
+        if let Some(time) = message.time {
+            let latency = context.clock.now().duration_since(time).as_secs_f64();
+            provider.metrics.message_latency.observe([], latency.max(0.0));
+        }
+    }
+    let deleted = provider
+        .clients
+        .sqs
+        .delete_message()
+        .queue_url(url)
+        .receipt_handle(raw.receipt_handle.unwrap_or_default())
+        .send()
+        .await;
+    match deleted {
+        Ok(_) => provider.metrics.deleted_messages.inc([]),
+        Err(error) => {
+            let error = Error::from_sdk("DeleteMessage", &error);
+            tracing::error!(%error, "failed to delete a message, it will come again");
+        }
+    }
+}
+
+async fn act(
+    provider: &AwsProvider,
+    context: &Context,
+    message: &Message,
+) -> std::result::Result<(), kube::Error> {
+    if message.kind == Kind::NoOp {
+        return Ok(());
+    }
+    for instance in &message.instances {
+        for claim in provider.claims.all() {
+            if claim.provider_id().and_then(instance_id) == Some(instance.as_str()) {
+                act_on_claim(provider, context, message.kind, &claim).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn act_on_claim(
+    provider: &AwsProvider,
+    context: &Context,
+    kind: Kind,
+    claim: &NodeClaim,
+) -> std::result::Result<(), kube::Error> {
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    let label =
+        |key: &str| claim.metadata.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    tracing::info!(
+        nodeclaim = name,
+        node = claim.node_name(),
+        kind = kind.as_str(),
+        "interruption"
+    );
+    if let Some((event_type, reason, text)) = announcement(kind) {
+        publish(context, claim, event_type, reason, text, text);
+    }
+    if kind == Kind::SpotInterrupted
+        && let (Some(instance_type), Some(zone)) =
+            (label(labels::INSTANCE_TYPE), label(labels::ZONE))
+    {
+        provider.catalogs.unavailable.mark_offering(
+            instance_type,
+            zone,
+            CapacityType::Spot,
+            kind.as_str(),
+        );
+    }
+    if !kind.drains() || claim.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let api: Api<NodeClaim> = Api::all(context.client.clone());
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    publish(
+        context,
+        claim,
+        EventType::Warning,
+        "TerminatingOnInterruption",
+        "Interruption triggered termination for the NodeClaim",
+        "Interruption triggered termination for the Node",
+    );
+    context.metrics.nodeclaims_disrupted.inc([
+        kind.as_str(),
+        label(labels::NODEPOOL).unwrap_or_default(),
+        label(labels::CAPACITY_TYPE).unwrap_or_default(),
+        "",
+        "",
+    ]);
+    // The pods of the machine need a place now, not when the drain has come to them.
+    context.wake.notify_one();
+    Ok(())
+}
+
+/// What is said when a message of a kind arrives.
+fn announcement(kind: Kind) -> Option<(EventType, &'static str, &'static str)> {
+    Some(match kind {
+        Kind::SpotInterrupted => {
+            (EventType::Warning, "SpotInterrupted", "Spot interruption warning was triggered")
+        }
+        Kind::CapacityReservationInterrupted => (
+            EventType::Warning,
+            "CapacityReservationInstanceInterrupted",
+            "Capacity Reservation interruption warning was triggered",
+        ),
+        Kind::RebalanceRecommendation => (
+            EventType::Normal,
+            "SpotRebalanceRecommendation",
+            "Spot rebalance recommendation was triggered",
+        ),
+        Kind::InstanceStopped => (EventType::Warning, "InstanceStopping", "Instance is stopping"),
+        Kind::InstanceTerminated => {
+            (EventType::Warning, "InstanceTerminating", "Instance is terminating")
+        }
+        Kind::ScheduledChange => (
+            EventType::Warning,
+            "InstanceUnhealthy",
+            "An unhealthy warning was triggered for the instance",
+        ),
+        Kind::NoOp => return None,
+    })
+}
+
+/// Says it on the claim and on its node.
+fn publish(
+    context: &Context,
+    claim: &NodeClaim,
+    event_type: EventType,
+    reason: &'static str,
+    on_claim: &str,
+    on_node: &str,
+) {
+    use kube::Resource as _;
+    let about = |reference, text: &str| {
+        context.recorder.publish(Event::about(reference, event_type, reason, text.to_owned()));
+    };
+    about(claim.object_ref(&()), on_claim);
+    if let Some(node) = claim.node_name() {
+        let reference = k8s_openapi::api::core::v1::ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            // As the kubelet does: events about nodes go by the name where the uid is not at hand.
+            uid: Some(node.to_owned()),
+            ..Default::default()
+        };
+        about(reference, on_node);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Whether requirements hold: for one value of a label, for an instance type, for an offering.
+
+use tenon_crds::labels::{self, aws};
+use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Requirement};
+
+/// A conjunction of requirements, e.g. a NodeClaim's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requirements(Vec<Requirement>);
+
+impl Requirements {
+    /// From the API's form. Keys are taken as they are: NodeClaims carry normalised keys.
+    pub fn from_api(requirements: &[tenon_crds::Requirement]) -> Self {
+        Self(requirements.iter().map(from_api).collect())
+    }
+
+    /// Whether a label with this value (or its absence) is allowed.
+    pub fn allow(&self, key: &str, value: Option<&str>) -> bool {
+        self.0.iter().filter(|requirement| requirement.key == key).all(|r| holds(r, value))
+    }
+
+    /// Whether anything is said about the label.
+    pub fn mention(&self, key: &str) -> bool {
+        self.0.iter().any(|requirement| requirement.key == key)
+    }
+
+    /// Whether some requirement asks for several distinct values.
+    pub fn have_min_values(&self) -> bool {
+        self.0.iter().any(|requirement| requirement.min_values.is_some())
+    }
+
+    /// The requirements that ask for several distinct values.
+    pub fn min_values(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.0.iter().filter_map(|r| Some((r.key.as_str(), r.min_values?)))
+    }
+
+    /// Whether what a type or an offering defines about its labels leaves a value for each of them.
+    pub fn meet(&self, defined: &[Requirement]) -> bool {
+        self.0.iter().all(|wanted| {
+            let Some(defined) = find(defined, &wanted.key) else { return true };
+            match defined.operator {
+                Operator::DoesNotExist => holds(wanted, None),
+                _ => defined.values.iter().any(|value| self.allow(&wanted.key, Some(value))),
+            }
+        })
+    }
+
+    /// Whether an instance type can have the labels.
+    pub fn meet_type(&self, instance_type: &InstanceType) -> bool {
+        self.meet(&instance_type.requirements)
+    }
+
+    /// Whether an offering has the labels.
+    pub fn meet_offering(&self, offering: &Offering) -> bool {
+        self.allow(labels::ZONE, Some(&offering.zone))
+            && self.allow(labels::CAPACITY_TYPE, Some(offering.capacity_type.as_str()))
+            && self.meet(&offering.requirements)
+    }
+
+    /// Whether machines of this capacity type are allowed.
+    pub fn allow_capacity_type(&self, capacity_type: CapacityType) -> bool {
+        self.allow(labels::CAPACITY_TYPE, Some(capacity_type.as_str()))
+    }
+
+    /// `default` where it is allowed, else `dedicated`.
+    pub fn tenancy(&self) -> &'static str {
+        if self.allow(aws::INSTANCE_TENANCY, Some("default")) { "default" } else { "dedicated" }
+    }
+}
+
+/// Whether an image with these requirements fits an instance type.
+pub fn image_fits(image: &[tenon_crds::Requirement], instance_type: &[Requirement]) -> bool {
+    Requirements::from_api(image).meet(instance_type)
+}
+
+/// From the API's form.
+pub fn from_api(requirement: &tenon_crds::Requirement) -> Requirement {
+    let operator = match requirement.operator {
+        tenon_crds::Operator::In => Operator::In,
+        tenon_crds::Operator::NotIn => Operator::NotIn,
+        tenon_crds::Operator::Exists => Operator::Exists,
+        tenon_crds::Operator::DoesNotExist => Operator::DoesNotExist,
+        tenon_crds::Operator::Gt => Operator::Gt,
+        tenon_crds::Operator::Lt => Operator::Lt,
+        tenon_crds::Operator::Gte => Operator::Gte,
+        tenon_crds::Operator::Lte => Operator::Lte,
+    };
+    Requirement {
+        key: requirement.key.clone(),
+        operator,
+        values: requirement.values.clone(),
+        min_values: requirement.min_values.and_then(|count| u32::try_from(count).ok()),
+    }
+}
+
+/// The only value of a label that a type defines, if there is exactly one.
+pub fn single_value<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r str> {
+    match find(defined, key)? {
+        Requirement { operator: Operator::In, values, .. } => match values.as_slice() {
+            [value] => Some(value),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn find<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r Requirement> {
+    let index = defined.binary_search_by(|requirement| requirement.key.as_str().cmp(key)).ok()?;
+    defined.get(index)
+}
+
+fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
+    let compare = |holds: fn(&i64, &i64) -> bool| {
+        let value: Option<i64> = value.and_then(|value| value.parse().ok());
+        let bound: Option<i64> = requirement.values.first().and_then(|bound| bound.parse().ok());
+        value.zip(bound).is_some_and(|(value, bound)| holds(&value, &bound))
+    };
+    let listed = value.is_some_and(|value| requirement.values.iter().any(|known| known == value));
+    match requirement.operator {
+        Operator::In => listed,
+        Operator::NotIn => !listed,
+        Operator::Exists => value.is_some(),
+        Operator::DoesNotExist => value.is_none(),
+        Operator::Gt => compare(i64::gt),
+        Operator::Lt => compare(i64::lt),
+        Operator::Gte => compare(i64::ge),
+        Operator::Lte => compare(i64::le),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
+        Requirement {
+            key: key.to_owned(),
+            operator,
+            values: values.iter().map(|&value| value.to_owned()).collect(),
+            min_values: None,
+        }
+    }
+
+    #[test]
+    fn operators_hold_for_values_and_absence() {
+        let table = [
+            (Operator::In, &["a", "b"][..], Some("a"), true),
+            (Operator::In, &["a"], Some("c"), false),
+            (Operator::In, &["a"], None, false),
+            (Operator::NotIn, &["a"], Some("a"), false),
+            (Operator::NotIn, &["a"], None, true),
+            (Operator::Exists, &[], Some(""), true),
+            (Operator::Exists, &[], None, false),
+            (Operator::DoesNotExist, &[], None, true),
+            (Operator::DoesNotExist, &[], Some("a"), false),
+            (Operator::Gt, &["4"], Some("5"), true),
+            (Operator::Gt, &["4"], Some("4"), false),
+            (Operator::Gt, &["4"], None, false),
+            (Operator::Gt, &["4"], Some("x"), false),
+            (Operator::Lt, &["4"], Some("3"), true),
+            (Operator::Gte, &["4"], Some("4"), true),
+            (Operator::Lte, &["4"], Some("5"), false),
+        ];
+        for (operator, values, value, expected) in table {
+            assert_eq!(
+                holds(&requirement("k", operator, values), value),
+                expected,
+                "{operator:?} {values:?} {value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_type_is_met_when_one_value_of_each_label_satisfies_all_requirements() {
+        let defined = [
+            requirement("a", Operator::In, &["1", "5"]),
+            requirement("b", Operator::DoesNotExist, &[]),
+        ];
+        let meet = |wanted: &[Requirement]| Requirements(wanted.to_vec()).meet(&defined);
+        assert!(meet(&[requirement("a", Operator::Gt, &["4"])]));
+        assert!(!meet(&[
+            requirement("a", Operator::Gt, &["4"]),
+            requirement("a", Operator::Lt, &["5"]),
+        ]));
+        assert!(!meet(&[requirement("b", Operator::Exists, &[])]));
+        assert!(meet(&[requirement("b", Operator::NotIn, &["x"])]));
+        assert!(meet(&[requirement("custom", Operator::In, &["x"])]), "undefined by the type");
+    }
+}

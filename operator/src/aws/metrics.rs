@@ -1,0 +1,109 @@
+//! The counters of the AWS provider, under upstream's names.
+
+use crate::metrics::{Counters, DURATION_BUCKETS, Gauges, Histograms, Metrics};
+
+const BATCH_SIZES: &[f64] = &[
+    1.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0,
+    125.0, 150.0, 175.0, 200.0, 225.0, 250.0, 275.0, 300.0, 350.0, 400.0, 450.0, 500.0, 550.0,
+    600.0, 700.0, 800.0, 900.0, 1000.0,
+];
+
+/// The families that the provider counts in. Labels are given in the order of the names in each comment.
+#[derive(Clone, Debug)]
+pub struct AwsMetrics {
+    /// `karpenter_cloudprovider_instance_launch_failures_total{zone,zone_id,capacity_type,reason}`
+    pub launch_failures: Counters<4>,
+    /// `karpenter_cloudprovider_instance_termination_failures_total{zone,zone_id}`
+    pub termination_failures: Counters<2>,
+    /// `karpenter_cloudprovider_batcher_batch_time_seconds{batcher}`
+    pub batch_time: Histograms<1>,
+    /// `karpenter_cloudprovider_batcher_batch_size{batcher}`
+    pub batch_size: Histograms<1>,
+    /// `karpenter_interruption_received_messages_total{message_type}`
+    pub received_messages: Counters<1>,
+    /// `karpenter_interruption_deleted_messages_total`
+    pub deleted_messages: Counters<0>,
+    /// `karpenter_interruption_message_queue_duration_seconds`
+    pub message_latency: Histograms<0>,
+    /// `karpenter_ec2nodeclasses_userdata_bytes{nodeclass}`
+    pub user_data_bytes: Gauges<1>,
+    /// `karpenter_cloudprovider_instance_type_cpu_cores{instance_type}`
+    pub type_cores: Gauges<1>,
+    /// `karpenter_cloudprovider_instance_type_memory_bytes{instance_type}`
+    pub type_memory: Gauges<1>,
+    /// `karpenter_cloudprovider_instance_type_offering_price_estimate{instance_type,capacity_type,zone}`
+    pub offering_price: Gauges<3>,
+    /// `karpenter_cloudprovider_instance_type_offering_available{instance_type,capacity_type,zone}`
+    pub offering_available: Gauges<3>,
+}
+
+impl AwsMetrics {
+    /// Registers the families.
+    pub fn new(metrics: &Metrics) -> Self {
+        Self {
+            launch_failures: metrics.counters(
+                "karpenter_cloudprovider_instance_launch_failures",
+                "Errors of CreateFleet by place and reason",
+                ["zone", "zone_id", "capacity_type", "reason"],
+            ),
+            termination_failures: metrics.counters(
+                "karpenter_cloudprovider_instance_termination_failures",
+                "Terminations that EC2 refused",
+                ["zone", "zone_id"],
+            ),
+            batch_time: metrics.histograms(
+                "karpenter_cloudprovider_batcher_batch_time_seconds",
+                "How long a batch of calls was open",
+                ["batcher"],
+                DURATION_BUCKETS,
+            ),
+            batch_size: metrics.histograms(
+                "karpenter_cloudprovider_batcher_batch_size",
+                "How many calls became one",
+                ["batcher"],
+                BATCH_SIZES,
+            ),
+            received_messages: metrics.counters(
+                "karpenter_interruption_received_messages",
+                "Messages received from the interruption queue",
+                ["message_type"],
+            ),
+            deleted_messages: metrics.counters(
+                "karpenter_interruption_deleted_messages",
+                "Messages deleted from the interruption queue",
+                [],
+            ),
+            message_latency: metrics.histograms(
+                "karpenter_interruption_message_queue_duration_seconds",
+                "From the event to the end of its handling",
+                [],
+                DURATION_BUCKETS,
+            ),
+            user_data_bytes: metrics.gauges(
+                "karpenter_ec2nodeclasses_userdata_bytes",
+                "Size of the user data of launch templates before base64",
+                ["nodeclass"],
+            ),
+            type_cores: metrics.gauges(
+                "karpenter_cloudprovider_instance_type_cpu_cores",
+                "Virtual CPUs of an instance type",
+                ["instance_type"],
+            ),
+            type_memory: metrics.gauges(
+                "karpenter_cloudprovider_instance_type_memory_bytes",
+                "Memory of an instance type",
+                ["instance_type"],
+            ),
+            offering_price: metrics.gauges(
+                "karpenter_cloudprovider_instance_type_offering_price_estimate",
+                "Price per hour in dollars",
+                ["instance_type", "capacity_type", "zone"],
+            ),
+            offering_available: metrics.gauges(
+                "karpenter_cloudprovider_instance_type_offering_available",
+                "Whether the offering can be asked for now",
+                ["instance_type", "capacity_type", "zone"],
+            ),
+        }
+    }
+}

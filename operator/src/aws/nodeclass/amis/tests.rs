@@ -1,0 +1,106 @@
+use super::*;
+
+const NOW: &str = "2026-11-20T00:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn names(family: AmiFamily, version: &str, kubernetes: &str) -> Vec<String> {
+    let alias = Alias { family, version: version.to_owned() };
+    alias_parameters(&alias, kubernetes).unwrap().into_iter().map(|found| found.name).collect()
+}
+
+#[test]
+fn aliases_name_the_parameters_of_aws() {
+    insta::assert_yaml_snapshot!(
+        "alias_parameters",
+        [
+            names(AmiFamily::Al2, "latest", "1.32"),
+            names(AmiFamily::Al2, "v20250116", "1.32"),
+            names(AmiFamily::Al2023, "latest", "1.33"),
+            names(AmiFamily::Al2023, "v20250116", "1.33"),
+            names(AmiFamily::Bottlerocket, "latest", "1.33"),
+            names(AmiFamily::Bottlerocket, "v1.20.4", "1.33"),
+        ]
+    );
+}
+
+#[test]
+fn al2_has_ended_with_kubernetes_1_33() {
+    let alias = Alias { family: AmiFamily::Al2, version: "latest".to_owned() };
+    assert!(alias_parameters(&alias, "1.32").is_ok());
+    assert!(matches!(alias_parameters(&alias, "1.33"), Err(AmiError::UnsupportedAlias(_))));
+}
+
+fn image(id: &str, arch: &str, created: &str, deprecated_at: Option<&str>) -> Image {
+    Image {
+        id: id.to_owned(),
+        name: format!("name-{id}"),
+        architecture: arch.to_owned(),
+        created: created.to_owned(),
+        deprecated_at: deprecated_at.map(str::to_owned),
+    }
+}
+
+fn ids(images: Vec<Image>, uses: &Uses) -> Vec<String> {
+    best(images, uses, now()).into_iter().map(|ami| ami.id).collect()
+}
+
+#[test]
+fn the_best_image_per_architecture_is_kept_newest_first() {
+    let images = vec![
+        image("ami-1", "x86_64", "2026-01-01T00:00:00.000Z", None),
+        image("ami-2", "x86_64", "2026-02-01T00:00:00.000Z", None),
+        image("ami-3", "x86_64", "2026-03-01T00:00:00.000Z", Some("2026-11-19T00:00:00.000Z")),
+        image("ami-4", "arm64", "2026-01-15T00:00:00.000Z", Some("2030-01-01T00:00:00.000Z")),
+        image("ami-5", "i386", "2026-04-01T00:00:00.000Z", None),
+    ];
+    assert_eq!(ids(images, &Uses::new()), ["ami-2", "ami-4"]);
+    let only_deprecated = vec![image(
+        "ami-3",
+        "x86_64",
+        "2026-03-01T00:00:00.000Z",
+        Some("2026-11-19T00:00:00.000Z"),
+    )];
+    assert!(best(only_deprecated, &Uses::new(), now())[0].deprecated);
+}
+
+#[test]
+fn one_image_can_be_for_several_kinds_of_machines() {
+    let uses = Uses::from([(
+        "ami-1".to_owned(),
+        vec![Variant::Standard.requirements(), Variant::Neuron.requirements()],
+    )]);
+    let amis = best(vec![image("ami-1", "x86_64", "2026-01-01T00:00:00.000Z", None)], &uses, now());
+    let keys: Vec<Vec<&str>> = amis
+        .iter()
+        .map(|ami| ami.requirements.iter().map(|requirement| requirement.key.as_str()).collect())
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            vec!["kubernetes.io/arch", "karpenter.k8s.aws/instance-accelerator-count"],
+            vec![
+                "kubernetes.io/arch",
+                "karpenter.k8s.aws/instance-gpu-count",
+                "karpenter.k8s.aws/instance-accelerator-count",
+            ],
+        ]
+    );
+}
+
+#[test]
+fn names_without_owner_are_looked_for_in_this_account_and_amazons() {
+    let term = |owner: Option<&str>, name: Option<&str>| AmiSelectorTerm {
+        owner: owner.map(str::to_owned),
+        name: name.map(str::to_owned),
+        tags: [("team".to_owned(), "*".to_owned())].into(),
+        ..AmiSelectorTerm::default()
+    };
+    let query = term_query(&term(None, Some("my-*")));
+    assert_eq!(query.owners, ["self", "amazon"]);
+    assert_eq!(query.filters, [filter("tag-key", ["team"]), filter("name", ["my-*"])]);
+    assert_eq!(term_query(&term(Some("1234"), Some("x"))).owners, ["1234"]);
+    assert_eq!(term_query(&term(None, None)).owners, Vec::<String>::new());
+}

@@ -1,0 +1,200 @@
+//! From what was found out about an EC2NodeClass to its status. Pure.
+
+use jiff::Timestamp;
+use tenon_crds::conditions::{self, Conditions, Subject, ec2nodeclass as types};
+use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
+use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
+
+/// What was found out about one part of a class.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found<T> {
+    /// This.
+    Some(T),
+    /// The selector matches nothing, or can't match: reason and message of the condition.
+    Nothing {
+        /// Reason of the condition.
+        reason: &'static str,
+        /// Its message.
+        message: String,
+    },
+    /// A call failed: what was known before stays.
+    Failed,
+}
+
+/// What was found out about a class, before validation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolution {
+    /// Images.
+    pub amis: Found<Vec<Ami>>,
+    /// Subnets.
+    pub subnets: Found<Vec<Subnet>>,
+    /// Security groups.
+    pub security_groups: Found<Vec<SecurityGroup>>,
+    /// The instance profile.
+    pub instance_profile: Found<String>,
+    /// Whether the placement group exists, or none is asked for.
+    pub placement_group: Found<()>,
+}
+
+/// Verdict of the validation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// AWS would launch.
+    Valid,
+    /// It would not.
+    Invalid {
+        /// Reason of the condition.
+        reason: &'static str,
+        /// Its message.
+        message: String,
+    },
+    /// Can't be told yet.
+    Unknown {
+        /// Reason of the condition.
+        reason: &'static str,
+        /// Its message.
+        message: String,
+    },
+    /// A call failed: what was known before stays.
+    Failed,
+}
+
+/// Message of a validation that waits.
+const AWAITING: &str = "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution";
+
+/// The status with what was found.
+pub fn resolved(
+    class: &EC2NodeClass,
+    resolution: Resolution,
+    now: Timestamp,
+) -> EC2NodeClassStatus {
+    let Resolution { amis, subnets, security_groups, instance_profile, placement_group } =
+        resolution;
+    let mut status = class.status.clone().unwrap_or_default();
+    let mut list = std::mem::take(&mut status.conditions);
+    let mut conditions =
+        Conditions::new(types::TYPES, &mut list, Subject::of(&class.metadata), now);
+    set(&mut conditions, types::AMIS_READY, amis, &mut status.amis);
+    // Capacity reservations are not used yet: none are ever found, which is no fault of the class.
+    status.capacity_reservations.clear();
+    conditions.set_true(types::CAPACITY_RESERVATIONS_READY);
+    set(&mut conditions, types::PLACEMENT_GROUP_READY, placement_group, &mut ());
+    set(&mut conditions, types::SUBNETS_READY, subnets, &mut status.subnets);
+    set(
+        &mut conditions,
+        types::SECURITY_GROUPS_READY,
+        security_groups,
+        &mut status.security_groups,
+    );
+    match instance_profile {
+        Found::Some(name) => {
+            status.instance_profile = Some(name);
+            conditions.set_true(types::INSTANCE_PROFILE_READY);
+        }
+        Found::Nothing { reason, message } => {
+            conditions.set_false(types::INSTANCE_PROFILE_READY, reason, &message);
+        }
+        Found::Failed => {}
+    }
+    status.conditions = list;
+    status
+}
+
+fn set<T: Default>(
+    conditions: &mut Conditions<'_>,
+    condition: &'static str,
+    found: Found<T>,
+    value: &mut T,
+) {
+    match found {
+        Found::Some(found) => {
+            *value = found;
+            conditions.set_true(condition);
+        }
+        Found::Nothing { reason, message } => {
+            *value = T::default();
+            conditions.set_false(condition, reason, &message);
+        }
+        Found::Failed => {}
+    }
+}
+
+/// Whether validation has what it needs, and if not, its verdict.
+pub fn dependencies(status: &EC2NodeClassStatus) -> Option<Verdict> {
+    const NEEDED: [&str; 4] = [
+        types::AMIS_READY,
+        types::INSTANCE_PROFILE_READY,
+        types::SECURITY_GROUPS_READY,
+        types::SUBNETS_READY,
+    ];
+    let statuses = || {
+        NEEDED.map(|needed| {
+            status
+                .conditions
+                .iter()
+                .find(|condition| condition.type_ == needed)
+                .map_or(tenon_crds::ConditionStatus::Unknown, |condition| condition.status)
+        })
+    };
+    let (reason, message) = ("DependenciesNotReady", AWAITING.to_owned());
+    if statuses().contains(&tenon_crds::ConditionStatus::False) {
+        Some(Verdict::Invalid { reason, message })
+    } else if statuses().contains(&tenon_crds::ConditionStatus::Unknown) {
+        Some(Verdict::Unknown { reason, message })
+    } else {
+        None
+    }
+}
+
+/// The status with the verdict.
+pub fn validated(
+    class: &EC2NodeClass,
+    mut status: EC2NodeClassStatus,
+    verdict: &Verdict,
+    now: Timestamp,
+) -> EC2NodeClassStatus {
+    let mut list = std::mem::take(&mut status.conditions);
+    let mut conditions =
+        Conditions::new(types::TYPES, &mut list, Subject::of(&class.metadata), now);
+    match verdict {
+        Verdict::Valid => {
+            conditions.set_true(types::VALIDATION_SUCCEEDED);
+        }
+        Verdict::Invalid { reason, message } => {
+            conditions.set_false(types::VALIDATION_SUCCEEDED, reason, message);
+        }
+        Verdict::Unknown { reason, message } => {
+            conditions.set_unknown(types::VALIDATION_SUCCEEDED, reason, message);
+        }
+        Verdict::Failed => {}
+    }
+    status.conditions = list;
+    status
+}
+
+/// The merge patch that makes the stored status this one, or nothing when it is. Guarded by the object's resource version.
+pub fn patch(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> Option<serde_json::Value> {
+    if class.status.as_ref() == Some(status) {
+        return None;
+    }
+    let mut value =
+        serde_json::to_value(status).expect("a status is made of plain structs with text keys");
+    // What is empty is left out when written; in a merge patch it has to be said.
+    for key in ["amis", "capacityReservations", "instanceProfile", "securityGroups", "subnets"] {
+        if value.get(key).is_none() {
+            value[key] = serde_json::Value::Null;
+        }
+    }
+    Some(serde_json::json!({
+        "metadata": { "resourceVersion": class.metadata.resource_version },
+        "status": value,
+    }))
+}
+
+/// Root condition of a class.
+pub fn ready(class: &EC2NodeClass) -> Option<&tenon_crds::Condition> {
+    class.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == conditions::READY)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Provider ids: `aws:///<zone>/<instance id>`.
+
+/// The provider id of an instance.
+pub fn provider_id(zone: &str, id: &str) -> String {
+    format!("aws:///{zone}/{id}")
+}
+
+/// The instance's id.
+pub fn instance_id(provider_id: &str) -> Option<&str> {
+    let (_, rest) = provider_id.split_once(":///")?;
+    let (_, id) = rest.rsplit_once('/')?;
+    (!id.is_empty()).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provider_ids_name_zone_and_instance() {
+        assert_eq!(instance_id(&provider_id("eu-central-1a", "i-1")), Some("i-1"));
+        for bad in ["", "i-1", "aws:///i-1", "aws:///a/", "kwok://node"] {
+            assert_eq!(instance_id(bad), None, "{bad}");
+        }
+    }
+}

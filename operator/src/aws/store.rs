@@ -1,0 +1,156 @@
+//! The objects of one kind as the API server has them, kept by a watch.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use kube::api::Api;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Resource, ResourceExt as _};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use tokio::sync::{broadcast, watch};
+
+use crate::metrics::Counters;
+
+/// As many changes as a controller may fall behind before it has to look at everything again.
+const CHANGES: usize = 4096;
+
+/// Objects by name; cluster-scoped kinds only.
+#[derive(Debug)]
+pub struct Store<K> {
+    kind: &'static str,
+    objects: RwLock<BTreeMap<String, Arc<K>>>,
+    changes: broadcast::Sender<String>,
+    synced: watch::Sender<bool>,
+}
+
+impl<K> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    /// An empty store; `kind` is for logs and metrics.
+    pub fn new(kind: &'static str) -> Self {
+        Self {
+            kind,
+            objects: RwLock::default(),
+            changes: broadcast::Sender::new(CHANGES),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    /// An object.
+    pub fn get(&self, name: &str) -> Option<Arc<K>> {
+        self.objects.read().get(name).cloned()
+    }
+
+    /// All objects, by name.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.objects.read().values().cloned().collect()
+    }
+
+    /// Names of objects that changed, from now on. One that lags has to look at everything.
+    pub fn changes(&self) -> broadcast::Receiver<String> {
+        self.changes.subscribe()
+    }
+
+    /// Makes the listeners look at an object again.
+    pub fn touch(&self, name: &str) {
+        let _listeners = self.changes.send(name.to_owned());
+    }
+
+    /// Waits until the first list was read.
+    pub async fn synced(&self) {
+        // The sender lives in self, so this ends only by the value.
+        let mut synced = self.synced.subscribe();
+        let _closed = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Takes in an object, as the watch does.
+    pub fn apply(&self, object: K) {
+        let name = object.name_any();
+        self.objects.write().insert(name.clone(), Arc::new(object));
+        // Nobody listens until the controllers run.
+        let _listeners = self.changes.send(name);
+    }
+
+    /// Takes out an object, as the watch does.
+    pub fn delete(&self, name: &str) {
+        if self.objects.write().remove(name).is_some() {
+            let _listeners = self.changes.send(name.to_owned());
+        }
+    }
+
+    /// Keeps the store; never returns. `on_change` is called after each change.
+    pub async fn keep(
+        self: Arc<Self>,
+        api: Api<DeserializeGuard<K>>,
+        invalid: Counters<1>,
+        on_change: impl Fn() + Send,
+    ) {
+        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+        let mut listed: Option<BTreeMap<String, Arc<K>>> = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed = Some(BTreeMap::new()),
+                Ok(Event::InitApply(guarded)) => {
+                    if let (Some(listed), Some(object)) =
+                        (&mut listed, self.parsed(guarded, &invalid))
+                    {
+                        listed.insert(object.name_any(), Arc::new(object));
+                    }
+                }
+                Ok(Event::InitDone) => {
+                    if let Some(listed) = listed.take() {
+                        self.reset(listed);
+                    }
+                    self.synced.send_replace(true);
+                    on_change();
+                }
+                Ok(Event::Apply(guarded)) => {
+                    let name = guarded.name_any();
+                    match self.parsed(guarded, &invalid) {
+                        Some(object) => self.apply(object),
+                        None => self.delete(&name),
+                    }
+                    on_change();
+                }
+                Ok(Event::Delete(guarded)) => {
+                    self.delete(&guarded.name_any());
+                    on_change();
+                }
+                Err(error) => {
+                    tracing::warn!(kind = self.kind, %error, "watch failed, trying again");
+                }
+            }
+        }
+    }
+
+    fn parsed(&self, guarded: DeserializeGuard<K>, invalid: &Counters<1>) -> Option<K> {
+        match guarded.0 {
+            Ok(object) => Some(object),
+            Err(broken) => {
+                invalid.inc([self.kind]);
+                tracing::error!(
+                    kind = self.kind,
+                    name = broken.metadata.name.as_deref().unwrap_or_default(),
+                    error = %broken.error,
+                    "skipping an object that cannot be read: correct it"
+                );
+                None
+            }
+        }
+    }
+
+    fn reset(&self, listed: BTreeMap<String, Arc<K>>) {
+        let names: std::collections::BTreeSet<String> =
+            self.objects.read().keys().chain(listed.keys()).cloned().collect();
+        *self.objects.write() = listed;
+        for name in names {
+            let _listeners = self.changes.send(name);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A small map whose entries end after a time, on tokio's clock.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A map whose entries end. Reads never return an ended entry; ended entries are dropped on the next write.
+#[derive(Debug)]
+pub struct TtlMap<K, V> {
+    ttl: Duration,
+    entries: Mutex<BTreeMap<K, (Instant, V)>>,
+}
+
+impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
+    /// An empty map; entries live for `ttl` unless said otherwise.
+    pub fn new(ttl: Duration) -> Self {
+        Self { ttl, entries: Mutex::default() }
+    }
+
+    /// The value of a key that has not ended.
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let entries = self.entries.lock();
+        let (until, value) = entries.get(key)?;
+        (*until > Instant::now()).then(|| value.clone())
+    }
+
+    /// Sets a value for the map's time.
+    pub fn insert(&self, key: K, value: V) {
+        self.insert_for(key, value, self.ttl);
+    }
+
+    /// Sets a value for a given time.
+    pub fn insert_for(&self, key: K, value: V, ttl: Duration) {
+        let now = Instant::now();
+        let mut entries = self.entries.lock();
+        entries.retain(|_, (until, _)| *until > now);
+        entries.insert(key, (now + ttl, value));
+    }
+
+    /// Removes an entry.
+    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.entries.lock().remove(key).map(|(_, value)| value)
+    }
+
+    /// The entries that have not ended.
+    pub fn entries(&self) -> Vec<(K, V)> {
+        let now = Instant::now();
+        self.entries
+            .lock()
+            .iter()
+            .filter(|(_, (until, _))| *until > now)
+            .map(|(key, (_, value))| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Removes and returns the entries that have ended.
+    pub fn take_ended(&self) -> Vec<(K, V)> {
+        let now = Instant::now();
+        let mut entries = self.entries.lock();
+        let ended: Vec<K> = entries
+            .iter()
+            .filter(|(_, (until, _))| *until <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        ended
+            .into_iter()
+            .filter_map(|key| entries.remove(&key).map(|(_, value)| (key, value)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_end() {
+        let map = TtlMap::new(Duration::from_secs(60));
+        map.insert("a", 1);
+        map.insert_for("b", 2, Duration::from_secs(5));
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!((map.get("a"), map.get("b")), (Some(1), None));
+        assert_eq!(map.take_ended(), [("b", 2)]);
+        assert_eq!(map.entries(), [("a", 1)]);
+        map.insert("a", 3);
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!(map.get("a"), Some(3), "setting again prolongs");
+    }
+}

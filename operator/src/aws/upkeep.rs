@@ -1,0 +1,309 @@
+//! What only the leader does, because it writes: the status of NodeClasses, late tags, garbage, the interruption queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use tenon_crds::labels::aws as keys;
+use tenon_crds::{EC2NodeClass, NodeClaim};
+
+use super::controller::{self, Next};
+use super::error::Error;
+use super::nodeclass::{self, FIELD_MANAGER, amis};
+use super::provider_id::{instance_id, provider_id};
+use super::refresh::after;
+use super::{AwsProvider, interruption};
+use crate::cloud_provider::Context;
+use crate::tasks::Tasks;
+
+/// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
+const COLLECT_SOON: Duration = Duration::from_secs(10);
+const COLLECT: Duration = Duration::from_secs(120);
+const SOON_ROUNDS: u32 = 20;
+/// An instance younger than this may belong to a claim that does not know it yet.
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// Terminations at once.
+const TERMINATIONS: usize = 100;
+/// Between looks for launch templates that nobody uses.
+const JANITOR: Duration = Duration::from_secs(10);
+const PROFILES: Duration = Duration::from_secs(30 * 60);
+const SSM: Duration = Duration::from_secs(30 * 60);
+const RETRY: Duration = Duration::from_secs(30);
+/// CreateTags is throttled per account: one instance a second.
+const TAG_PACE: Duration = Duration::from_secs(1);
+
+/// Starts it all.
+pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) {
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("nodeclass", async move {
+        this.classes.synced().await;
+        let all = || nodeclass::all_names(&this);
+        controller::run(this.classes.changes(), all, 10, async |name| {
+            nodeclass::reconcile(&this, &ctx, &name).await
+        })
+        .await;
+    });
+
+    // A class that is being deleted waits for its claims.
+    let this = Arc::clone(provider);
+    tasks.spawn("nodeclass.nodeclaims", async move {
+        let mut changes = this.claims.changes();
+        loop {
+            match changes.recv().await {
+                Ok(_) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {}
+                Err(tokio::sync::broadcast::error::RecvError::Closed) => {
+                    std::future::pending::<()>().await;
+                }
+            }
+            for class in this.classes.all() {
+                if class.metadata.deletion_timestamp.is_some() {
+                    this.classes.touch(class.metadata.name.as_deref().unwrap_or_default());
+                }
+            }
+        }
+    });
+
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("nodeclaim.tagging", async move {
+        this.claims.synced().await;
+        let all = || {
+            let claims = this.claims.all();
+            claims.iter().filter_map(|claim| claim.metadata.name.clone()).collect::<Vec<_>>()
+        };
+        controller::run(this.claims.changes(), all, 1, async |name| tag(&this, &ctx, &name).await)
+            .await;
+    });
+
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("instance.garbagecollection", async move {
+        this.claims.synced().await;
+        let mut rounds = 0;
+        loop {
+            let wait = if rounds < SOON_ROUNDS { COLLECT_SOON } else { COLLECT };
+            match collect_instances(&this, &ctx).await {
+                Ok(()) => rounds += 1,
+                Err(error) => {
+                    ctx.metrics.reconcile_errors.inc(["instance.garbagecollection", "error"]);
+                    tracing::error!(error = &*error, "failed to collect instances");
+                }
+            }
+            tokio::time::sleep(wait).await;
+        }
+    });
+
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("launchtemplate.janitor", async move {
+        while let Err(error) = this.launcher.templates.hydrate().await {
+            let wait = after(&ctx, "launchtemplate.janitor", Err(error), RETRY, RETRY);
+            tokio::time::sleep(wait).await;
+        }
+        loop {
+            this.launcher.templates.delete_unused().await;
+            tokio::time::sleep(JANITOR).await;
+        }
+    });
+
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("providers.ssm.invalidation", async move {
+        loop {
+            tokio::time::sleep(SSM).await;
+            if let Err(error) = invalidate_parameters(&this, &ctx).await {
+                after(&ctx, "providers.ssm.invalidation", Err(error), SSM, SSM);
+            }
+        }
+    });
+
+    if !provider.options.isolated_vpc {
+        let (this, ctx) = (Arc::clone(provider), context.clone());
+        tasks.spawn("instanceprofile.garbagecollection", async move {
+            this.classes.synced().await;
+            loop {
+                let wait = match collect_profiles(&this, &ctx).await {
+                    Ok(()) => PROFILES,
+                    Err(error) => {
+                        tracing::error!(error = &*error, "failed to collect instance profiles");
+                        RETRY
+                    }
+                };
+                tokio::time::sleep(wait).await;
+            }
+        });
+    }
+
+    if !provider.options.interruption_queue.is_empty() {
+        let (this, ctx) = (Arc::clone(provider), context.clone());
+        tasks.spawn("interruption", async move {
+            this.claims.synced().await;
+            interruption::run(&this, &ctx).await;
+        });
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
+/// seen, a machine that is launched in between is not judged.
+async fn collect_instances(provider: &AwsProvider, context: &Context) -> Result<(), AnyError> {
+    let instances = provider.instances.list().await?;
+    let api: Api<NodeClaim> = Api::all(context.client.clone());
+    let claims = api.list(&ListParams::default()).await?;
+    let known: BTreeSet<&str> =
+        claims.items.iter().filter_map(|claim| instance_id(claim.provider_id()?)).collect();
+    let now = context.clock.now();
+    let orphans: Vec<_> = instances
+        .into_iter()
+        .filter(|instance| !instance.is_terminating() && !known.contains(instance.id.as_str()))
+        .filter(|instance| {
+            instance.launched_at.is_some_and(|launched| now.duration_since(launched) > GRACE)
+        })
+        .collect();
+    stream::iter(orphans)
+        .for_each_concurrent(TERMINATIONS, async |instance| {
+            let id = provider_id(&instance.zone, &instance.id);
+            match provider.instances.terminate(&instance).await {
+                Ok(()) => {
+                    tracing::info!(
+                        provider_id = id,
+                        "terminated an instance that no NodeClaim knows"
+                    );
+                    delete_node(context, &id).await;
+                }
+                Err(error) => tracing::error!(provider_id = id, %error, "failed to terminate"),
+            }
+        })
+        .await;
+    Ok(())
+}
+
+async fn delete_node(context: &Context, id: &str) {
+    let api: Api<Node> = Api::all(context.client.clone());
+    let nodes = match api.list(&ListParams::default()).await {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            tracing::error!(%error, "failed to list nodes");
+            return;
+        }
+    };
+    for node in nodes.items {
+        if node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id) {
+            let name = node.metadata.name.unwrap_or_default();
+            if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
+                tracing::error!(node = name, %error, "failed to delete the node");
+            }
+        }
+    }
+}
+
+async fn collect_profiles(provider: &AwsProvider, context: &Context) -> Result<(), AnyError> {
+    let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    let mut used = BTreeSet::new();
+    for class in classes.list(&ListParams::default()).await?.items {
+        used.extend(class.status.and_then(|status| status.instance_profile));
+    }
+    for claim in claims.list(&ListParams::default()).await?.items {
+        let annotations = claim.metadata.annotations.unwrap_or_default();
+        used.extend(annotations.get(keys::INSTANCE_PROFILE_NAME).cloned());
+    }
+    provider.profiles.collect_garbage(&used).await?;
+    Ok(())
+}
+
+async fn invalidate_parameters(provider: &AwsProvider, context: &Context) -> Result<(), Error> {
+    let parameters = provider.parameters.mutable();
+    let ids: BTreeSet<String> = parameters.iter().map(|(_, id)| id.clone()).collect();
+    let ids: Vec<String> = ids.into_iter().collect();
+    let outdated = amis::outdated(&provider.clients.ec2, &ids, context.clock.now()).await?;
+    for (name, id) in parameters {
+        if outdated.contains(&id) {
+            tracing::info!(parameter = name, image = id, "the image is deprecated, reading again");
+            provider.parameters.forget(&name);
+        }
+    }
+    Ok(())
+}
+
+/// Gives an instance the tags that are known only once its node has joined.
+async fn tag(provider: &AwsProvider, context: &Context, name: &str) -> Next {
+    let Some(claim) = provider.claims.get(name) else { return Next::OnChange };
+    let Some(wanted) = late_tags(&claim, &context.cluster_name) else { return Next::OnChange };
+    let Some(id) = claim.provider_id().and_then(instance_id) else {
+        tracing::error!(nodeclaim = name, "the provider id is not that of an EC2 instance");
+        return Next::OnChange;
+    };
+    match tag_instance(provider, id, wanted).await {
+        Ok(Tagged::Gone) => return Next::OnChange,
+        Ok(Tagged::Already) => {}
+        Ok(Tagged::Now) => tokio::time::sleep(TAG_PACE).await,
+        Err(error) => {
+            context.metrics.reconcile_errors.inc(["nodeclaim.tagging", error.operation]);
+            tracing::error!(nodeclaim = name, instance = id, %error, "failed to tag the instance");
+            return Next::Failed;
+        }
+    }
+    let patch = serde_json::json!({
+        "metadata": { "annotations": { keys::TAGGED: "true", keys::CLUSTER_NAME_TAGGED: "true" } },
+    });
+    let api: Api<NodeClaim> = Api::all(context.client.clone());
+    match api.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
+        Ok(_) => Next::OnChange,
+        Err(kube::Error::Api(status)) if status.code == 404 => Next::OnChange,
+        Err(error) => {
+            tracing::warn!(nodeclaim = name, %error, "failed to annotate the NodeClaim");
+            Next::Failed
+        }
+    }
+}
+
+/// What became of a request to tag.
+enum Tagged {
+    Now,
+    Already,
+    Gone,
+}
+
+async fn tag_instance(
+    provider: &AwsProvider,
+    id: &str,
+    wanted: BTreeMap<String, String>,
+) -> Result<Tagged, Error> {
+    let Some(instance) = provider.instances.get(id).await? else { return Ok(Tagged::Gone) };
+    let missing: BTreeMap<String, String> =
+        wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(key)).collect();
+    if missing.is_empty() {
+        return Ok(Tagged::Already);
+    }
+    match provider.instances.tag(id, &missing).await {
+        Ok(()) => Ok(Tagged::Now),
+        Err(error) if error.is_not_found() => Ok(Tagged::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// The tags of a claim's instance that are still to be set; `None` when it is not time, or done.
+fn late_tags(claim: &NodeClaim, cluster: &str) -> Option<BTreeMap<String, String>> {
+    let annotations = claim.metadata.annotations.as_ref();
+    let done = [keys::TAGGED, keys::CLUSTER_NAME_TAGGED]
+        .iter()
+        .all(|key| annotations.is_some_and(|all| all.contains_key(*key)));
+    if done
+        || claim.metadata.deletion_timestamp.is_some()
+        || claim.spec.node_class_ref.group != keys::GROUP
+    {
+        return None;
+    }
+    let node = claim.node_name()?;
+    Some(BTreeMap::from([
+        (keys::NAME_TAG.to_owned(), node.to_owned()),
+        (keys::NODECLAIM_TAG.to_owned(), claim.metadata.name.clone()?),
+        (keys::EKS_CLUSTER_NAME_TAG.to_owned(), cluster.to_owned()),
+    ]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! MIME multipart archives, as cloud-init and nodeadm read them.
+
+use super::UserDataError;
+
+/// Content type of a shell script.
+pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
+
+/// One part of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Header lines, without line ends.
+    pub(super) headers: Vec<String>,
+    /// Content, without the line end before the boundary.
+    pub(super) body: String,
+}
+
+impl Part {
+    /// A part with nothing but a content type.
+    pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
+        Self { headers: vec![format!("Content-Type: {content_type}")], body: body.into() }
+    }
+
+    /// The same part with nothing but its content type.
+    pub(super) fn with_content_type_only(mut self) -> Self {
+        self.headers.retain(|header| header_value(header, "content-type").is_some());
+        self
+    }
+}
+
+/// Whether a text claims to be an archive.
+pub(super) fn is_archive(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")
+}
+
+/// The archive of these parts.
+pub(super) fn write(parts: &[Part]) -> String {
+    let mut text =
+        "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n".to_owned();
+    for part in parts {
+        text.push_str("--//\n");
+        for header in &part.headers {
+            text.push_str(header);
+            text.push('\n');
+        }
+        text.push('\n');
+        text.push_str(&part.body);
+        text.push('\n');
+    }
+    text.push_str("--//--\n");
+    text.replace('\r', "")
+}
+
+/// The parts of an archive.
+pub(super) fn read(text: &str) -> Result<Vec<Part>, UserDataError> {
+    let text = text.replace('\r', "");
+    let (headers, body) = split_headers(text.trim_start());
+    let content_type = headers
+        .iter()
+        .find_map(|header| header_value(header, "content-type"))
+        .ok_or(UserDataError::Mime("it has no Content-Type"))?;
+    if !content_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
+        return Err(UserDataError::Mime("its Content-Type is not multipart"));
+    }
+    let boundary =
+        boundary(content_type).ok_or(UserDataError::Mime("its Content-Type has no boundary"))?;
+    let (delimiter, end) = (format!("--{boundary}"), format!("--{boundary}--"));
+
+    let mut parts = Vec::new();
+    let mut current: Option<Vec<&str>> = None;
+    for line in body.lines() {
+        let trimmed = line.trim_end();
+        if trimmed == end {
+            parts.extend(current.take().map(|lines| part(&lines)));
+            return Ok(parts);
+        }
+        if trimmed == delimiter {
+            parts.extend(current.replace(Vec::new()).map(|lines| part(&lines)));
+        } else if let Some(lines) = &mut current {
+            lines.push(line);
+        }
+    }
+    Err(UserDataError::Mime("its last boundary is missing"))
+}
+
+fn part(lines: &[&str]) -> Part {
+    let text = lines.join("\n");
+    let (headers, body) = split_headers(&text);
+    Part { headers, body: body.to_owned() }
+}
+
+/// Header lines, with continued lines joined, and what follows the first empty line.
+fn split_headers(text: &str) -> (Vec<String>, &str) {
+    let mut headers: Vec<String> = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        rest = after;
+        if line.trim().is_empty() {
+            break;
+        }
+        match headers.last_mut() {
+            Some(last) if line.starts_with([' ', '\t']) => {
+                last.push(' ');
+                last.push_str(line.trim());
+            }
+            _ => headers.push(line.trim_end().to_owned()),
+        }
+    }
+    (headers, rest)
+}
+
+fn header_value<'h>(header: &'h str, name: &str) -> Option<&'h str> {
+    let (key, value) = header.split_once(':')?;
+    key.trim().eq_ignore_ascii_case(name).then(|| value.trim())
+}
+
+fn boundary(content_type: &str) -> Option<&str> {
+    content_type.split(';').skip(1).find_map(|parameter| {
+        let (key, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        (key.trim().eq_ignore_ascii_case("boundary") && !value.is_empty()).then_some(value)
+    })
+}
