@@ -128,12 +128,12 @@ pub async fn run(
     }
 }
 
-/// The name at the end of an ARN or of `kind namespace/name`.
+/// The name at the end of an ARN.
 fn short(resource: &str) -> &str {
     if resource.starts_with("arn:") {
         resource.rsplit('/').next().unwrap_or(resource)
     } else {
-        resource.split_once(' ').map_or(resource, |(_, name)| name)
+        resource
     }
 }
 

@@ -77,11 +77,19 @@ impl AwsError {
             "UnauthorizedOperation",
             "AuthorizationError",
             "UnauthorizedException",
+        ])
+    }
+
+    /// AWS does not know the caller: the credentials are wrong or expired.
+    pub fn is_unknown_caller(&self) -> bool {
+        self.has_code(&[
             "AuthFailure",
-            "InvalidClientTokenId",
-            "UnrecognizedClientException",
             "ExpiredToken",
             "ExpiredTokenException",
+            "InvalidClientTokenId",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "UnrecognizedClientException",
         ])
     }
 

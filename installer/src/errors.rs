@@ -180,7 +180,10 @@ impl ExpectedError {
 
     /// What to do next.
     pub fn hints(&self) -> Vec<String> {
-        let denied = |failure: &Failure| {
+        let advice = |failure: &Failure| {
+            if matches!(failure, Failure::Aws(error) if error.is_unknown_caller()) {
+                return Some("AWS does not accept these credentials: renew them, or choose others with --profile".to_owned());
+            }
             failure.denied().map(|(action, resource)| {
                 format!("the caller needs {action} on {resource}; then run the same command again")
             })
@@ -197,10 +200,10 @@ impl ExpectedError {
                 "set protect.preventUninstall to false, run `tenon install`, then uninstall"
                     .to_owned(),
             ],
-            Self::Observe(failure) => denied(failure).into_iter().collect(),
+            Self::Observe(failure) => advice(failure).into_iter().collect(),
             Self::Step { source, .. } => {
                 vec![
-                    denied(source).unwrap_or_else(|| {
+                    advice(source).unwrap_or_else(|| {
                         "run the same command again to go on from here".to_owned()
                     }),
                 ]

@@ -72,8 +72,8 @@ pub fn start_failed(error: &std::io::Error) -> ExitCode {
 fn start_log(cli: &Cli) {
     use tracing_subscriber::EnvFilter;
     let default = match cli.global.verbose {
-        0 => "error",
-        1 => "tenon=debug,error",
+        0 => "tenon=warn",
+        1 => "tenon=debug,warn",
         _ => "debug",
     };
     let filter = cli

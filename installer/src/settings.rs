@@ -118,44 +118,58 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// Where things are in it.
     pub document: Option<Document>,
-    /// What it says.
+    /// What it says, without what is wrong in it.
     pub config: Config,
+    /// What is wrong in it. Kept until everything else is checked, so that all problems are reported at once.
+    pub problems: Vec<Problem>,
 }
 
 impl Source {
-    /// Reads and checks a settings file. All problems at once.
+    /// Reads a settings file.
     pub fn read(file: &Path) -> Result<Self, ExpectedError> {
         let text = std::fs::read_to_string(file).map_err(|source| ExpectedError::File {
             operation: "read",
             path: file.to_owned(),
             source,
         })?;
-        Self::parse(file, &text).map_err(|problems| ExpectedError::Settings { problems })
+        Ok(Self::parse(file, &text))
     }
 
-    /// Checks the text of a settings file.
-    pub fn parse(file: &Path, text: &str) -> Result<Self, Vec<Problem>> {
-        let document = Document::parse(text)
-            .map_err(|error| vec![Problem::in_file(file, error.line, "", error.message)])?;
+    /// Reads the text of a settings file.
+    pub fn parse(file: &Path, text: &str) -> Self {
+        let document = match Document::parse(text) {
+            Ok(document) => document,
+            Err(error) => {
+                let problems = vec![Problem::in_file(file, error.line, "", error.message)];
+                return Self { file: Some(file.to_owned()), problems, ..Self::default() };
+            }
+        };
         let mut problems = schema::check(&Config::json_schema(), &document, file);
-        if !problems.is_empty() {
-            return Err(problems);
+        let mut json =
+            document.to_json_without(&|path| problems.iter().any(|problem| problem.path == path));
+        // Said to be missing already; the rest can still be checked.
+        if let Some(json) = json.as_object_mut() {
+            json.entry("apiVersion").or_insert_with(|| "tenon.sh/v1alpha1".into());
+            json.entry("kind").or_insert_with(|| "Installation".into());
         }
-        let config: Config = serde_json::from_value(document.to_json())
-            .map_err(|error| vec![Problem::in_file(file, None, "", error.to_string())])?;
-        problems.extend(config.check().into_iter().map(|(path, message)| {
+        let config = match serde_json::from_value::<Config>(json) {
+            Ok(config) => config,
+            Err(error) => {
+                problems.push(Problem::in_file(file, None, "", error.to_string()));
+                Config::default()
+            }
+        };
+        let judged = config.check().into_iter();
+        problems.extend(judged.map(|(path, message)| {
             Problem::in_file(file, document.line_of(&path), &path, message)
         }));
-        if problems.is_empty() {
-            Ok(Self { file: Some(file.to_owned()), document: Some(document), config })
-        } else {
-            Err(problems)
-        }
+        problems.sort_by_key(|problem| problem.line.unwrap_or(0));
+        Self { file: Some(file.to_owned()), document: Some(document), config, problems }
     }
 
     /// A configuration that doesn't come from a file, such as an installation's record.
     pub fn recorded(config: Config) -> Self {
-        Self { file: None, document: None, config }
+        Self { config, ..Self::default() }
     }
 }
 
@@ -164,7 +178,7 @@ pub fn overlay(
     mut config: Config,
     global: &GlobalArgs,
     args: &SettingArgs,
-) -> Result<Config, Vec<Problem>> {
+) -> (Config, Vec<Problem>) {
     let mut problems = Vec::new();
     let set = |slot: &mut Option<String>, value: &Option<String>| {
         if let Some(value) = value {
@@ -223,10 +237,7 @@ pub fn overlay(
             _ => problems.push(Problem::of_flag("--tag", format!("{tag:?} is not KEY=VALUE"))),
         }
     }
-    problems.extend(
-        config.check().into_iter().map(|(path, message)| Problem::of_value(&path, message)),
-    );
-    if problems.is_empty() { Ok(config) } else { Err(problems) }
+    (config, problems)
 }
 
 impl Settings {
@@ -239,18 +250,28 @@ impl Settings {
     ) -> Result<Self, ExpectedError> {
         let directory =
             source.file.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        let mut config = overlay(source.config, global, args)
-            .map_err(|problems| ExpectedError::Settings { problems })?;
+        let (mut config, mut problems) = overlay(source.config, global, args);
+        problems.splice(0..0, source.problems);
+        // What the file says was judged with its lines; what is new here came from a flag or a variable.
+        let judged =
+            config.check().into_iter().map(|(path, message)| Problem::of_value(&path, message));
+        for problem in judged {
+            if !problems
+                .iter()
+                .any(|known| known.path == problem.path && known.message == problem.message)
+            {
+                problems.push(problem);
+            }
+        }
         config.cluster.name = config.cluster.name.or_else(|| inferred.cluster.clone());
         config.cluster.region = config
             .cluster
             .region
             .or_else(|| inferred.region.clone())
             .or_else(|| global.default_region.clone());
-        let mut problems = Vec::new();
         let mut required = |value: &Option<String>, path: &str, how: &str| {
             let value = value.clone().filter(|value| !value.is_empty());
-            if value.is_none() {
+            if value.is_none() && !problems.iter().any(|problem| problem.path == path) {
                 let message = format!("missing: set it in the settings file, or use {how}");
                 problems.push(match &source.file {
                     Some(file) => Problem::in_file(

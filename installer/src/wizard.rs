@@ -164,7 +164,30 @@ mod tests {
         let inferred = Inferred { cluster: Some("prod".to_owned()), region: None };
         ask_target(&mut script, &mut config, &inferred).expect("answers");
         ask_rest(&mut script, &mut config, &crate::plan::tests::facts(), true).expect("answers");
-        insta::assert_snapshot!(config.to_yaml(), @"");
+        insta::assert_snapshot!(config.to_yaml(), @r#"
+        apiVersion: tenon.sh/v1alpha1
+        kind: Installation
+        cluster:
+          name: prod
+          region: eu-west-1
+        identity:
+          installAgent: true
+        interruption:
+          enabled: false
+        network:
+          discovery: ids
+          subnetIds:
+          - subnet-a
+          - subnet-c
+        defaults:
+          enabled: true
+          capacityTypes:
+          - on-demand
+          arch:
+          - amd64
+          - arm64
+          cpuLimit: 200
+        "#);
         let n_asked = script.asked.len();
         ask_target(&mut script, &mut config, &inferred).expect("nothing is asked");
         config.defaults.arch = vec![Architecture::Amd64];

@@ -44,8 +44,20 @@ fn help_lists_the_commands() {
 #[test]
 fn version_is_data() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).arg("version"))), @"");
-    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).args(["version", "-o", "json"]))), @"");
+    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).arg("version"))), @r#"
+    exit code 0
+    --- stdout
+    tenon [VERSION]
+    --- stderr
+    "#);
+    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).args(["version", "-o", "json"]))), @r#"
+    exit code 0
+    --- stdout
+    {
+      "version": "[VERSION]"
+    }
+    --- stderr
+    "#);
 }
 
 #[test]
@@ -56,7 +68,17 @@ fn a_wrong_settings_file_ends_with_code_2_and_all_its_problems() {
     for verb in ["install", "plan", "uninstall"] {
         let screen = screen(tenon(directory.path()).args([verb, "-f", "tenon.yaml"]));
         insta::allow_duplicates! {
-            insta::assert_snapshot!(screen, @"");
+            insta::assert_snapshot!(screen, @r#"
+            exit code 2
+            --- stdout
+            --- stderr
+            error: the settings have 4 problems
+              tenon.yaml:4: cluster.nmae: unknown field (did you mean name?); allowed: name, region, provider, accountId
+              tenon.yaml:6: deploy.replicas: "many" is not allowed; allowed: a whole number
+              tenon.yaml:4: cluster.name: missing: set it in the settings file, or use --cluster or TENON_CLUSTER
+              tenon.yaml:4: cluster.region: missing: set it in the settings file, or use --region or AWS_REGION
+            hint: `tenon config schema` prints what is allowed
+            "#);
         }
     }
     let screen = screen(tenon(directory.path()).args([
@@ -73,13 +95,26 @@ fn a_wrong_settings_file_ends_with_code_2_and_all_its_problems() {
 #[test]
 fn missing_values_are_named_together_and_nothing_is_asked_without_a_terminal() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(screen(tenon(directory.path()).args(["install", "--yes"])), @"");
+    insta::assert_snapshot!(screen(tenon(directory.path()).args(["install", "--yes"])), @r#"
+    exit code 2
+    --- stdout
+    --- stderr
+    error: the settings have 2 problems
+      cluster.name: missing: set it in the settings file, or use --cluster or TENON_CLUSTER
+      cluster.region: missing: set it in the settings file, or use --region or AWS_REGION
+    hint: `tenon config schema` prints what is allowed
+    "#);
 }
 
 #[test]
 fn a_missing_settings_file_is_a_usage_error() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(screen(tenon(directory.path()).args(["plan", "-f", "none.yaml"])), @"");
+    insta::assert_snapshot!(screen(tenon(directory.path()).args(["plan", "-f", "none.yaml"])), @r#"
+    exit code 2
+    --- stdout
+    --- stderr
+    error: can't read none.yaml: No such file or directory (os error 2)
+    "#);
 }
 
 #[test]
@@ -87,7 +122,12 @@ fn a_valid_settings_file_is_told_so_without_a_call() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = "apiVersion: tenon.sh/v1alpha1\nkind: Installation\ncluster:\n  name: prod\n  region: eu-central-1\n";
     std::fs::write(directory.path().join("tenon.yaml"), text).expect("written");
-    insta::assert_snapshot!(screen(tenon(directory.path()).args(["config", "validate", "-f", "tenon.yaml"])), @"");
+    insta::assert_snapshot!(screen(tenon(directory.path()).args(["config", "validate", "-f", "tenon.yaml"])), @r#"
+    exit code 0
+    --- stdout
+    tenon.yaml is valid: cluster prod in eu-central-1
+    --- stderr
+    "#);
 }
 
 #[test]
@@ -124,5 +164,12 @@ fn the_schema_is_json_and_knows_every_section() {
 #[test]
 fn wrong_arguments_end_with_code_2() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(screen(tenon(directory.path()).args(["install", "--timeout", "soon"])), @"");
+    insta::assert_snapshot!(screen(tenon(directory.path()).args(["install", "--timeout", "soon"])), @r#"
+    exit code 2
+    --- stdout
+    --- stderr
+    error: invalid value 'soon' for '--timeout <TIME>': "soon" is not a time such as 90s, 20m or 1h
+
+    For more information, try '--help'.
+    "#);
 }

@@ -130,8 +130,10 @@ async fn ask(
 ) -> Result<Source, ExpectedError> {
     let inferred = target::infer(global);
     let mut prompt = Terminal::default();
-    let problems = |problems| ExpectedError::Settings { problems };
-    let mut config = overlay(Source::default().config, global, &args.settings).map_err(problems)?;
+    let (mut config, problems) = overlay(Source::default().config, global, &args.settings);
+    if !problems.is_empty() {
+        return Err(ExpectedError::Settings { problems });
+    }
     config.cluster.region = config.cluster.region.or_else(|| global.default_region.clone());
     wizard::ask_target(&mut prompt, &mut config, &inferred).map_err(ExpectedError::Prompt)?;
     let settings =

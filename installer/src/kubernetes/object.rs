@@ -24,12 +24,19 @@ pub struct Key {
     pub name: String,
 }
 
+impl Key {
+    /// `namespace/name`, or the name alone.
+    pub fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(f, "{} {}", self.kind, self.name),
-        }
+        write!(f, "{} {}", self.kind, self.path())
     }
 }
 
@@ -130,6 +137,12 @@ pub fn first_difference(wanted: &Value, live: &Value) -> Option<String> {
                 })
             }
             (wanted, Some(live)) if wanted == live => None,
+            // Some writers of YAML say 300 and some 300.0.
+            (Value::Number(wanted), Some(Value::Number(live)))
+                if wanted.as_f64() == live.as_f64() =>
+            {
+                None
+            }
             _ => Some(path.to_owned()),
         }
     }

@@ -11,6 +11,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// All values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -397,6 +398,27 @@ impl Default for Values {
 }
 
 impl Values {
+    /// The defaults with a values file merged into them as Helm does it: maps are merged, everything else is replaced, `null` takes a default away.
+    pub fn merged(overrides: &Value) -> Result<Self, serde_json::Error> {
+        fn merge(into: &mut Value, overrides: &Value) {
+            match (into, overrides) {
+                (Value::Object(into), Value::Object(overrides)) => {
+                    for (key, value) in overrides {
+                        if value.is_null() {
+                            into.remove(key);
+                        } else {
+                            merge(into.entry(key.clone()).or_insert(Value::Null), value);
+                        }
+                    }
+                }
+                (into, value) => *into = value.clone(),
+            }
+        }
+        let mut merged = serde_json::to_value(Self::default())?;
+        merge(&mut merged, overrides);
+        serde_json::from_value(merged)
+    }
+
     /// Name of the objects.
     pub fn fullname(&self) -> &str {
         if self.fullname_override.is_empty() { "karpenter" } else { &self.fullname_override }

@@ -503,7 +503,7 @@ impl Differ<'_> {
         let id = step_id(object);
         let verbs = needs(&["patch"], &key.to_string());
         let kind = object.resource.kind.clone();
-        let resource = key.to_string();
+        let resource = key.path();
         let Some(live) = self.world.objects.get(&key) else {
             self.step(
                 &id,
@@ -522,10 +522,10 @@ impl Differ<'_> {
                 .map(|by| format!(", managed by {by}"))
                 .unwrap_or_default();
             if matches!(kind.as_str(), "NodePool" | "EC2NodeClass") {
-                self.plan.warnings.push(format!("{resource} exists{by}, and is left as it is"));
+                self.plan.warnings.push(format!("{key} exists{by}, and is left as it is"));
             } else {
                 self.conflicts.push(format!(
-                    "{resource} exists{by}, and has no label {INSTALL_ID}={}",
+                    "{key} exists{by}, and has no label {INSTALL_ID}={}",
                     self.desired.installation.id
                 ));
             }

@@ -51,7 +51,7 @@ fn settings(extra: &str) -> Settings {
         Cli::try_parse_from(["tenon", "plan", "--cluster", "prod", "--region", "eu-central-1"])
             .expect("valid");
     let Command::Plan(args) = &cli.command else { panic!("the command is plan") };
-    let source = Source::parse(Path::new("tenon.yaml"), &text).expect("valid settings");
+    let source = Source::parse(Path::new("tenon.yaml"), &text);
     Settings::resolve(source, &cli.global, &args.settings, &Inferred::default())
         .expect("complete settings")
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tenon_iam_policies::interruption::InterruptionRule;
 
 use crate::kubernetes::values::Values;
@@ -253,8 +253,9 @@ pub struct Deploy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<Switch>,
     /// More values, as in the Helm chart.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub values: Values,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(with = "Values")]
+    pub values: Map<String, Value>,
 }
 
 /// Whether something is ours to write.
@@ -345,9 +346,10 @@ impl Config {
             .expect("a configuration holds maps, lists and scalars, which always serialise")
     }
 
-    /// The operator's values with the shortcuts of `deploy` filled in.
+    /// The operator's values: the chart's defaults, with `deploy.values` merged into them as Helm would, and the shortcuts of `deploy` over that.
     pub fn values(&self) -> Result<Values, String> {
-        let mut values = self.deploy.values.clone();
+        let mut values = Values::merged(&Value::Object(self.deploy.values.clone()))
+            .map_err(|error| error.to_string())?;
         if let Some(replicas) = self.deploy.replicas {
             values.replicas = replicas;
         }

@@ -39,7 +39,9 @@ pub struct SyntaxError {
 impl Document {
     /// Reads one document.
     pub fn parse(text: &str) -> Result<Self, SyntaxError> {
-        serde_saphyr::from_str::<Self>(text).map_err(|error| SyntaxError {
+        // `y` and `no` are texts in YAML 1.2, and in tags and names they are meant as such.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        serde_saphyr::from_str_with_options::<Self>(text, options).map_err(|error| SyntaxError {
             line: error.location().map(|location| location.line()),
             message: first_line(&error.to_string()),
         })
@@ -47,14 +49,33 @@ impl Document {
 
     /// The document as JSON.
     pub fn to_json(&self) -> Value {
+        self.to_json_without(&|_| false)
+    }
+
+    /// The document as JSON without what is at the paths that `leave_out` names.
+    pub fn to_json_without(&self, leave_out: &impl Fn(&str) -> bool) -> Value {
+        self.json_at("", leave_out)
+    }
+
+    fn json_at(&self, path: &str, leave_out: &impl Fn(&str) -> bool) -> Value {
         match &self.node {
             Node::Scalar(value) => value.clone(),
-            Node::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
-            Node::Map(entries) => entries
-                .iter()
-                .map(|(key, value)| (key.clone(), value.to_json()))
-                .collect::<Map<_, _>>()
-                .into(),
+            Node::List(items) => {
+                let items =
+                    items.iter().enumerate().map(|(i, item)| (format!("{path}[{i}]"), item));
+                let kept = items.filter(|(path, _)| !leave_out(path));
+                Value::Array(kept.map(|(path, item)| item.json_at(&path, leave_out)).collect())
+            }
+            Node::Map(entries) => {
+                let entries = entries.iter().map(|(key, value)| {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    (key, path, value)
+                });
+                let kept = entries.filter(|(_, path, _)| !leave_out(path));
+                kept.map(|(key, path, value)| (key.clone(), value.json_at(&path, leave_out)))
+                    .collect::<Map<_, _>>()
+                    .into()
+            }
         }
     }
 

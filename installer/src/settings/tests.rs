@@ -7,10 +7,8 @@ use crate::cli::{Cli, Command};
 use crate::settings::problem::Problem;
 
 fn problems(text: &str) -> String {
-    match Source::parse(Path::new("tenon.yaml"), text) {
-        Ok(_) => "none".to_owned(),
-        Err(problems) => problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"),
-    }
+    let problems = Source::parse(Path::new("tenon.yaml"), text).problems;
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn resolve(text: &str, arguments: &[&str]) -> Result<Settings, String> {
@@ -26,8 +24,7 @@ fn resolve(text: &str, arguments: &[&str]) -> Result<Settings, String> {
         global.region = None;
         global.default_region = None;
     }
-    let source =
-        Source::parse(Path::new("tenon.yaml"), text).map_err(|problems| format!("{problems:?}"))?;
+    let source = Source::parse(Path::new("tenon.yaml"), text);
     Settings::resolve(source, &global, &args.settings, &Inferred::default())
         .map_err(|error| error.details().join("\n"))
 }
@@ -62,7 +59,7 @@ unknown: 1
 }
 
 #[test]
-fn reports_values_that_only_code_can_judge_with_their_lines() {
+fn reports_values_that_only_code_can_judge_together_with_the_others() {
     let text = "\
 apiVersion: tenon.sh/v1alpha1
 kind: Installation
@@ -78,13 +75,17 @@ defaults:
   amiAlias: ubuntu@latest
 tags:
   aws:x: y
+  team: 7
 ";
     insta::assert_snapshot!(problems(text));
 }
 
 #[test]
 fn reports_missing_fields_and_broken_yaml() {
-    insta::assert_snapshot!(problems("cluster: {}\n"), @"");
+    insta::assert_snapshot!(problems("cluster: {}\n"), @r#"
+    tenon.yaml:1: apiVersion: missing; allowed: tenon.sh/v1alpha1
+    tenon.yaml:1: kind: missing; allowed: Installation
+    "#);
     let broken = problems("apiVersion: tenon.sh/v1alpha1\nkind: [Installation\n");
     assert!(broken.starts_with("tenon.yaml:"), "{broken}");
 }
@@ -93,7 +94,10 @@ fn reports_missing_fields_and_broken_yaml() {
 fn a_missing_target_names_file_flag_and_variable() {
     let error =
         resolve("apiVersion: tenon.sh/v1alpha1\nkind: Installation\n", &[]).expect_err("no target");
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error, @r#"
+    tenon.yaml:1: cluster.name: missing: set it in the settings file, or use --cluster or TENON_CLUSTER
+    tenon.yaml:1: cluster.region: missing: set it in the settings file, or use --region or AWS_REGION
+    "#);
 }
 
 #[test]
@@ -120,13 +124,16 @@ fn a_flag_wins_over_the_file_and_defaults_fill_the_rest() {
 fn flags_are_checked_like_the_file() {
     let error =
         resolve(MINIMAL, &["--region", "nowhere", "--tag", "novalue"]).expect_err("wrong flags");
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error, @r#"
+    --tag: "novalue" is not KEY=VALUE
+    cluster.region: "nowhere" is not allowed; allowed: a region such as eu-central-1
+    "#);
 }
 
 #[test]
 fn what_the_installer_fills_in_cannot_be_set() {
     let text = format!("{MINIMAL}deploy:\n  values:\n    settings:\n      clusterName: other\n");
-    insta::assert_snapshot!(resolve(&text, &[]).expect_err("set by the installer"), @"");
+    insta::assert_snapshot!(resolve(&text, &[]).expect_err("set by the installer"), @"deploy.values: settings.clusterName is set by the installer itself");
 }
 
 #[test]

@@ -218,33 +218,33 @@ impl Inventory {
             .collect()
     }
 
-    /// NodePools and NodeClasses as YAML that `kubectl apply` takes.
+    /// NodePools and NodeClasses as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
     pub fn backup(&self) -> String {
-        let objects = self.node_classes.iter().chain(&self.node_pools).chain(&self.node_claims);
-        let documents = objects.map(|object| {
-            let mut body = json!(object);
-            if let Some(metadata) = body["metadata"].as_object_mut() {
-                for key in [
-                    "managedFields",
-                    "resourceVersion",
-                    "uid",
-                    "generation",
-                    "creationTimestamp",
-                    "deletionTimestamp",
-                    "deletionGracePeriodSeconds",
-                    "finalizers",
-                    "ownerReferences",
-                ] {
-                    metadata.remove(key);
+        let objects = self.node_classes.iter().chain(&self.node_pools);
+        objects.map(|object| format!("---\n{}", without_server_fields(object))).collect()
+    }
+}
+
+/// An object as its author wrote it: without what the API server and we added.
+fn without_server_fields(object: &DynamicObject) -> String {
+    let mut body = json!(object);
+    if let Some(body) = body.as_object_mut() {
+        body.remove("status");
+    }
+    if let Some(metadata) = body["metadata"].as_object_mut() {
+        metadata.retain(|key, _| matches!(key.as_str(), "name" | "labels" | "annotations"));
+        for section in ["labels", "annotations"] {
+            if let Some(entries) =
+                metadata.get_mut(section).and_then(serde_json::Value::as_object_mut)
+            {
+                entries.retain(|key, _| !key.starts_with("tenon.sh/"));
+                if entries.is_empty() {
+                    metadata.remove(section);
                 }
             }
-            if let Some(body) = body.as_object_mut() {
-                body.remove("status");
-            }
-            serde_saphyr::to_string(&body).expect("JSON always goes into YAML")
-        });
-        documents.map(|document| format!("---\n{document}")).collect()
+        }
     }
+    serde_saphyr::to_string(&body).expect("JSON always goes into YAML")
 }
 
 async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {
