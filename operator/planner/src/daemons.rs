@@ -151,7 +151,7 @@ impl Daemons {
     pub(crate) fn still_to_come(&self, problem: &Problem<'_>, machine: usize) -> Vec<i64> {
         let node = &problem.snapshot.nodes[machine];
         if node.phase == NodePhase::Pending {
-            return self.of_pending(problem, machine);
+            return Self::of_pending(problem, machine);
         }
         let mut rest = vec![0; problem.columns.len()];
         for daemon in self.list.iter().filter(|daemon| daemon.runs_on(problem, machine)) {
@@ -164,7 +164,9 @@ impl Daemons {
                 rest.iter_mut().zip(running).for_each(|(rest, &have)| *rest -= have);
             }
         }
-        rest.iter_mut().for_each(|amount| *amount = (*amount).max(0));
+        for amount in &mut rest {
+            *amount = (*amount).max(0);
+        }
         rest
     }
 
@@ -184,7 +186,7 @@ impl Daemons {
     }
 
     /// A claim without an instance asks for its pods and the least that daemons take of any of its types: so much is taken off again.
-    fn of_pending(&self, problem: &Problem<'_>, machine: usize) -> Vec<i64> {
+    fn of_pending(problem: &Problem<'_>, machine: usize) -> Vec<i64> {
         let none = vec![0; problem.columns.len()];
         let node = &problem.snapshot.nodes[machine];
         let template = node

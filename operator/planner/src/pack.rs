@@ -8,15 +8,20 @@
 //! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger exists that would hold one more pod. Both are run, and
 //! the cheaper plan is taken, so that a plan is never dearer than Karpenter's.
 
+mod loads;
+
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
-use crate::cells::{CellId, frontier};
-use crate::compile::shapes::{HostPort, ports_conflict};
-use crate::compile::{add_times, take_times, times};
+use crate::cells::CellId;
+use crate::compile::shapes::ports_conflict;
+use crate::compile::{add_times, times};
 use crate::limits::Limits;
 use crate::plan::Exclusion;
-use crate::solver::{Claim, Demand, Solver};
+use crate::solver::{Claim, Demand, Home, Solver};
+use loads::{Load, Part, cheapest_load, fill_load, rest};
+
+pub(crate) use loads::value;
 
 /// How machines are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,27 +30,6 @@ pub(crate) enum Strategy {
     Cheapest,
     /// As Karpenter does.
     Fill,
-}
-
-/// A load for one machine.
-#[derive(Clone, Debug)]
-struct Load {
-    cell: CellId,
-    /// Demand and number of pods, in the order in which they were put in.
-    takes: Vec<(usize, usize)>,
-    value: f64,
-}
-
-/// Pods that could be part of a load.
-#[derive(Clone, Debug)]
-struct Part {
-    demand: usize,
-    left: usize,
-    value: f64,
-    requests: Vec<i64>,
-    ports: Vec<HostPort>,
-    /// Whether it narrows the machine beyond what the seed does.
-    narrows: bool,
 }
 
 /// Finds a place for every demand, on machines that exist first, then on new ones. Returns what keeps the others waiting: demand and reasons.
@@ -73,14 +57,15 @@ pub(crate) fn pack(
         }
         match solver.home(&demands[seed]) {
             Ok((template, cell)) => {
-                demands[seed].home = Some(Some((template, cell)));
+                demands[seed].home = Home::Opens(template, cell);
                 open_machines(solver, demands, &given_up, seed, strategy);
             }
             Err(reasons) => {
                 let shape = &solver.problem.shapes[demands[seed].shape];
                 if demands[seed].variant + 1 < solver.problem.classes[shape.class].variants.len() {
                     let demand = &mut demands[seed];
-                    (demand.variant, demand.home, demand.value) = (demand.variant + 1, None, -1.0);
+                    (demand.variant, demand.home, demand.value) =
+                        (demand.variant + 1, Home::Unknown, -1.0);
                     solver.place_on_machines(demand, open);
                     place_on_claims(solver, demand, strategy);
                 } else {
@@ -181,10 +166,6 @@ fn place_on_claims(solver: &mut Solver<'_, '_>, demand: &mut Demand, strategy: S
     }
 }
 
-fn rest(net: &[i64], used: &[i64]) -> Vec<i64> {
-    net.iter().zip(used).map(|(have, used)| have - used).collect()
-}
-
 /// Opens machines of the seed's template, at least one, with the seed on it.
 fn open_machines(
     solver: &mut Solver<'_, '_>,
@@ -194,8 +175,7 @@ fn open_machines(
     strategy: Strategy,
 ) {
     let problem = solver.problem;
-    let (template, cell) =
-        demands[seed].home.flatten().expect("the caller has found the seed's home");
+    let Home::Opens(template, cell) = demands[seed].home else { return };
     let mut allowed = solver.cells[cell].types.clone();
     solver
         .limits
@@ -225,11 +205,16 @@ fn parts(
         if demands[index].left() == 0 {
             continue;
         }
-        if demands[index].home.is_none() {
-            demands[index].home = Some(solver.home(&demands[index]).ok());
+        if demands[index].home == Home::Unknown {
+            demands[index].home = match solver.home(&demands[index]) {
+                Ok((template, cell)) => Home::Opens(template, cell),
+                Err(_) => Home::Nowhere,
+            };
         }
-        let home = demands[index].home.flatten();
-        let Some((_, own)) = home.filter(|home| home.0 == template) else { continue };
+        let own = match demands[index].home {
+            Home::Opens(opens, own) if opens == template => own,
+            _ => continue,
+        };
         if demands[index].value < 0.0 {
             demands[index].value =
                 value(solver, own, &problem.shapes[demands[index].shape].requests);
@@ -248,230 +233,6 @@ fn parts(
         }
     }
     parts
-}
-
-/// What a place costs on the machines that suit a request best: the price of its dominant share.
-#[expect(clippy::cast_precision_loss, reason = "a weight, not an amount of money that is paid")]
-pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> f64 {
-    let cell = &solver.cells[cell];
-    let template = &solver.problem.templates[cell.template];
-    let share = |kind: usize| {
-        let net = template.net(kind);
-        let dominant = requests
-            .iter()
-            .zip(net)
-            .filter(|&(&want, _)| want > 0)
-            .map(
-                |(&want, &have)| {
-                    if have >= want { want as f64 / have as f64 } else { f64::INFINITY }
-                },
-            )
-            .fold(0.0, f64::max);
-        // Free machines still cost a pod slot, so that free pods are packed, too.
-        dominant * (cell.prices[kind] as f64 + 1.0)
-    };
-    let best = cell.frontier.iter().map(|&kind| share(kind)).fold(f64::INFINITY, f64::min);
-    if best.is_finite() { best } else { 0.0 }
-}
-
-/// The load that is worth most per dollar, over the types that are worth considering.
-#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
-fn cheapest_load(
-    solver: &mut Solver<'_, '_>,
-    demands: &[Demand],
-    parts: &[Part],
-    cell: CellId,
-    allowed: &FixedBitSet,
-) -> Load {
-    let problem = solver.problem;
-    let current = &solver.cells[cell];
-    let template = current.template;
-    let kinds = if *allowed == current.types {
-        current.frontier.clone()
-    } else {
-        frontier(problem, template, allowed, &current.prices)
-    };
-    let node_price = problem.policy.node_price.0.max(1);
-    let mut best: Option<(f64, Load)> = None;
-    for kind in kinds {
-        for order in [Order::LargestFirst, Order::BestMatchFirst] {
-            let Some(load) = fill(solver, demands, parts, cell, kind, order) else { break };
-            let price = solver.cells[load.cell].prices[kind];
-            let worth = load.value / price.saturating_add(node_price) as f64;
-            if best.as_ref().is_none_or(|(most, _)| worth > *most * (1.0 + 1e-9)) {
-                best = Some((worth, load));
-            }
-        }
-    }
-    // With a seed that only dominated types take (host ports of daemons differ between types) Karpenter's way still finds one.
-    best.map_or_else(|| fill_load(solver, demands, parts, cell, allowed), |(_, load)| load)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    LargestFirst,
-    /// Worth most per what it uses of what is left, where what is scarce weighs more.
-    BestMatchFirst,
-}
-
-/// Fills a machine of one type, with one seed first.
-fn fill(
-    solver: &mut Solver<'_, '_>,
-    demands: &[Demand],
-    parts: &[Part],
-    cell: CellId,
-    kind: usize,
-    order: Order,
-) -> Option<Load> {
-    let problem = solver.problem;
-    let template = &problem.templates[solver.cells[cell].template];
-    let mut room = template.net(kind).to_vec();
-    let mut ports = template.overheads.ports(kind).to_vec();
-    let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
-    let mut left: Vec<usize> = parts.iter().map(|part| part.left).collect();
-    let mut out = vec![false; parts.len()];
-    let mut put = |solver: &mut Solver<'_, '_>,
-                   load: &mut Load,
-                   room: &mut Vec<i64>,
-                   left: &mut [usize],
-                   index: usize,
-                   n: usize| {
-        let part = &parts[index];
-        if part.narrows {
-            let demand = &demands[part.demand];
-            let class = problem.shapes[demand.shape].class;
-            match solver.cells.join(problem, load.cell, class, demand.variant) {
-                Ok(joined) if solver.cells[joined].types[kind] => load.cell = joined,
-                _ => return false,
-            }
-        }
-        if !part.ports.is_empty() {
-            if n > 1 || ports_conflict(&part.ports, &ports) {
-                return false;
-            }
-            ports.extend(part.ports.iter().cloned());
-        }
-        take_times(room, &part.requests, n);
-        left[index] -= n;
-        load.value += part.value * f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-        match load.takes.iter_mut().find(|(demand, _)| *demand == part.demand) {
-            Some((_, count)) => *count += n,
-            None => load.takes.push((part.demand, n)),
-        }
-        true
-    };
-    let most = |part: &Part, room: &[i64], left: usize| {
-        let n = times(&part.requests, room).min(left);
-        if part.ports.is_empty() { n } else { n.min(1) }
-    };
-    if most(&parts[0], &room, left[0]) == 0 || !put(solver, &mut load, &mut room, &mut left, 0, 1) {
-        return None;
-    }
-    match order {
-        Order::LargestFirst => {
-            for index in 0..parts.len() {
-                let n = most(&parts[index], &room, left[index]);
-                if n > 0 {
-                    put(solver, &mut load, &mut room, &mut left, index, n);
-                }
-            }
-        }
-        Order::BestMatchFirst => loop {
-            let mut best: Option<(f64, usize, usize)> = None;
-            for (index, part) in parts.iter().enumerate() {
-                if out[index] || left[index] == 0 {
-                    continue;
-                }
-                let n = most(part, &room, left[index]);
-                if n == 0 {
-                    // Room only shrinks.
-                    out[index] = true;
-                    continue;
-                }
-                let score = part.value / usage(&part.requests, &room);
-                if best.is_none_or(|(most, _, _)| score > most) {
-                    best = Some((score, index, n));
-                }
-            }
-            let Some((_, index, n)) = best else { break };
-            // In quarters: what is scarce changes as the machine fills.
-            let n = n.div_ceil(4);
-            if !put(solver, &mut load, &mut room, &mut left, index, n) {
-                out[index] = true;
-            }
-        },
-    }
-    Some(load)
-}
-
-/// What part of the room a request uses, summed over resources.
-#[expect(clippy::cast_precision_loss, reason = "a weight")]
-fn usage(requests: &[i64], room: &[i64]) -> f64 {
-    let sum: f64 = requests
-        .iter()
-        .zip(room)
-        .filter(|&(&want, _)| want > 0)
-        .map(|(&want, &have)| want as f64 / have as f64)
-        .sum();
-    sum.max(f64::MIN_POSITIVE)
-}
-
-/// Karpenter's load: the largest pods first, as long as any type holds one more.
-fn fill_load(
-    solver: &mut Solver<'_, '_>,
-    demands: &[Demand],
-    parts: &[Part],
-    cell: CellId,
-    allowed: &FixedBitSet,
-) -> Load {
-    let problem = solver.problem;
-    let template = solver.cells[cell].template;
-    let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
-    let mut types = allowed.clone();
-    let mut used = vec![0; problem.columns.len()];
-    let mut ports: Vec<HostPort> = Vec::new();
-    for (index, part) in parts.iter().enumerate() {
-        let demand = &demands[part.demand];
-        let class = problem.shapes[demand.shape].class;
-        let Ok(joined) = solver.cells.join(problem, load.cell, class, demand.variant) else {
-            continue;
-        };
-        let mut narrowed = types.clone();
-        narrowed.intersect_with(&solver.cells[joined].types);
-        let all_ports: Vec<_> = ports.iter().chain(&part.ports).cloned().collect();
-        if !part.ports.is_empty() {
-            if ports_conflict(&part.ports, &ports) {
-                continue;
-            }
-            solver.keep_fitting(&mut narrowed, template, &used, &all_ports);
-        }
-        let compiled = &problem.templates[template];
-        let holds = |kind: usize| times(&part.requests, &rest(compiled.net(kind), &used));
-        let mut n = narrowed.ones().map(holds).max().unwrap_or(0).min(part.left);
-        if !part.ports.is_empty() {
-            n = n.min(1);
-        }
-        let mut kept = None;
-        while n > 0 {
-            let mut more = used.clone();
-            add_times(&mut more, &part.requests, n);
-            let mut fitting = narrowed.clone();
-            solver.keep_fitting(&mut fitting, template, &more, &all_ports);
-            let lacking = index > 0
-                && solver.is_strict()
-                && solver.lacking_values(joined, &fitting).is_some();
-            if !fitting.is_clear() && !lacking {
-                kept = Some((more, fitting));
-                break;
-            }
-            n /= 2;
-        }
-        if let Some((more, fitting)) = kept {
-            (load.cell, used, types, ports) = (joined, more, fitting, all_ports);
-            load.takes.push((part.demand, n));
-        }
-    }
-    load
 }
 
 /// Opens as many machines with a load as there are pods for it.
@@ -535,7 +296,9 @@ fn commit(
     if limited {
         solver.limits.charge(problem, template, &types);
         // What is left of the limit may exclude types, and so whole templates.
-        demands.iter_mut().for_each(|demand| demand.home = None);
+        for demand in demands {
+            demand.home = Home::Unknown;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::pack::{Strategy, pack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
 use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
-use crate::solver::{Demand, Solver};
+use crate::solver::{Demand, Home, Solver};
 
 /// Plans places for all pods that need one: those that kube-scheduler found none for, and those on machines that go away.
 ///
@@ -158,7 +158,14 @@ pub(crate) fn demands_of(
         .into_iter()
         .map(|(shape, mut pods)| {
             pods.sort_by_key(|&pod| (snapshot.pods[pod].created_at, &snapshot.pods[pod].uid));
-            Demand { shape: shape as usize, pods, next: 0, variant: 0, value: -1.0, home: None }
+            Demand {
+                shape: shape as usize,
+                pods,
+                next: 0,
+                variant: 0,
+                value: -1.0,
+                home: Home::Unknown,
+            }
         })
         .collect();
     // Karpenter's queue: the largest first, then the oldest.

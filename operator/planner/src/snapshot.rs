@@ -459,6 +459,10 @@ pub struct PodAffinityTerm {
 
 /// One pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a pod, as the API has them"
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
     /// `metadata.namespace`.

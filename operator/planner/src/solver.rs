@@ -11,6 +11,17 @@ use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::topology::Counts;
 
+/// Where a demand opens machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// Not looked for yet.
+    Unknown,
+    /// No template takes it.
+    Nowhere,
+    /// Of this template, in this cell.
+    Opens(usize, CellId),
+}
+
 /// Pods of one shape that need a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
@@ -22,8 +33,8 @@ pub(crate) struct Demand {
     pub(crate) variant: usize,
     /// What a place for one of them is worth, in micro-dollars: what it costs on machines that suit it best.
     pub(crate) value: f64,
-    /// The template that it opens machines of, if any, with the cell that a machine of its own is in; `None` while that is not known.
-    pub(crate) home: Option<Option<(usize, CellId)>>,
+    /// Where it opens machines.
+    pub(crate) home: Home,
 }
 
 impl Demand {
@@ -227,6 +238,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     }
 
     /// Which resource is shortest when no type of a cell holds a request.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
     pub(crate) fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
         let cell = &self.cells[cell];
         let template = &self.problem.templates[cell.template];

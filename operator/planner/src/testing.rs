@@ -271,6 +271,9 @@ impl Builder {
     }
 
     /// The snapshot, in the order that its fields promise.
+    ///
+    /// # Panics
+    /// When a pod is on a machine that was not added.
     pub fn build(mut self) -> Snapshot {
         self.snapshot.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
         self.snapshot.nodes.sort_by(|a, b| a.key.cmp(&b.key));

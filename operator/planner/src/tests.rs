@@ -2,4 +2,5 @@
 
 mod behaviour;
 mod properties;
+mod scenarios;
 mod world;

@@ -24,6 +24,9 @@ use crate::requirements::{Requirements, ValueSet};
 use crate::snapshot::{Placement, Snapshot};
 use selectors::Scope;
 
+/// How good a domain is, the least first: the pods to keep apart from, the pods to be near, the name.
+type Rank = (u32, std::cmp::Reverse<u32>, String);
+
 /// Where pods are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Domain {
@@ -296,7 +299,7 @@ impl Counts {
                 continue;
             }
             let values = cell_values(problem, cells, cell, key);
-            let mut best: Option<((u32, std::cmp::Reverse<u32>, String), Value)> = None;
+            let mut best: Option<(Rank, Value)> = None;
             let mut blocking = groups[0];
             for value in values {
                 let domain = Domain::Value(value);
@@ -352,7 +355,8 @@ impl Counts {
         match rule.kind {
             Kind::Anti => {
                 let others = self.carrying[group].get(&domain).copied().unwrap_or(0);
-                !(carried && here > 0) && !(itself && others > 0)
+                let clashes = (carried && here > 0) || (itself && others > 0);
+                !clashes
             }
             // Without the rule the pod is only counted.
             _ if !carried => true,

@@ -46,7 +46,9 @@ pub(super) fn check_machine(
         }
     }
     let mut requested = Resources::default();
-    all.iter().for_each(|&pod| requested.add(&shape(snapshot, pod).requests));
+    for &pod in &all {
+        requested.add(&shape(snapshot, pod).requests);
+    }
     check_amounts(&requested, &node.allocatable, machine, found);
     check_ports(snapshot, &all, pods, &[], machine, found);
 }
@@ -110,8 +112,10 @@ pub(super) fn check_launch(
                 .filter(|shape| labels.suit(shape))
                 .collect();
             let mut requested = Resources::default();
-            pods.iter().for_each(|&pod| requested.add(&shape(snapshot, pod).requests));
-            daemons.iter().for_each(|daemon| requested.add(&daemon.requests));
+            let on_it = pods.iter().map(|&pod| shape(snapshot, pod));
+            for shape in on_it.chain(daemons.iter().copied()) {
+                requested.add(&shape.requests);
+            }
             check_amounts(&requested, &kind.allocatable(), &place, found);
             check_ports(snapshot, pods, pods, &daemons, &place, found);
         }

@@ -234,7 +234,9 @@ impl World<'_> {
                 *counts.entry(value).or_default() += 1;
             }
         }
-        let few = spread.min_domains.is_some_and(|least| (counts.len() as i64) < i64::from(least));
+        let few = spread
+            .min_domains
+            .is_some_and(|least| i64::try_from(counts.len()).is_ok_and(|n| n < i64::from(least)));
         let least = if few { 0 } else { counts.values().copied().min().unwrap_or(0) };
         counts[&mine] - least <= i64::from(spread.max_skew)
     }

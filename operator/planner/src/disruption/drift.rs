@@ -55,14 +55,12 @@ fn replace(pass: &mut Pass<'_, '_>, node: &Node, cancel: &dyn Cancel) -> Result<
     for claim in &pass.solver.claims {
         let narrowed = Narrowed::nothing(&pass.solver, claim);
         let reason = LaunchReason::Replacement(DisruptionReason::Drifted);
-        match launch(&pass.solver, claim, &narrowed, reason, pass.seed) {
-            Ok(launch) => launches.push(launch),
-            Err(_) => {
-                let pod = crate::launch::pod_ref(&pass.problem.snapshot.pods[claim.pods[0]]);
-                pass.take_back(&[node], moves);
-                return Err(Stay::PodsDontFit(pod));
-            }
-        }
+        let Ok(launch) = launch(&pass.solver, claim, &narrowed, reason, pass.seed) else {
+            let pod = crate::launch::pod_ref(&pass.problem.snapshot.pods[claim.pods[0]]);
+            pass.take_back(&[node], moves);
+            return Err(Stay::PodsDontFit(pod));
+        };
+        launches.push(launch);
     }
     pass.decide(&[node], moves.from, launches, DisruptionReason::Drifted, Method::Drift);
     Ok(())

@@ -45,8 +45,11 @@ fn show(set: &ValueSet, symbols: &Symbols) -> String {
         (true, true) => String::new(),
         (true, false) => format!("¬{{{names}}}"),
     };
-    set.gte.iter().for_each(|bound| text += &format!("≥{bound}"));
-    set.lte.iter().for_each(|bound| text += &format!("≤{bound}"));
+    for (sign, bound) in [('≥', set.gte), ('≤', set.lte)] {
+        if let Some(bound) = bound {
+            let _ = write!(text, "{sign}{bound}");
+        }
+    }
     if text.is_empty() { "∃".to_owned() } else { text }
 }
 

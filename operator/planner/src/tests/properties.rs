@@ -1,5 +1,6 @@
 //! Properties of plans over generated clusters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -8,10 +9,10 @@ use proptest::prelude::*;
 use super::world::*;
 use crate::plan::{Launch, LaunchReason};
 use crate::policy::Policy;
-use crate::resources::MicroUsd;
+use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
-    Budget, BudgetNodes, CapacityType, InstanceType, Node, NodePool, Operator, Placement,
-    PodAffinityTerm, PodShape, Requirement, ShapeId, Snapshot, TopologySpread,
+    Budget, BudgetNodes, CapacityType, InstanceType, Node, NodeClassRef, NodePool, Operator,
+    Placement, PodAffinityTerm, PodShape, Requirement, ShapeId, Snapshot, TopologySpread,
 };
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision};
@@ -259,14 +260,14 @@ fn has_a_place(snapshot: &Snapshot, pod: usize) -> bool {
                     node_pool: pool.name.clone(),
                     node_pool_uid: pool.uid.clone(),
                     labels: pool.template.labels.clone(),
-                    annotations: Default::default(),
+                    annotations: BTreeMap::default(),
                     requirements,
                     instance_types: vec![kind.name.clone()],
                     capacity_types: vec![offer.capacity_type],
-                    requests: Default::default(),
+                    requests: Resources::default(),
                     taints: Vec::new(),
                     startup_taints: Vec::new(),
-                    node_class: Default::default(),
+                    node_class: NodeClassRef::default(),
                     expire_after: None,
                     termination_grace_period: None,
                     pods: vec![reference.clone()],

@@ -39,11 +39,11 @@ pub(super) fn kinds() -> Vec<InstanceType> {
     let mut list = Vec::new();
     for (family, per_core, price) in [("c", 2, 0.0425), ("m", 4, 0.048), ("r", 8, 0.063)] {
         for (size, cores) in
-            [("large", 2), ("xlarge", 4), ("2xlarge", 8), ("4xlarge", 16), ("8xlarge", 32)]
+            [("large", 2_i32), ("xlarge", 4), ("2xlarge", 8), ("4xlarge", 16), ("8xlarge", 32)]
         {
             let pods = if cores < 4 { 29 } else { 58 };
-            let price = offerings(price * cores as f64);
-            let name = format!("{family}.{size}");
+            let price = offerings(price * f64::from(cores));
+            let (name, cores) = (format!("{family}.{size}"), i64::from(cores));
             list.push(instance_type(&name, cores * 1000, cores * per_core * GI, pods, price));
         }
     }
@@ -166,7 +166,7 @@ pub(super) fn node(key: &str, pool: &str, kind: &str, zone: &str) -> Node {
 }
 
 pub(super) fn now() -> Timestamp {
-    Timestamp::from_second(1_000_000).expect("a valid time")
+    Timestamp::from_second(2_000_000_000).expect("a valid time")
 }
 
 /// Provisions, and has the plan checked.
