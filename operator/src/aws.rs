@@ -22,7 +22,7 @@ use self::metrics::AwsMetrics;
 use self::nodeclass::Lookups;
 use self::nodeclass::profile::Profiles;
 use self::nodeclass::validation::Validator;
-use self::options::AwsOptions;
+use self::options::AwsSettings;
 use self::ssm::Parameters;
 use self::store::Store;
 use self::ttl::TtlMap;
@@ -82,7 +82,7 @@ const fn repair(condition: &'static str, status: &'static str, minutes: i64) -> 
 /// The cloud provider for AWS.
 #[derive(Debug)]
 pub struct AwsProvider {
-    options: AwsOptions,
+    options: AwsSettings,
     clients: Clients,
     cluster: Cluster,
     classes: Arc<Store<EC2NodeClass>>,
@@ -107,9 +107,6 @@ pub struct AwsProvider {
 /// The provider can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The options.
-    #[error("invalid options: {}", .0.join("; "))]
-    Options(Vec<String>),
     /// The region.
     #[error(transparent)]
     Region(#[from] clients::NoRegion),
@@ -123,15 +120,11 @@ pub enum ConnectError {
 impl AwsProvider {
     /// Connects to AWS, and finds out what the operator can't do without.
     pub async fn connect(
-        options: AwsOptions,
+        options: AwsSettings,
         kubernetes: &kube::Client,
         clock: Clock,
         metrics: &Metrics,
     ) -> Result<Arc<Self>, ConnectError> {
-        let problems = options.problems();
-        if !problems.is_empty() {
-            return Err(ConnectError::Options(problems));
-        }
         let clients = Clients::from_default_chain().await?;
         ec2::check_access(&clients.ec2).await?;
         let cluster = Cluster::discover(clients.eks.clone(), &options, kubernetes).await?;
@@ -143,7 +136,7 @@ impl AwsProvider {
 
     /// Puts the parts together; calls nothing.
     pub fn assemble(
-        options: AwsOptions,
+        options: AwsSettings,
         clients: Clients,
         cluster: Cluster,
         clock: Clock,

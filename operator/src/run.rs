@@ -11,6 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::aws::AwsProvider;
+use crate::aws::options::AwsSettings;
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
@@ -88,7 +90,14 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), file)?);
             operate(options, context, cloud, election, tasks, stop).await
         }
-        Provider::Aws => Err(Error::Aws("this build has no AWS provider".into())),
+        Provider::Aws => {
+            let settings = AwsSettings::from(&options);
+            let (client, metrics) = (&context.client, &context.metrics);
+            let cloud = AwsProvider::connect(settings, client, context.clock, metrics)
+                .await
+                .map_err(|error| Error::Aws(Box::new(error)))?;
+            operate(options, context, cloud, election, tasks, stop).await
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use kube::Api;
 use parking_lot::RwLock;
 
 use super::error::{Error, Result};
-use super::options::AwsOptions;
+use super::options::AwsSettings;
 use super::user_data::ClusterFacts;
 
 /// Versions of Kubernetes that the provider was tested with.
@@ -40,7 +40,7 @@ impl Cluster {
     /// Finds out what options don't say. The endpoint must be found; CA and DNS address are looked for and may stay unknown.
     pub async fn discover(
         eks: Client,
-        options: &AwsOptions,
+        options: &AwsSettings,
         kubernetes: &kube::Client,
     ) -> Result<Self> {
         let mut facts = ClusterFacts {
