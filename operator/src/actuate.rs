@@ -85,7 +85,7 @@ pub async fn launch<P: CloudProvider>(
     tracing::info!(
         nodepool = launch.node_pool,
         nodeclaim = name,
-        requests = ?resources::to_list(&launch.requests),
+        requests = %resources::text(&launch.requests),
         instance_types = types.join(", "),
         n_instance_types = launch.instance_types.len(),
         "created nodeclaim"

@@ -39,23 +39,22 @@ pub async fn run<P: CloudProvider>(
 ) {
     let mut passes = 0;
     loop {
-        let pause = if operator.state.read().is_synced() {
-            passes += 1;
-            match pass(&operator, &commands, passes, &stop).await {
-                Ok(0) => POLL,
-                Ok(_) => Duration::ZERO,
-                Err(error) => {
-                    if !error.is_conflict() {
-                        tracing::error!(
-                            error = &error as &dyn std::error::Error,
-                            "disruption pass failed"
-                        );
-                    }
-                    Duration::from_secs(1)
+        if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
+            return;
+        }
+        passes += 1;
+        let pause = match pass(&operator, &commands, passes, &stop).await {
+            Ok(0) => POLL,
+            Ok(_) => Duration::ZERO,
+            Err(error) => {
+                if !error.is_conflict() {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "disruption pass failed"
+                    );
                 }
+                Duration::from_secs(1)
             }
-        } else {
-            Duration::from_secs(1)
         };
         tokio::select! {
             () = stop.cancelled() => return,

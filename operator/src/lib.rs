@@ -19,6 +19,7 @@ pub mod nodepool;
 pub mod operator;
 pub mod options;
 pub mod provisioning;
+pub mod rbac;
 pub mod run;
 pub mod state;
 pub mod tasks;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tenon_crds::labels;
 use tenon_planner::plan::{Exclusion, Plan};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::batcher::Batcher;
@@ -30,20 +31,27 @@ const RETRY: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Plans for waiting pods until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+///
+/// `wake` is told when waiting pods may fit now, e.g. because a catalog changed.
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    mut wake: watch::Receiver<u64>,
+    stop: CancellationToken,
+) {
     let options = &operator.options;
     let batcher = Batcher::new(options.batch_idle_duration.0, options.batch_max_duration.0);
     let trigger = batcher.clone();
     operator.state.subscribe(move |touched| match touched {
         Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
-        // What changes for a NodePool may let waiting pods in, and a NodeClaim that was launched, or that failed, completes the state.
-        Touched::NodePool(name) | Touched::NodeClaim(name) => trigger.trigger(name),
         _ => {}
     });
     let again = async {
         loop {
             retrigger(&operator, &batcher);
-            tokio::time::sleep(RETRY).await;
+            tokio::select! {
+                () = tokio::time::sleep(RETRY) => {}
+                Ok(()) = wake.changed() => {}
+            }
         }
     };
     tokio::select! {
@@ -60,10 +68,8 @@ async fn batches<P: CloudProvider>(
 ) {
     let mut pass = 0;
     while stop.run_until_cancelled(batcher.wait()).await.is_some() {
-        if !operator.state.read().is_synced() {
-            // The pods come again, at the latest after ten seconds, and as soon as a launch has completed the state.
-            tracing::debug!("not provisioning yet, the cluster's state is incomplete");
-            continue;
+        if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
+            return;
         }
         pass += 1;
         let Some(plan) = plan(operator, pass).await else { return };

@@ -257,7 +257,7 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
     let (o, s) = own();
-    tasks.spawn_graceful("provisioner", provisioning::run(o, s));
+    tasks.spawn_graceful("provisioner", provisioning::run(o, wake.clone(), s));
     let (o, s) = own();
     tasks.spawn_graceful("disruption", disruption::run(o, commands.clone(), wake, s));
     let (o, s) = own();

@@ -17,7 +17,7 @@ pub mod volumes;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::change::{Change, Touched, Update};
 use self::cluster::Cluster;
@@ -34,6 +34,7 @@ pub struct State {
     cluster: Arc<RwLock<Cluster>>,
     updates: mpsc::Sender<Update>,
     subscribers: Arc<Mutex<Vec<Subscriber>>>,
+    synced: watch::Receiver<bool>,
 }
 
 impl std::fmt::Debug for State {
@@ -48,11 +49,13 @@ impl State {
         let (updates, receiver) = mpsc::channel(CHANNEL_SIZE);
         let cluster = Arc::new(RwLock::new(cluster));
         let subscribers = Arc::default();
-        let state = Self { cluster, updates, subscribers };
+        let (tell_synced, synced) = watch::channel(false);
+        let state = Self { cluster, updates, subscribers, synced };
         let task = StateTask {
             cluster: Arc::clone(&state.cluster),
             subscribers: Arc::clone(&state.subscribers),
             receiver,
+            synced: tell_synced,
         };
         (state, task)
     }
@@ -72,6 +75,14 @@ impl State {
         }
     }
 
+    /// Waits until the state can be planned on ([`Cluster::is_synced`]).
+    pub async fn synced(&self) {
+        // The task ends only when the operator does; then nobody plans any more.
+        if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Where watches put what they see.
     pub fn updates(&self) -> mpsc::Sender<Update> {
         self.updates.clone()
@@ -88,6 +99,7 @@ pub struct StateTask {
     cluster: Arc<RwLock<Cluster>>,
     subscribers: Arc<Mutex<Vec<Subscriber>>>,
     receiver: mpsc::Receiver<Update>,
+    synced: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for StateTask {
@@ -100,7 +112,13 @@ impl StateTask {
     /// Takes in changes until all handles are gone.
     pub async fn run(mut self) {
         while let Some(Update { change, done }) = self.receiver.recv().await {
+            let listed = matches!(change, Change::Listed(..));
             let touched = self.cluster.write().apply(change);
+            // Only these two can change the answer, and it costs a look at every NodeClaim.
+            if listed || touched.iter().any(|touched| matches!(touched, Touched::NodeClaim(_))) {
+                let now = self.cluster.read().is_synced();
+                self.synced.send_if_modified(|synced| std::mem::replace(synced, now) != now);
+            }
             {
                 let subscribers = self.subscribers.lock();
                 for touched in &touched {

@@ -1,1 +1,57 @@
+use super::*;
+use k8s_openapi::api::core::v1::Taint;
+use tenon_planner::plan::PodRef;
+use tenon_planner::resources::{MicroUsd, Resources};
 
+fn launch() -> Launch {
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let taint = |key: &str| Taint {
+        key: key.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    Launch {
+        node_pool: "default".to_owned(),
+        node_pool_uid: "pool-uid".to_owned(),
+        labels: [pair("team", "a")].into(),
+        annotations: [pair("note", "b")].into(),
+        requirements: vec![Requirement {
+            key: "cpu".to_owned(),
+            operator: snapshot::Operator::Gte,
+            values: vec!["4".to_owned()],
+            min_values: Some(2),
+        }],
+        instance_types: vec!["c-4x".to_owned()],
+        capacity_types: vec![],
+        requests: Resources { cpu: 1500, memory: 1 << 30, pods: 3, ..Resources::default() },
+        taints: vec![taint("kept")],
+        startup_taints: vec![taint("start")],
+        node_class: snapshot::NodeClassRef {
+            group: "karpenter.kwok.sh".to_owned(),
+            kind: "KWOKNodeClass".to_owned(),
+            name: "class".to_owned(),
+        },
+        expire_after: Some("720h".to_owned()),
+        termination_grace_period: Some("1h30m".to_owned()),
+        pods: vec![PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: "u".to_owned() }],
+        price: MicroUsd(1),
+        reason: LaunchReason::Provisioned,
+    }
+}
+
+#[test]
+fn a_nodeclaim_carries_everything_that_the_plan_says() {
+    let claim = node_claim(&launch()).unwrap();
+    insta::assert_json_snapshot!(claim, @r#""#);
+}
+
+#[test]
+fn never_is_kept_and_values_that_the_api_can_not_express_are_refused() {
+    let never = Launch { expire_after: None, ..launch() };
+    assert_eq!(node_claim(&never).unwrap().spec.expire_after, NillableDuration::Never);
+    let broken = Launch { expire_after: Some("soon".to_owned()), ..launch() };
+    assert!(matches!(node_claim(&broken), Err(LaunchError::Field { field: "expireAfter", .. })));
+    let mut effect = launch();
+    effect.taints[0].effect = "Sometimes".to_owned();
+    assert!(matches!(node_claim(&effect), Err(LaunchError::Field { field: "taints", .. })));
+}

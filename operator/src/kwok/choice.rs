@@ -13,7 +13,11 @@ pub(super) fn cheapest<'c>(
         .instance_types
         .iter()
         .filter(|kind| {
-            kind.requirements.iter().all(|has| allows(requirements, &has.key, single(&has.values)))
+            // Of several values, which a type has for its zones and ways to buy it, the offering picks one.
+            kind.requirements.iter().all(|has| match has.values.as_slice() {
+                [] => allows(requirements, &has.key, None),
+                values => values.iter().any(|value| allows(requirements, &has.key, Some(value))),
+            })
         })
         .flat_map(|kind| kind.offerings.iter().map(move |offering| (kind, offering)))
         .filter(|(_, offering)| offering.available)
@@ -97,6 +101,18 @@ mod tests {
             cheapest(&catalog, &claim(&[linux, on_demand, large, zone])).unwrap();
         assert_eq!((kind.capacity.cpu, offering.zone.as_str()), (16_000, "test-zone-c"));
         assert_eq!(offering.capacity_type.as_str(), "on-demand");
+    }
+
+    #[test]
+    fn a_claim_that_leaves_zone_and_capacity_type_open_gets_the_cheapest_of_them() {
+        let both = (labels::CAPACITY_TYPE, Operator::In, &["on-demand", "spot"][..]);
+        let zones = (labels::ZONE, Operator::In, &["test-zone-b", "test-zone-c"][..]);
+        let catalog = catalog();
+        let (_, offering) = cheapest(&catalog, &claim(&[both, zones])).unwrap();
+        assert_eq!(
+            (offering.zone.as_str(), offering.capacity_type.as_str()),
+            ("test-zone-b", "spot")
+        );
     }
 
     #[test]

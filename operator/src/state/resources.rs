@@ -32,6 +32,15 @@ pub fn to_list(resources: &Resources) -> ResourceList {
     resources.iter().map(|(name, amount)| (name.to_owned(), quantity(name, amount))).collect()
 }
 
+/// The resources that are not zero, for logs: `cpu=1500m, memory=3Gi`.
+pub fn text(resources: &Resources) -> String {
+    let pairs: Vec<String> = resources
+        .iter()
+        .map(|(name, amount)| format!("{name}={}", quantity(name, amount)))
+        .collect();
+    pairs.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use super::super::conditions;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::cluster::name;
+use crate::state::resources;
 use crate::state::snapshot::is_ephemeral;
 use crate::watch::wire::Node;
 use crate::write::WriteError;
@@ -54,7 +55,7 @@ pub(super) async fn initialize<P: CloudProvider>(
     tracing::info!(
         nodeclaim = name(&claim.metadata),
         node = node.name(),
-        allocatable = ?node.status.allocatable,
+        allocatable = %resources::text(&resources::from_list(&node.status.allocatable)),
         "initialized nodeclaim"
     );
     Ok(())

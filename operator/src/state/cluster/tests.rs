@@ -1,1 +1,302 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
+const KINDS: &[NodeClassKind] = &[NodeClassKind {
+    group: "karpenter.kwok.sh",
+    kind: "KWOKNodeClass",
+    label: labels::kwok::KWOKNODECLASS,
+}];
+
+fn empty() -> Cluster {
+    Cluster::new(KINDS, LabelRules::core())
+}
+
+fn claim(name: &str, version: u64, provider_id: Option<&str>) -> NodeClaim {
+    serde_json::from_value(json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
+            "labels": {"karpenter.sh/nodepool": "default"},
+        },
+        "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}},
+        "status": {"providerID": provider_id, "capacity": {"cpu": "4"}},
+    }))
+    .unwrap()
+}
+
+fn node(name: &str, version: u64, provider_id: Option<&str>) -> wire::Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "resourceVersion": version.to_string()},
+        "spec": {"providerID": provider_id},
+        "status": {"capacity": {"cpu": "8"}},
+    }))
+    .unwrap()
+}
+
+fn pod(name: &str, version: u64, node: Option<&str>, cpu: u32, extra: &Value) -> wire::Pod {
+    let mut value = json!({
+        "metadata": {"namespace": "default", "name": name, "uid": name, "resourceVersion": version.to_string()},
+        "spec": {"nodeName": node, "containers": [
+            {"resources": {"requests": {"cpu": cpu.to_string(), "example.com/gpu": "1"}}},
+        ]},
+    });
+    for (key, extra) in extra.as_object().unwrap() {
+        value[key] = extra.clone();
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+fn applied(object: Object) -> Change {
+    Change::Applied(object)
+}
+
+fn claim_change(claim: NodeClaim) -> Change {
+    applied(Object::NodeClaim(Box::new(claim)))
+}
+
+fn node_change(node: wire::Node) -> Change {
+    applied(Object::Node(Box::new(node)))
+}
+
+fn pod_change(pod: wire::Pod) -> Change {
+    applied(Object::Pod(Box::new(pod)))
+}
+
+#[test]
+fn what_the_operator_wrote_is_not_undone_by_an_older_version_from_the_watch() {
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 1, None)));
+    cluster.apply(Change::Written(Object::NodeClaim(Box::new(claim("a", 3, Some("p"))))));
+    cluster.apply(claim_change(claim("a", 2, None)));
+    assert_eq!(cluster.claim("a").unwrap().provider_id(), Some("p"));
+    assert_eq!(cluster.claims_of("p").count(), 1);
+}
+
+#[test]
+fn what_the_operator_wrote_does_not_bring_back_what_is_gone() {
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 1, None)));
+    cluster.apply(Change::Deleted(Kind::NodeClaim, ObjectKey::cluster("a"), 5));
+    cluster.apply(Change::Written(Object::NodeClaim(Box::new(claim("a", 4, Some("p"))))));
+    assert!(cluster.claim("a").is_none());
+}
+
+#[test]
+fn a_late_deletion_does_not_remove_what_was_made_again() {
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 9, None)));
+    cluster.apply(Change::Deleted(Kind::NodeClaim, ObjectKey::cluster("a"), 5));
+    assert!(cluster.claim("a").is_some());
+    cluster.apply(Change::Deleted(Kind::NodeClaim, ObjectKey::cluster("a"), 10));
+    assert!(cluster.claim("a").is_none());
+}
+
+#[test]
+fn a_nodeclaim_that_was_just_created_survives_a_list_that_is_too_old_to_have_it() {
+    let mut cluster = empty();
+    cluster.apply(Change::Created(Box::new(claim("new", 7, None))));
+    cluster.apply(Change::Listed(Kind::NodeClaim, BTreeSet::new()));
+    assert!(cluster.claim("new").is_some());
+    cluster.apply(claim_change(claim("new", 7, None)));
+    cluster.apply(Change::Listed(Kind::NodeClaim, BTreeSet::new()));
+    assert!(cluster.claim("new").is_none(), "the watch has seen it, so the list is newer");
+}
+
+#[test]
+fn the_state_is_synced_when_everything_was_listed_and_every_nodeclaim_has_a_machine() {
+    let mut cluster = empty();
+    for kind in Kind::ALL {
+        assert!(!cluster.is_synced(), "{kind:?} was not listed yet");
+        cluster.apply(Change::Listed(kind, BTreeSet::new()));
+    }
+    assert!(cluster.is_synced());
+    cluster.apply(Change::Created(Box::new(claim("a", 1, None))));
+    assert!(!cluster.is_synced());
+    cluster.apply(claim_change(claim("a", 2, Some("p"))));
+    assert!(cluster.is_synced());
+}
+
+#[test]
+fn nodeclaims_and_pools_of_other_providers_are_ignored() {
+    let mut cluster = empty();
+    let mut other = claim("a", 1, None);
+    other.spec.node_class_ref.kind = "EC2NodeClass".to_owned();
+    cluster.apply(claim_change(other));
+    assert_eq!(cluster.claims().count(), 0);
+}
+
+#[test]
+fn a_machine_that_starts_has_what_its_nodeclaim_promises_and_later_what_its_node_says() {
+    let mut cluster = empty();
+    let claim = claim("a", 1, Some("p"));
+    cluster.apply(claim_change(claim.clone()));
+    assert_eq!(cluster.capacity(&claim).cpu, 4000);
+    let mut starting = node("n", 2, Some("p"));
+    starting.status.capacity.clear();
+    cluster.apply(node_change(starting));
+    assert_eq!(cluster.capacity(&claim).cpu, 4000);
+    cluster.apply(node_change(node("n", 3, Some("p"))));
+    assert_eq!(cluster.capacity(&claim).cpu, 8000);
+    let mut initialized = node("n", 4, Some("p"));
+    initialized.status.capacity.clear();
+    initialized.metadata.labels =
+        Some([(labels::INITIALIZED.to_owned(), "true".to_owned())].into());
+    cluster.apply(node_change(initialized));
+    assert_eq!(cluster.capacity(&claim).cpu, 0);
+}
+
+#[test]
+fn marked_nodeclaims_count_as_going_and_not_towards_the_pool() {
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 1, Some("p"))));
+    cluster.apply(claim_change(claim("b", 2, Some("q"))));
+    assert_eq!(cluster.pool_usage("default").1, 2);
+    cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
+    assert_eq!((cluster.pool_usage("default").0.cpu, cluster.pool_usage("default").1), (4000, 1));
+    cluster.apply(Change::Unmarked(BTreeSet::from(["a".to_owned()])));
+    assert_eq!(cluster.pool_usage("default").1, 2);
+}
+
+#[test]
+fn pods_that_were_planned_onto_a_nodeclaim_are_found_until_they_are_bound() {
+    let mut cluster = empty();
+    cluster.apply(pod_change(pod("x", 1, None, 1, &json!({}))));
+    let key = ObjectKey::new("default", "x");
+    cluster.apply(Change::Planned([(key, "a".to_owned())].into()));
+    assert_eq!(cluster.planned_onto("a").count(), 1);
+    cluster.apply(pod_change(pod("x", 2, Some("n"), 1, &json!({}))));
+    assert_eq!(cluster.planned_onto("a").count(), 0);
+}
+
+#[test]
+fn two_nodes_of_one_machine_are_no_node() {
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 1, Some("p"))));
+    cluster.apply(node_change(node("n", 1, Some("p"))));
+    let claim = Arc::clone(cluster.claim("a").unwrap());
+    assert_eq!(cluster.node_of(&claim).unwrap().name(), "n");
+    cluster.apply(node_change(node("m", 1, Some("p"))));
+    assert!(cluster.node_of(&claim).is_none());
+}
+
+// The indexes and sums that the state keeps up to date with each change are the same as those of a state that is built from the objects alone.
+
+/// What a watch can do to a handful of objects.
+#[derive(Clone, Debug)]
+enum Step {
+    Claim(u8, Option<u8>),
+    Node(u8, Option<u8>),
+    Pod(u8, Option<u8>, u32, bool),
+    Ended(u8),
+    Delete(Kind, u8),
+    Relist(Kind, Vec<u8>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let id = 0..4_u8;
+    let machine = proptest::option::of(0..3_u8);
+    let kind = prop_oneof![Just(Kind::NodeClaim), Just(Kind::Node), Just(Kind::Pod)];
+    prop_oneof![
+        (id.clone(), machine.clone()).prop_map(|(id, machine)| Step::Claim(id, machine)),
+        (id.clone(), machine.clone()).prop_map(|(id, machine)| Step::Node(id, machine)),
+        (id.clone(), machine, 1..5_u32, any::<bool>())
+            .prop_map(|(id, node, cpu, daemon)| Step::Pod(id, node, cpu, daemon)),
+        id.clone().prop_map(Step::Ended),
+        (kind.clone(), id.clone()).prop_map(|(kind, id)| Step::Delete(kind, id)),
+        (kind, proptest::collection::vec(id, 0..4)).prop_map(|(kind, ids)| Step::Relist(kind, ids)),
+    ]
+}
+
+/// The objects that exist, by kind and name: the model.
+#[derive(Default)]
+struct Model {
+    objects: BTreeMap<(Kind, ObjectKey), Object>,
+    version: u64,
+}
+
+impl Model {
+    fn key(kind: Kind, id: u8) -> ObjectKey {
+        let namespace = if kind == Kind::Pod { "default" } else { "" };
+        ObjectKey::new(namespace, format!("o{id}"))
+    }
+
+    /// The change that the watch sends.
+    fn take(&mut self, step: Step) -> Change {
+        self.version += 1;
+        let version = self.version;
+        let machine = |id: Option<u8>| id.map(|id| format!("m{id}"));
+        let (kind, key, object) = match step {
+            Step::Claim(id, machine_id) => {
+                let key = Self::key(Kind::NodeClaim, id);
+                let claim = claim(&key.name, version, machine(machine_id).as_deref());
+                (Kind::NodeClaim, key, Object::NodeClaim(Box::new(claim)))
+            }
+            Step::Node(id, machine_id) => {
+                let key = Self::key(Kind::Node, id);
+                let node = node(&key.name, version, machine(machine_id).as_deref());
+                (Kind::Node, key, Object::Node(Box::new(node)))
+            }
+            Step::Pod(id, node_id, cpu, daemon) => {
+                let key = Self::key(Kind::Pod, id);
+                let node = node_id.map(|id| format!("o{id}"));
+                let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true}]);
+                let metadata = json!({
+                    "namespace": "default", "name": key.name, "uid": key.name, "resourceVersion": version.to_string(),
+                    "ownerReferences": if daemon { owner } else { json!([]) },
+                });
+                let pod =
+                    pod(&key.name, version, node.as_deref(), cpu, &json!({"metadata": metadata}));
+                (Kind::Pod, key, Object::Pod(Box::new(pod)))
+            }
+            Step::Ended(id) => {
+                let key = Self::key(Kind::Pod, id);
+                let ended =
+                    pod(&key.name, version, Some("o0"), 1, &json!({"status": {"phase": "Failed"}}));
+                (Kind::Pod, key, Object::Pod(Box::new(ended)))
+            }
+            Step::Delete(kind, id) => {
+                let key = Self::key(kind, id);
+                self.objects.remove(&(kind, key.clone()));
+                return Change::Deleted(kind, key, version);
+            }
+            Step::Relist(kind, ids) => {
+                let keys: BTreeSet<_> = ids.into_iter().map(|id| Self::key(kind, id)).collect();
+                self.objects.retain(|(k, key), _| *k != kind || keys.contains(key));
+                return Change::Listed(kind, keys);
+            }
+        };
+        self.objects.insert((kind, key), object.clone());
+        Change::Applied(object)
+    }
+
+    fn build(&self) -> Cluster {
+        let mut cluster = empty();
+        for object in self.objects.values() {
+            cluster.apply(applied(object.clone()));
+        }
+        cluster
+    }
+}
+
+proptest! {
+    #[test]
+    fn incremental_equals_rebuilt_from_scratch(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut model = Model::default();
+        let mut cluster = empty();
+        for step in steps {
+            let change = model.take(step);
+            cluster.apply(change);
+        }
+        let rebuilt = model.build();
+        let objects = |cluster: &Cluster| {
+            let claims: Vec<NodeClaim> = cluster.claims().map(|claim| (**claim).clone()).collect();
+            let nodes: Vec<wire::Node> = cluster.nodes().map(|node| (**node).clone()).collect();
+            (claims, nodes, cluster.pods.clone())
+        };
+        prop_assert_eq!(objects(&cluster), objects(&rebuilt));
+        prop_assert_eq!(&cluster.claims_by_provider_id, &rebuilt.claims_by_provider_id);
+        prop_assert_eq!(&cluster.nodes_by_provider_id, &rebuilt.nodes_by_provider_id);
+        prop_assert_eq!(&cluster.usage, &rebuilt.usage);
+    }
+}
