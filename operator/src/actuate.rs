@@ -67,7 +67,7 @@ pub async fn launch_all<P: CloudProvider>(operator: &Operator<P>, launches: &[La
         }
         let Some((launch, result)) = running.next().await else { return };
         if let Err(error) = result {
-            let error = &error as &dyn std::error::Error;
+            let error = crate::logging::chain(&error);
             tracing::error!(nodepool = launch.node_pool, error, "failed to create a nodeclaim");
         }
     }

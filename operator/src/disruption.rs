@@ -49,7 +49,7 @@ pub async fn run<P: CloudProvider>(
             Err(error) => {
                 if !error.is_conflict() {
                     tracing::error!(
-                        error = &error as &dyn std::error::Error,
+                        error = %crate::logging::chain(&error),
                         "disruption pass failed"
                     );
                 }

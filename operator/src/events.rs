@@ -228,7 +228,7 @@ impl Publisher {
             let api: Api<KubeEvent> = Api::namespaced(client.clone(), &namespace);
             if let Err(error) = api.create(&PostParams::default(), &object).await {
                 tracing::debug!(
-                    error = &error as &dyn std::error::Error,
+                    error = %crate::logging::chain(&error),
                     "failed to publish an event"
                 );
             }

@@ -75,6 +75,6 @@ async fn serve(
 ) {
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     if let Err(error) = served {
-        tracing::error!(purpose, error = &error as &dyn std::error::Error, "server ended");
+        tracing::error!(purpose, error = %crate::logging::chain(&error), "server ended");
     }
 }

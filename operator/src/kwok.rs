@@ -274,7 +274,7 @@ async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
             }
             Err(error) => {
                 tracing::warn!(
-                    error = &error as &dyn std::error::Error,
+                    error = %crate::logging::chain(&error),
                     "watch of KWOKNodeClasses interrupted"
                 );
                 // The watcher itself tries at once; an API server that is down needs no hammering.

@@ -90,7 +90,7 @@ impl Election {
                 Err(Refused::Held(by)) => tracing::debug!(by, "lease is held"),
                 Err(error) => {
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        error = %crate::logging::chain(&error),
                         "failed to acquire the lease"
                     );
                 }
@@ -114,7 +114,7 @@ impl Election {
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        error = %crate::logging::chain(&error),
                         "failed to renew the lease"
                     );
                 }
@@ -146,7 +146,7 @@ impl Election {
             Ok(_) => tracing::info!(lease = self.name, "released leader lease"),
             Err(error) => {
                 tracing::warn!(
-                    error = &error as &dyn std::error::Error,
+                    error = %crate::logging::chain(&error),
                     "failed to release the lease"
                 );
             }

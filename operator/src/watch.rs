@@ -149,9 +149,9 @@ fn report(kind: Kind, error: &watcher::Error, failures: u32) {
         tracing::warn!(?kind, "the API server does not know this kind; are the CRDs installed?");
     } else if failures == 1 {
         // Watches end all the time, e.g. when the API server restarts: one failure is nothing to report.
-        tracing::debug!(?kind, error = error as &dyn std::error::Error, "watch interrupted");
+        tracing::debug!(?kind, error = %crate::logging::chain(&error), "watch interrupted");
     } else {
-        tracing::warn!(?kind, failures, error = error as &dyn std::error::Error, "watch failed");
+        tracing::warn!(?kind, failures, error = %crate::logging::chain(&error), "watch failed");
     }
 }
 

@@ -79,7 +79,7 @@ pub fn settle<E: Failure>(
         }
         let category = error.category();
         context.metrics.reconcile_errors.inc([controller, category]);
-        let error = &error as &dyn std::error::Error;
+        let error = crate::logging::chain(&error);
         tracing::error!(controller, key, category, error, "reconcile failed");
         Err(())
     })

@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
     match run::run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "the operator ends");
+            tracing::error!(error = %logging::chain(&error), "the operator ends");
             ExitCode::FAILURE
         }
     }

@@ -100,7 +100,7 @@ impl Commands {
             Ok(()) => true,
             Err(error) => {
                 tracing::error!(
-                    error = &error as &dyn std::error::Error,
+                    error = %crate::logging::chain(&error),
                     "failed to start a command"
                 );
                 false
@@ -136,7 +136,7 @@ impl Commands {
                 });
             }
             tracing::warn!(
-                error = &source as &dyn std::error::Error,
+                error = %crate::logging::chain(&source),
                 "leaving a node out of a command"
             );
             let mut index = 0;
@@ -203,7 +203,7 @@ impl Commands {
                     let result = commands.advance(&operator, id, &started).await;
                     result.inspect_err(|error| {
                         tracing::error!(
-                            error = error as &dyn std::error::Error,
+                            error = %crate::logging::chain(&error),
                             "carrying a command on failed"
                         );
                     })

@@ -55,7 +55,7 @@ pub(super) async fn run(kwok: Arc<Kwok>, context: Context) {
                 }
                 Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
                 Some(Err(error)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "watch of NodeClaims interrupted");
+                    tracing::warn!(error = %crate::logging::chain(&error), "watch of NodeClaims interrupted");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
                 None => return,
@@ -94,7 +94,7 @@ async fn create(kwok: &Kwok, claim: &NodeClaim) -> bool {
         Err(error) => {
             tracing::warn!(
                 node = name,
-                error = &error as &dyn std::error::Error,
+                error = %crate::logging::chain(&error),
                 "could not create the node"
             );
             false

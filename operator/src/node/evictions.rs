@@ -214,7 +214,7 @@ fn judge<P: CloudProvider>(
             ));
         }
     } else {
-        tracing::warn!(error = error as &dyn std::error::Error, "failed to evict a pod");
+        tracing::warn!(error = %crate::logging::chain(&error), "failed to evict a pod");
     }
     Err(Refused)
 }

@@ -32,7 +32,7 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
     let machines = match operator.cloud.list().await {
         Ok(machines) => machines,
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "listing machines failed");
+            tracing::error!(error = %crate::logging::chain(&error), "listing machines failed");
             operator.context.metrics.reconcile_errors.inc(["nodeclaim.garbagecollection", "list"]);
             return;
         }
@@ -50,7 +50,7 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
         let pods = pods_to_move(operator, &claim);
         if let Err(error) = give_up(operator, &claim, "garbage_collected").await {
             tracing::error!(
-                error = &error as &dyn std::error::Error,
+                error = %crate::logging::chain(&error),
                 "garbage collecting a nodeclaim failed"
             );
             continue;

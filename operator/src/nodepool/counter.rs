@@ -25,7 +25,7 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
         for (pool, resources, nodes) in outdated {
             let body = json!({"resources": resources, "nodes": nodes});
             if let Err(error) = operator.write.patch_pool_status(&pool, body, false).await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "counting failed");
+                tracing::debug!(error = %crate::logging::chain(&error), "counting failed");
             }
         }
         if stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none() {
