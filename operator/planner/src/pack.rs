@@ -277,7 +277,8 @@ fn commit(
     let target = target.expect("the seed's home has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
-    let repeats = if limited { 1 } else { repeats.unwrap_or(1).max(1) };
+    let free = solver.limits.free_launches(problem, template, &types);
+    let repeats = repeats.unwrap_or(1).min(free).max(1);
     for _ in 0..repeats {
         let mut pods = Vec::new();
         for &(demand, n) in &load.takes {
@@ -293,8 +294,10 @@ fn commit(
             target,
         });
     }
-    if limited {
+    for _ in 0..if limited { repeats } else { 0 } {
         solver.limits.charge(problem, template, &types);
+    }
+    if repeats > free {
         // What is left of the limit may exclude types, and so whole templates.
         for demand in demands {
             demand.home = Home::Unknown;
