@@ -186,7 +186,8 @@ impl AwsProvider {
             .flatten()
     }
 
-    async fn launch(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
+    /// `uncertain`: a launch of this claim ended without an answer.
+    async fn launch(&self, claim: &NodeClaim, uncertain: bool) -> Result<Launched, CloudError> {
         let class_name = claim.spec.node_class_ref.name.as_str();
         let class = self
             .classes
@@ -203,7 +204,7 @@ impl AwsProvider {
             message: format!("Error resolving instance types: {missing}"),
             source: None,
         })?;
-        if let Some(found) = self.find_launched(claim).await? {
+        if let Some(found) = self.find_launched(claim, uncertain).await? {
             tracing::info!(instance = found.id, "found the instance that was launched before");
             return Ok(present::launched_instance(&found, claim, &class, &catalog));
         }
@@ -220,12 +221,32 @@ impl AwsProvider {
         Ok(present::launched_fleet(&launched, claim, &class, &catalog, self.clock.now()))
     }
 
+    /// The machine of a claim, also when the claim's status does not name it yet.
+    async fn provider_id_of(
+        &self,
+        claim: &NodeClaim,
+        uid: &str,
+    ) -> Result<Option<String>, CloudError> {
+        if let Some(provider_id) = claim.provider_id() {
+            return Ok(Some(provider_id.to_owned()));
+        }
+        if let Some(launched) = self.launched.get(uid) {
+            return Ok(Some(launched.instance.provider_id));
+        }
+        let uncertain = self.unanswered.get(uid).is_some();
+        let found = self.find_launched(claim, uncertain).await?;
+        Ok(found.map(|instance| provider_id::provider_id(&instance.zone, &instance.id)))
+    }
+
     /// The instance of a claim that may have been launched without this process knowing the result.
-    async fn find_launched(&self, claim: &NodeClaim) -> Result<Option<ec2::Instance>, CloudError> {
-        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    async fn find_launched(
+        &self,
+        claim: &NodeClaim,
+        uncertain: bool,
+    ) -> Result<Option<ec2::Instance>, CloudError> {
         let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let older = created.is_some_and(|created| created < self.started);
-        if !older && self.unanswered.get(uid).is_none() {
+        if !older && !uncertain {
             return Ok(None);
         }
         let name = claim.metadata.name.as_deref().unwrap_or_default();
@@ -315,38 +336,39 @@ impl CloudProvider for AwsProvider {
             return Ok(launched);
         }
         // Until there is an answer, also when this future is dropped, an instance may exist that nobody knows.
-        let first = self.unanswered.get(&uid).is_none();
-        let result = self.launch(claim).await;
+        let uncertain = self.unanswered.get(&uid).is_some();
+        self.unanswered.insert(uid.clone(), ());
+        let result = self.launch(claim, uncertain).await;
         match &result {
             Ok(launched) => {
                 self.launched.insert(uid.clone(), launched.clone());
                 self.unanswered.remove(&uid);
             }
-            Err(CloudError::Create { source: Some(_), .. } | CloudError::Other { .. }) => {
-                self.unanswered.insert(uid, ());
-            }
-            Err(_) if first => {}
-            Err(_) => {
+            Err(CloudError::Create { source: Some(_), .. } | CloudError::Other { .. }) => {}
+            // Nothing was asked, or EC2 said that it launched nothing.
+            Err(_) if !uncertain => {
                 self.unanswered.remove(&uid);
             }
+            Err(_) => {}
         }
         result
     }
 
     async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
-        let uid = claim.metadata.uid.clone().unwrap_or_default();
-        self.launched.remove(&uid);
-        let Some(provider_id) = claim.provider_id() else {
-            return Err(CloudError::NotFound(String::new()));
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        let Some(provider_id) = self.provider_id_of(claim, uid).await? else {
+            return Err(CloudError::NotFound(format!(
+                "for NodeClaim {}",
+                claim.metadata.name.as_deref().unwrap_or_default()
+            )));
         };
-        let id = parse_provider_id(provider_id).map_err(|error| other("delete", error))?;
+        let id = parse_provider_id(&provider_id).map_err(|error| other("delete", error))?;
         let operation = || format!("terminate instance {id}");
-        let instance = self
-            .instances
-            .get(id)
-            .await
-            .map_err(|error| other(&operation(), error))?
-            .ok_or_else(|| CloudError::NotFound(provider_id.to_owned()))?;
+        let found = self.instances.get(id).await.map_err(|error| other(&operation(), error))?;
+        let Some(instance) = found else {
+            self.launched.remove(uid);
+            return Err(CloudError::NotFound(provider_id));
+        };
         if instance.is_terminating() {
             return Ok(());
         }

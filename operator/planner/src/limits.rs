@@ -115,27 +115,6 @@ impl Limits {
         modest
     }
 
-    /// How many launches with some types can be charged before the limits exclude any type of the template.
-    pub(crate) fn free_launches(
-        &self,
-        problem: &Problem<'_>,
-        template: usize,
-        types: &FixedBitSet,
-    ) -> usize {
-        let compiled = &problem.templates[template];
-        let table = &problem.catalogs[compiled.catalog];
-        let largest = |types: &FixedBitSet, column: usize| {
-            types.ones().map(|kind| table.capacity(kind)[column]).max().unwrap_or(0)
-        };
-        let pool = &self.pools[template];
-        let amounts = pool.amounts.iter().map(|&(column, _, left)| {
-            (left - largest(&compiled.types, column)) / largest(types, column).max(1)
-        });
-        let nodes = pool.nodes.map(|(_, left)| left - 1);
-        let fewest = amounts.chain(nodes).min().unwrap_or(i64::MAX);
-        usize::try_from(fewest.max(0)).unwrap_or(usize::MAX)
-    }
-
     /// Charges a launch with the largest of its types, per resource.
     pub(crate) fn charge(&mut self, problem: &Problem<'_>, template: usize, types: &FixedBitSet) {
         let table = &problem.catalogs[problem.templates[template].catalog];

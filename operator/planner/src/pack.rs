@@ -277,8 +277,7 @@ fn commit(
     let target = target.expect("the seed's home has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
-    let free = solver.limits.free_launches(problem, template, &types);
-    let repeats = repeats.unwrap_or(1).min(free).max(1);
+    let repeats = if limited { 1 } else { repeats.unwrap_or(1).max(1) };
     for _ in 0..repeats {
         let mut pods = Vec::new();
         for &(demand, n) in &load.takes {
@@ -294,10 +293,8 @@ fn commit(
             target,
         });
     }
-    for _ in 0..if limited { repeats } else { 0 } {
+    if limited {
         solver.limits.charge(problem, template, &types);
-    }
-    if repeats > free {
         // What is left of the limit may exclude types, and so whole templates.
         for demand in demands {
             demand.home = Home::Unknown;

@@ -61,7 +61,8 @@ impl Lookups {
             subnets: TtlMap::new(subnets),
             security_groups: TtlMap::new(Duration::from_secs(60)),
             amis: TtlMap::new(amis),
-            placement_groups: TtlMap::new(Duration::from_secs(60)),
+            // Looked up on every reconcile; launches in between go by the last answer.
+            placement_groups: TtlMap::new(Duration::from_secs(600)),
         }
     }
 
@@ -315,19 +316,19 @@ async fn resolve_placement_group(provider: &AwsProvider, class: &EC2NodeClass) -
         (None, None) => return Found::Some(()),
     };
     let key = class_key(class);
-    if provider.lookups.placement_groups.get(&key).flatten().is_some() {
-        return Found::Some(());
-    }
     match ec2::placement_groups(&provider.clients.ec2, &[wanted]).await {
         Ok(found) => match found.into_iter().next() {
             Some(group) => {
                 provider.lookups.placement_groups.insert(key, Some(group.id));
                 Found::Some(())
             }
-            None => Found::Nothing {
-                reason: "PlacementGroupNotFound",
-                message: format!("Placement group \"{shown}\" not found"),
-            },
+            None => {
+                provider.lookups.placement_groups.remove(&key);
+                Found::Nothing {
+                    reason: "PlacementGroupNotFound",
+                    message: format!("Placement group \"{shown}\" not found"),
+                }
+            }
         },
         Err(error) => Found::Nothing {
             reason: "PlacementGroupResolutionFailed",
@@ -341,11 +342,7 @@ async fn resolve_profile(
     context: &Context,
     class: &EC2NodeClass,
 ) -> Found<String> {
-    let tags = match tags::profile_tags(class, &context.cluster_name, &provider.clients.region) {
-        Ok(tags) => tags,
-        // The validation says what is wrong with the tags.
-        Err(_) => return Found::Failed,
-    };
+    let tags = tags::profile_tags(class, &context.cluster_name, &provider.clients.region);
     match provider.profiles.ensure(class, &tags).await {
         Ok(name) => Found::Some(name),
         Err(error) => {
@@ -404,7 +401,7 @@ async fn finalize(
         ));
         return Ok(Next::After(TERMINATING_REFRESH));
     }
-    if class.spec.role.is_some() && !provider.options.isolated_vpc {
+    if !provider.options.isolated_vpc {
         provider.profiles.delete_all(class).await?;
     }
     provider.launcher.templates.delete_all(name).await?;

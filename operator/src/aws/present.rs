@@ -195,6 +195,3 @@ fn capacity_type(found: &ec2::Instance) -> CapacityType {
         CapacityType::OnDemand
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use tenon_crds::labels;
-use tenon_crds::{Quantity, ResourceList};
 
 use super::catalog::{pricing, refresh_types};
 use super::error::Result;
@@ -15,6 +13,7 @@ use super::store::Store;
 use super::{AwsProvider, controller};
 use crate::cloud_provider::Context;
 use crate::tasks::Tasks;
+use crate::watch::wire::Node;
 
 const TYPES: Duration = Duration::from_secs(12 * 60 * 60);
 const PRICES: Duration = Duration::from_secs(12 * 60 * 60);
@@ -154,7 +153,7 @@ fn observe_memory(provider: &AwsProvider, node: &Node) {
     else {
         return;
     };
-    let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    let provider_id = node.spec.provider_id.as_deref();
     let claim = provider
         .claims
         .all()
@@ -175,17 +174,9 @@ fn observe_memory(provider: &AwsProvider, node: &Node) {
     if current.is_none_or(|ami| ami.id != image) {
         return;
     }
-    let memory = node
-        .status
-        .as_ref()
-        .and_then(|status| status.capacity.as_ref())
-        .and_then(|capacity| capacity.get("memory"))
-        .and_then(|quantity| Quantity::try_from(quantity).ok());
-    if let Some(memory) = memory {
-        let list = ResourceList::from([("memory".to_owned(), memory)]);
-        let bytes = super::resources::from_list(&list).memory;
-        if bytes > 0 {
-            provider.catalogs.observe_memory(type_name, amis, bytes);
-        }
+    if let Some(memory) = node.status.capacity.get("memory").map(|quantity| quantity.units())
+        && memory > 0
+    {
+        provider.catalogs.observe_memory(type_name, amis, memory);
     }
 }

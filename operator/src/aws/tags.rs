@@ -32,18 +32,14 @@ pub fn launch_tags(
     Ok(tags)
 }
 
-/// Tags of an instance profile.
-pub fn profile_tags(
-    node_class: &EC2NodeClass,
-    cluster: &str,
-    region: &str,
-) -> Result<Tags, ReservedTag> {
-    let mut tags = user_tags(node_class)?;
+/// Tags of an instance profile. The operator's win over the user's; the validation of the NodeClass says so when they clash.
+pub fn profile_tags(node_class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
+    let mut tags = node_class.spec.tags.clone().unwrap_or_default();
     tags.insert(cluster_tag(cluster), "owned".to_owned());
     tags.insert(aws::EKS_CLUSTER_NAME_TAG.to_owned(), cluster.to_owned());
     tags.insert(aws::EC2NODECLASS.to_owned(), node_class.metadata.name.clone().unwrap_or_default());
     tags.insert(labels::REGION.to_owned(), region.to_owned());
-    Ok(tags)
+    tags
 }
 
 fn user_tags(node_class: &EC2NodeClass) -> Result<Tags, ReservedTag> {

@@ -1,1 +1,186 @@
+//! SDK clients whose answers are scripted, and tests of the provider as the operator sees it.
 
+use aws_credential_types::Credentials;
+use aws_sdk_ec2::config::{BehaviorVersion, Region};
+use aws_smithy_mocks::{MockResponseInterceptor, Rule, RuleMode, create_mock_http_client};
+use aws_smithy_types::error::ErrorMetadata;
+use aws_smithy_types::retry::RetryConfig;
+use tenon_crds::{Condition, NodeClaimSpec, Timestamp};
+
+use super::catalog::tests::{mk_catalogs, mk_class};
+use super::user_data::ClusterFacts;
+use super::*;
+
+/// A client of an SDK crate that is answered by rules: the first rule that matches counts.
+macro_rules! mock_client {
+    ($sdk:ident, $rules:expr) => {{
+        let rules: &[&Rule] = $rules;
+        let mut interceptor = MockResponseInterceptor::new().rule_mode(RuleMode::MatchAny);
+        for rule in rules {
+            interceptor = interceptor.with_rule(rule);
+        }
+        let config = $sdk::config::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .retry_config(RetryConfig::disabled())
+            .http_client(create_mock_http_client())
+            .interceptor(interceptor)
+            .build();
+        $sdk::Client::from_conf(config)
+    }};
+}
+
+/// EC2, answered by rules.
+pub(super) fn mock_ec2(rules: &[&Rule]) -> aws_sdk_ec2::Client {
+    mock_client!(aws_sdk_ec2, rules)
+}
+
+/// IAM, answered by rules.
+pub(super) fn mock_iam(rules: &[&Rule]) -> aws_sdk_iam::Client {
+    mock_client!(aws_sdk_iam, rules)
+}
+
+/// SSM, answered by rules.
+pub(super) fn mock_ssm(rules: &[&Rule]) -> aws_sdk_ssm::Client {
+    mock_client!(aws_sdk_ssm, rules)
+}
+
+/// EKS, answered by rules.
+pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
+    mock_client!(aws_sdk_eks, rules)
+}
+
+/// An error as AWS answers it.
+pub(super) fn coded(code: &str, message: &str) -> ErrorMetadata {
+    ErrorMetadata::builder().code(code).message(message).build()
+}
+
+/// Metrics of a registry of their own.
+pub(super) fn mk_metrics() -> AwsMetrics {
+    AwsMetrics::new(&Metrics::new())
+}
+
+/// What machines are told about the cluster.
+pub(super) fn mk_facts() -> ClusterFacts {
+    ClusterFacts {
+        name: "demo".to_owned(),
+        endpoint: "https://example.com".to_owned(),
+        ca_bundle: Some("Y2E=".to_owned()),
+        service_cidr: Some("10.100.0.0/16".to_owned()),
+        dns_ip: None,
+    }
+}
+
+/// A claim of the class `default` in the pool `default`.
+pub(super) fn mk_claim(name: &str) -> NodeClaim {
+    let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+    claim.metadata.uid = Some(format!("uid-{name}"));
+    claim.metadata.labels =
+        Some([("karpenter.sh/nodepool".to_owned(), "default".to_owned())].into());
+    claim.spec.node_class_ref.group = KIND.group.to_owned();
+    claim.spec.node_class_ref.kind = KIND.kind.to_owned();
+    claim.spec.node_class_ref.name = "default".to_owned();
+    claim
+}
+
+fn class_with_ready(status: ConditionStatus, observed_generation: i64) -> EC2NodeClass {
+    let mut class = mk_class();
+    class.status.as_mut().unwrap().conditions = vec![Condition {
+        last_transition_time: Timestamp::from_second(0),
+        message: "SubnetsReady=False".to_owned(),
+        observed_generation: Some(observed_generation),
+        reason: "UnhealthyDependents".to_owned(),
+        status,
+        type_: "Ready".to_owned(),
+    }];
+    class
+}
+
+#[test]
+fn only_a_ready_class_that_was_looked_at_since_its_last_change_can_launch() {
+    assert!(check_ready(&class_with_ready(ConditionStatus::True, 1)).is_ok());
+    let not_ready =
+        |class: &EC2NodeClass| matches!(check_ready(class), Err(CloudError::NodeClassNotReady(_)));
+    assert!(not_ready(&class_with_ready(ConditionStatus::False, 1)));
+    assert!(not_ready(&class_with_ready(ConditionStatus::True, 0)), "stale");
+    let unknown = |class: &EC2NodeClass| match check_ready(class) {
+        Err(CloudError::Create { reason, .. }) => reason == "NodeClassReadinessUnknown",
+        _ => false,
+    };
+    assert!(unknown(&class_with_ready(ConditionStatus::Unknown, 1)));
+    assert!(unknown(&mk_class()), "no condition yet");
+}
+
+#[test]
+fn repair_policies_are_upstreams() {
+    let minutes: Vec<_> = REPAIR_POLICIES
+        .iter()
+        .map(|policy| (policy.condition, policy.status, policy.toleration.as_mins()))
+        .collect();
+    assert_eq!(minutes[0], ("Ready", "False", 30));
+    assert_eq!(minutes[2], ("AcceleratedHardwareReady", "False", 10));
+    assert_eq!(minutes.len(), 7);
+}
+
+#[test]
+fn an_instance_is_presented_with_the_labels_of_its_type() {
+    let class = mk_class();
+    let catalog = mk_catalogs(&["m5.large"]).catalog(&class).unwrap();
+    let found = ec2::Instance {
+        id: "i-1".to_owned(),
+        instance_type: "m5.large".to_owned(),
+        zone: "eu-central-1b".to_owned(),
+        state: "running".to_owned(),
+        image_id: "ami-amd".to_owned(),
+        spot: true,
+        tenancy: Some("default".to_owned()),
+        tags: [("karpenter.sh/nodepool", "default"), ("karpenter.sh/nodeclaim", "claim-1")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..ec2::Instance::default()
+    };
+    let shown = present::instance(&found, catalog.instance_types.first(), Some(&class));
+    assert_eq!(shown.provider_id, "aws:///eu-central-1b/i-1");
+    assert_eq!(shown.claim.as_deref(), Some("claim-1"));
+    let label = |key: &str| shown.labels.get(key).map(String::as_str);
+    assert_eq!(label("karpenter.sh/capacity-type"), Some("spot"));
+    assert_eq!(label("topology.kubernetes.io/zone"), Some("eu-central-1b"));
+    assert_eq!(label("topology.k8s.aws/zone-id"), Some("euc1-az3"));
+    assert_eq!(label("karpenter.k8s.aws/instance-tenancy"), Some("default"));
+    assert_eq!(label("karpenter.k8s.aws/instance-family"), Some("m5"));
+    assert_eq!(label("karpenter.k8s.aws/capacity-reservation-id"), None);
+    assert_eq!(label("karpenter.sh/nodepool"), Some("default"));
+
+    let unknown = present::instance(&found, None, None);
+    assert_eq!(unknown.labels.len(), 5, "what the instance itself says: {:?}", unknown.labels);
+}
+
+#[test]
+fn a_launched_machine_carries_hash_profile_and_what_it_has() {
+    let mut class = mk_class();
+    class.metadata.annotations = Some(
+        [(keys::EC2NODECLASS_HASH, "1"), (keys::EC2NODECLASS_HASH_VERSION, "v5")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    );
+    let catalog = mk_catalogs(&["p4d.24xlarge"]).catalog(&class).unwrap();
+    let fleet = launch::LaunchedInstance {
+        instance: ec2::send::FleetInstance {
+            id: "i-1".to_owned(),
+            instance_type: "p4d.24xlarge".to_owned(),
+            zone: "eu-central-1a".to_owned(),
+            ..Default::default()
+        },
+        capacity_type: tenon_planner::snapshot::CapacityType::OnDemand,
+        tenancy: "default",
+    };
+    let now = "2026-11-20T00:00:00Z".parse().unwrap();
+    let launched = present::launched_fleet(&fleet, &mk_claim("c"), &class, &catalog, now);
+    assert_eq!(launched.annotations.len(), 3);
+    assert_eq!(launched.annotations[keys::INSTANCE_PROFILE_NAME], "demo_123");
+    assert_eq!(launched.instance.image_id.as_deref(), Some("ami-amd"));
+    assert_eq!(launched.capacity.get("nvidia.com/gpu"), 8);
+    assert_eq!(launched.capacity.get("vpc.amazonaws.com/efa"), 0, "none was attached");
+    assert!(launched.allocatable.memory < launched.capacity.memory);
+}

@@ -7,19 +7,20 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use tenon_crds::labels::aws as keys;
 use tenon_crds::{EC2NodeClass, NodeClaim};
 
 use super::controller::{self, Next};
 use super::error::Error;
+use super::matching::single_value;
 use super::nodeclass::{self, FIELD_MANAGER, amis};
 use super::provider_id::{instance_id, provider_id};
 use super::refresh::after;
 use super::{AwsProvider, interruption};
 use crate::cloud_provider::Context;
 use crate::tasks::Tasks;
+use crate::watch::wire::Node;
 
 /// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
 const COLLECT_SOON: Duration = Duration::from_secs(10);
@@ -33,6 +34,7 @@ const TERMINATIONS: usize = 100;
 const JANITOR: Duration = Duration::from_secs(10);
 const PROFILES: Duration = Duration::from_secs(30 * 60);
 const SSM: Duration = Duration::from_secs(30 * 60);
+const METRICS: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(30);
 /// CreateTags is throttled per account: one instance a second.
 const TAG_PACE: Duration = Duration::from_secs(1);
@@ -118,6 +120,14 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
         }
     });
 
+    let this = Arc::clone(provider);
+    tasks.spawn("cloudprovider.metrics", async move {
+        loop {
+            publish_offerings(&this);
+            tokio::time::sleep(METRICS).await;
+        }
+    });
+
     if !provider.options.isolated_vpc {
         let (this, ctx) = (Arc::clone(provider), context.clone());
         tasks.spawn("instanceprofile.garbagecollection", async move {
@@ -144,6 +154,37 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
     }
 }
 
+/// Sets the gauges of types and offerings, over all classes: available is what one of them can use.
+fn publish_offerings(provider: &AwsProvider) {
+    let metrics = &provider.metrics;
+    let mut offered: BTreeMap<(String, &'static str, String), (f64, bool)> = BTreeMap::new();
+    for class in provider.classes.all() {
+        let Ok(catalog) = provider.catalogs.catalog(&class) else { continue };
+        for known in &catalog.instance_types {
+            // The raw memory, as EC2 describes it, is a label of the type.
+            let number = |key: &str| {
+                single_value(&known.requirements, key).and_then(|value| value.parse::<f64>().ok())
+            };
+            if let Some(cores) = number(keys::INSTANCE_CPU) {
+                metrics.type_cores.set([&known.name], cores);
+            }
+            if let Some(mib) = number(keys::INSTANCE_MEMORY) {
+                metrics.type_memory.set([&known.name], mib * f64::from(1 << 20));
+            }
+            for offering in &known.offerings {
+                let key =
+                    (known.name.clone(), offering.capacity_type.as_str(), offering.zone.clone());
+                let entry = offered.entry(key).or_insert((0.0, false));
+                *entry = (offering.price.as_usd(), entry.1 || offering.available);
+            }
+        }
+    }
+    for ((name, capacity_type, zone), (price, available)) in offered {
+        metrics.offering_price.set([&name, capacity_type, &zone], price);
+        metrics.offering_available.set([&name, capacity_type, &zone], f64::from(available));
+    }
+}
+
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
@@ -154,10 +195,21 @@ async fn collect_instances(provider: &AwsProvider, context: &Context) -> Result<
     let claims = api.list(&ListParams::default()).await?;
     let known: BTreeSet<&str> =
         claims.items.iter().filter_map(|claim| instance_id(claim.provider_id()?)).collect();
+    // A claim that was launched just before a restart finds its instance by this tag.
+    let pending: BTreeSet<&str> = claims
+        .items
+        .iter()
+        .filter(|claim| claim.provider_id().is_none())
+        .filter_map(|claim| claim.metadata.name.as_deref())
+        .collect();
+    let awaited = |instance: &super::ec2::Instance| {
+        instance.tags.get(keys::NODECLAIM_TAG).is_some_and(|claim| pending.contains(claim.as_str()))
+    };
     let now = context.clock.now();
     let orphans: Vec<_> = instances
         .into_iter()
         .filter(|instance| !instance.is_terminating() && !known.contains(instance.id.as_str()))
+        .filter(|instance| !awaited(instance))
         .filter(|instance| {
             instance.launched_at.is_some_and(|launched| now.duration_since(launched) > GRACE)
         })
@@ -190,7 +242,7 @@ async fn delete_node(context: &Context, id: &str) {
         }
     };
     for node in nodes.items {
-        if node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id) {
+        if node.spec.provider_id.as_deref() == Some(id) {
             let name = node.metadata.name.unwrap_or_default();
             if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
                 tracing::error!(node = name, %error, "failed to delete the node");

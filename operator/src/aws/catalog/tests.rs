@@ -19,7 +19,8 @@ pub fn mk_catalogs(names: &[&str]) -> Catalogs {
         vm_memory_overhead: 0.075,
         reserved_enis: 0,
     });
-    let infos: Vec<TypeInfo> = names.iter().map(|name| type_info(name)).collect();
+    let mut infos: Vec<TypeInfo> = names.iter().map(|name| type_info(name)).collect();
+    infos.sort_by(|a, b| a.name.cmp(&b.name));
     let zones = |info: &TypeInfo| {
         (info.name.clone(), ["eu-central-1a", "eu-central-1b"].map(str::to_owned).into())
     };

@@ -114,6 +114,8 @@ fn al2023_tells_scripts_from_configuration() {
     };
     let (config, shell) = ("application/node.eks.aws", mime::SHELL);
     assert_eq!(content_types("#!/bin/bash\nset -e\necho hi\n"), [shell, config]);
+    assert_eq!(content_types("#!/bin/bash\necho \"hello: world\"\n"), [shell, config]);
+    assert_eq!(content_types("echo one\necho two\n"), [shell, config]);
     assert_eq!(
         content_types("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"),
         [config, config]

@@ -44,14 +44,14 @@ fn a_class_that_is_resolved_and_valid_is_ready() {
     assert_eq!(status_of(&status, "Ready"), ConditionStatus::Unknown);
     let status = validated(&class, status, &Verdict::Valid, now());
     insta::assert_yaml_snapshot!(lines(&status), @r#"
-    - AMIsReady True AMIsReady 
-    - CapacityReservationsReady True CapacityReservationsReady 
-    - PlacementGroupReady True PlacementGroupReady 
-    - SubnetsReady True SubnetsReady 
-    - SecurityGroupsReady True SecurityGroupsReady 
-    - InstanceProfileReady True InstanceProfileReady 
-    - ValidationSucceeded True ValidationSucceeded 
-    - Ready True Ready 
+    - "AMIsReady True AMIsReady "
+    - "CapacityReservationsReady True CapacityReservationsReady "
+    - "PlacementGroupReady True PlacementGroupReady "
+    - "SubnetsReady True SubnetsReady "
+    - "SecurityGroupsReady True SecurityGroupsReady "
+    - "InstanceProfileReady True InstanceProfileReady "
+    - "ValidationSucceeded True ValidationSucceeded "
+    - "Ready True Ready "
     "#);
     assert_eq!(status.instance_profile.as_deref(), Some("demo_1"));
     assert_eq!(status.amis.len(), 2);

@@ -1,1 +1,211 @@
+use std::sync::Arc;
 
+use aws_sdk_ec2::operation::create_fleet::CreateFleetError;
+use aws_sdk_ec2::operation::create_launch_template::{
+    CreateLaunchTemplateError, CreateLaunchTemplateOutput,
+};
+use aws_sdk_ec2::operation::run_instances::RunInstancesError;
+use aws_smithy_mocks::{Rule, mock};
+use tenon_crds::conditions::ec2nodeclass as types;
+use tenon_crds::{Condition, ConditionStatus, Timestamp};
+
+use super::*;
+use crate::aws::catalog::tests::{mk_catalogs, mk_class};
+use crate::aws::tests::{coded, mk_facts, mock_ec2, mock_eks};
+
+fn resolved_class() -> EC2NodeClass {
+    let mut class = mk_class();
+    class.status.as_mut().unwrap().conditions = [
+        types::AMIS_READY,
+        types::SUBNETS_READY,
+        types::SECURITY_GROUPS_READY,
+        types::INSTANCE_PROFILE_READY,
+    ]
+    .map(|type_| Condition {
+        last_transition_time: Timestamp::from_second(0),
+        message: String::new(),
+        observed_generation: Some(1),
+        reason: type_.to_owned(),
+        status: ConditionStatus::True,
+        type_: type_.to_owned(),
+    })
+    .into();
+    class
+}
+
+struct Fixture {
+    validator: Validator,
+    templates: Templates,
+    cluster: Cluster,
+    catalog: Arc<Catalog>,
+}
+
+impl Fixture {
+    fn new(rules: &[&Rule], dry_runs: bool) -> Self {
+        let ec2 = mock_ec2(rules);
+        Self {
+            validator: Validator::new(ec2.clone(), "eu-central-1".to_owned(), dry_runs),
+            templates: Templates::new(ec2, Arc::from("demo")),
+            cluster: Cluster::known(mock_eks(&[]), mk_facts(), "1.33"),
+            catalog: mk_catalogs(&["c5.large", "g4dn.xlarge", "m5.large"])
+                .catalog(&mk_class())
+                .unwrap(),
+        }
+    }
+
+    async fn validate(&self, class: &EC2NodeClass) -> Verdict {
+        let input = ValidationInput {
+            class,
+            catalog: Some(&self.catalog),
+            node_pools: &[],
+            placement_group: None,
+        };
+        self.validator.validate(input, &self.cluster, &self.templates).await
+    }
+}
+
+fn template() -> Rule {
+    mock!(aws_sdk_ec2::Client::create_launch_template)
+        .then_output(|| CreateLaunchTemplateOutput::builder().build())
+}
+
+fn fleet(code: &'static str, message: &'static str) -> Rule {
+    mock!(aws_sdk_ec2::Client::create_fleet)
+        .match_requests(|input| input.dry_run() == Some(true))
+        .then_error(move || CreateFleetError::generic(coded(code, message)))
+}
+
+fn instances(code: &'static str, message: &'static str) -> Rule {
+    mock!(aws_sdk_ec2::Client::run_instances)
+        .match_requests(|input| input.dry_run() == Some(true))
+        .then_error(move || RunInstancesError::generic(coded(code, message)))
+}
+
+const WOULD_WORK: (&str, &str) = ("DryRunOperation", "Request would have succeeded");
+const DENIED: (&str, &str) = ("UnauthorizedOperation", "You are not authorized");
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_aws_would_launch_with_is_valid_and_not_tried_again() {
+    let (template, fleet) = (template(), fleet(WOULD_WORK.0, WOULD_WORK.1));
+    let instances = instances(WOULD_WORK.0, WOULD_WORK.1);
+    let fixture = Fixture::new(&[&template, &fleet, &instances], true);
+    let class = resolved_class();
+    assert_eq!(fixture.validate(&class).await, Verdict::Valid);
+    assert_eq!(fixture.validate(&class).await, Verdict::Valid);
+    assert_eq!((template.num_calls(), fleet.num_calls(), instances.num_calls()), (1, 1, 1));
+    let mut changed = class.clone();
+    changed.spec.user_data = Some("#!/bin/bash".to_owned());
+    fixture.validate(&changed).await;
+    assert_eq!(fleet.num_calls(), 2, "another spec is another question");
+    tokio::time::advance(Duration::from_secs(31 * 60)).await;
+    fixture.validate(&changed).await;
+    assert_eq!(fleet.num_calls(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_refusal_has_its_reason() {
+    let reason = async |rules: [&Rule; 3]| match Fixture::new(&rules, true)
+        .validate(&resolved_class())
+        .await
+    {
+        Verdict::Invalid { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    };
+    let refused_template = mock!(aws_sdk_ec2::Client::create_launch_template)
+        .then_error(|| CreateLaunchTemplateError::generic(coded(DENIED.0, DENIED.1)));
+    let (template, fleet_ok) = (template(), fleet(WOULD_WORK.0, WOULD_WORK.1));
+    let instances_ok = instances(WOULD_WORK.0, WOULD_WORK.1);
+    let fleet_denied = fleet(DENIED.0, DENIED.1);
+    let instances_denied = instances(DENIED.0, DENIED.1);
+    assert_eq!(
+        reason([&refused_template, &fleet_ok, &instances_ok]).await,
+        "CreateLaunchTemplateAuthCheckFailed"
+    );
+    assert_eq!(
+        reason([&template, &fleet_denied, &instances_ok]).await,
+        "CreateFleetAuthCheckFailed"
+    );
+    assert_eq!(
+        reason([&template, &fleet_ok, &instances_denied]).await,
+        "RunInstancesAuthCheckFailed"
+    );
+    let too_large = mock!(aws_sdk_ec2::Client::create_launch_template).then_error(|| {
+        CreateLaunchTemplateError::generic(coded(
+            "InvalidUserData.Malformed",
+            "User data is limited to 16384 bytes",
+        ))
+    });
+    assert_eq!(reason([&too_large, &fleet_ok, &instances_ok]).await, "UserDataSizeLimitExceeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_subnet_that_works_is_enough() {
+    let first = mock!(aws_sdk_ec2::Client::run_instances)
+        .match_requests(|input| {
+            input.network_interfaces().first().and_then(|nic| nic.subnet_id()) == Some("subnet-a")
+        })
+        .then_error(|| RunInstancesError::generic(coded(DENIED.0, DENIED.1)));
+    let (template, fleet) = (template(), fleet(WOULD_WORK.0, WOULD_WORK.1));
+    let second = instances(WOULD_WORK.0, WOULD_WORK.1);
+    let fixture = Fixture::new(&[&template, &fleet, &first, &second], true);
+    assert_eq!(fixture.validate(&resolved_class()).await, Verdict::Valid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_by_itself_is_no_verdict_and_not_remembered() {
+    for (code, message) in [
+        ("InvalidParameterValue", "Invalid IAM Instance Profile name"),
+        ("RequestLimitExceeded", "slow down"),
+    ] {
+        let (template, fleet) = (template(), fleet(code, message));
+        let fixture = Fixture::new(&[&template, &fleet], true);
+        assert_eq!(fixture.validate(&resolved_class()).await, Verdict::Failed);
+        assert_eq!(fixture.validate(&resolved_class()).await, Verdict::Failed);
+        assert_eq!(fleet.num_calls(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_dry_runs_only_tags_and_dependencies_count() {
+    let fixture = Fixture::new(&[], false);
+    assert_eq!(fixture.validate(&resolved_class()).await, Verdict::Valid);
+    let mut tagged = resolved_class();
+    tagged.spec.tags = Some([("karpenter.sh/nodepool".to_owned(), "x".to_owned())].into());
+    assert!(matches!(
+        fixture.validate(&tagged).await,
+        Verdict::Invalid { reason: "TagValidationFailed", .. }
+    ));
+    let mut waiting = resolved_class();
+    waiting.status.as_mut().unwrap().conditions.pop();
+    assert!(matches!(
+        fixture.validate(&waiting).await,
+        Verdict::Unknown { reason: "DependenciesNotReady", .. }
+    ));
+}
+
+#[test]
+fn an_ordinary_type_of_a_node_pool_is_tried() {
+    let catalog =
+        mk_catalogs(&["c5.large", "g4dn.xlarge", "m5.large"]).catalog(&mk_class()).unwrap();
+    let status = mk_class().status.unwrap();
+    let pool = |names: &[&str]| {
+        let mut pool: NodePool = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "pool" },
+            "spec": { "template": { "spec": {
+                "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" },
+                "requirements": [],
+            } } },
+        }))
+        .unwrap();
+        pool.spec.template.spec.requirements = vec![tenon_crds::Requirement::new(
+            tenon_crds::labels::INSTANCE_TYPE,
+            tenon_crds::Operator::In,
+            names.iter().copied(),
+        )];
+        pool
+    };
+    let chosen = |pools: &[NodePool]| choose(&catalog, &status, pools).unwrap().name.clone();
+    assert_eq!(chosen(&[]), "m5.large", "a common one");
+    assert_eq!(chosen(&[pool(&["g4dn.xlarge", "c5.large"])]), "c5.large");
+    assert_eq!(chosen(&[pool(&["g4dn.xlarge"])]), "g4dn.xlarge");
+}
