@@ -62,7 +62,10 @@ pub enum Error {
 
 /// Runs the operator until it is told to stop.
 pub async fn run(options: Options) -> Result<(), Error> {
-    let config = kube::Config::infer().await.map_err(Error::Config)?;
+    let mut config = kube::Config::infer().await.map_err(Error::Config)?;
+    // To the eviction API 429 means that a PodDisruptionBudget forbids it, which has to be told and not tried again in silence; and every controller has a
+    // back-off of its own.
+    config.default_retry = false;
     let namespace = namespace(&options.core, &config);
     let identity = identity(&options.core);
     // The election has a client of its own: a queue of other requests must not cost the lease.

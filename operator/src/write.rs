@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::Pod as KubePod;
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -218,12 +218,16 @@ impl Writer {
     /// Asks a pod to go, as its PodDisruptionBudgets allow.
     pub async fn evict_pod(&self, key: &ObjectKey, uid: &str) -> Result<(), WriteError> {
         let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let delete_options = only_uid(Some(uid.to_owned()));
-        let params = EvictParams {
-            delete_options: Some(delete_options),
-            post_options: PostParams::default(),
-        };
-        let evicted = api.evict(&key.name, &params).await;
+        // Not `Api::evict`: it spells the delete options in a way that the API server does not read, and the precondition would be lost.
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": key.namespace, "name": key.name},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        let params = PostParams::default();
+        let evicted: Result<Value, _> =
+            api.create_subresource("eviction", &key.name, &params, &eviction).await;
         evicted.map(drop).map_err(|source| error("evicting", "Pod", &key.to_string(), source))
     }
 
