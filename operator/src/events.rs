@@ -38,7 +38,7 @@ pub enum EventType {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     regarding: ObjectReference,
-    event_type: EventType,
+    kind: EventType,
     reason: &'static str,
     message: String,
     dedupe: Vec<String>,
@@ -86,7 +86,7 @@ impl Event {
             .unwrap_or_else(|| format!("{:?}/{:?}", regarding.namespace, regarding.name));
         Self {
             regarding,
-            event_type,
+            kind: event_type,
             reason,
             message,
             dedupe: vec![identity],
@@ -245,7 +245,7 @@ impl Publisher {
         // Two events about one object within a nanosecond, or the operator restarting within one, would clash: the count keeps the former apart.
         self.count += 1;
         let suffix = now.as_nanosecond().wrapping_add(i128::from(self.count));
-        let event_type = match event.event_type {
+        let event_type = match event.kind {
             EventType::Normal => "Normal",
             EventType::Warning => "Warning",
         };

@@ -4,7 +4,7 @@
 //! A launch decides the offering and answers at once; the Node is created by [`boot`] after the NodeClass's registration delay, from what the launched
 //! NodeClaim says, so that a restart in between loses nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -257,16 +257,16 @@ impl CloudProvider for Kwok {
 async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
     let api: Api<DeserializeGuard<KWOKNodeClass>> = Api::all(context.client.clone());
     let mut events = watcher(api, watcher::Config::default()).boxed();
-    let mut listed = BTreeMap::new();
+    let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(object)) => {
-                listed.insert(object.name_any(), ());
+                listed.insert(object.name_any());
                 accept(&kwok, object);
             }
             Ok(watcher::Event::InitDone) => {
-                kwok.classes.write().retain(|name, _| listed.contains_key(name))
+                kwok.classes.write().retain(|name, _| listed.contains(name));
             }
             Ok(watcher::Event::Apply(object)) => accept(&kwok, object),
             Ok(watcher::Event::Delete(object)) => {

@@ -339,7 +339,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 fn at_least_a_minute(text: &str) -> Result<PositiveDuration, String> {
     let duration: PositiveDuration = text.parse()?;
-    if duration.0 < std::time::Duration::from_secs(60) {
+    if duration.0 < std::time::Duration::from_mins(1) {
         return Err("must be at least 1m".to_owned());
     }
     Ok(duration)

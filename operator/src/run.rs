@@ -187,12 +187,11 @@ async fn lead<P: CloudProvider>(
     start(&operator, wake, &mut tasks);
     let held = CancellationToken::new();
     let hold = async {
-        match &election {
-            Some(election) => election.hold(held.clone()).await,
-            None => {
-                held.cancelled().await;
-                Ok(())
-            }
+        if let Some(election) = &election {
+            election.hold(held.clone()).await
+        } else {
+            held.cancelled().await;
+            Ok(())
         }
     };
     let work = async {
@@ -202,13 +201,12 @@ async fn lead<P: CloudProvider>(
             ended = &mut joined => Some(ended),
             () = &mut told_to_stop => None,
         };
-        let ended = match early {
-            Some(ended) => ended,
-            None => {
-                controllers.cancel();
-                // What does not end in time is cut off by the end of the process.
-                tokio::time::timeout(GRACE, joined).await.unwrap_or(Ok(()))
-            }
+        let ended = if let Some(ended) = early {
+            ended
+        } else {
+            controllers.cancel();
+            // What does not end in time is cut off by the end of the process.
+            tokio::time::timeout(GRACE, joined).await.unwrap_or(Ok(()))
         };
         held.cancel();
         ended

@@ -69,7 +69,7 @@ pub fn settle<E: Failure>(
     controller: &'static str,
     key: &str,
     result: Result<Action, E>,
-) -> Result<Action, ()> {
+) -> Result<Action, Failed> {
     /// The newer version is on its way through the watch, and brings the key back by itself; this is for the case that it was there already.
     const SOON: Duration = Duration::from_millis(250);
     result.or_else(|error| {
@@ -81,9 +81,13 @@ pub fn settle<E: Failure>(
         context.metrics.reconcile_errors.inc([controller, category]);
         let error = crate::logging::chain(&error);
         tracing::error!(controller, key, category, error, "reconcile failed");
-        Err(())
+        Err(Failed)
     })
 }
+
+/// A reconcile failed, which was logged and counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Failed;
 
 /// Keys to work on. Clones share them.
 #[derive(Clone, Debug)]
@@ -237,21 +241,19 @@ impl<K: Ord + Clone> Queue<K> {
     fn finish<E>(&mut self, key: K, result: &Result<Action, E>, backoff: Backoff) {
         self.running.remove(&key);
         let again = self.again.remove(&key);
-        match result {
-            Ok(action) => {
-                self.failures.remove(&key);
-                if again {
-                    self.add(key);
-                } else if let Action::After(delay) = action {
-                    self.add_at(key, Instant::now() + *delay);
-                }
+        if let Ok(action) = result {
+            self.failures.remove(&key);
+            if again {
+                self.add(key);
+            } else if let Action::After(delay) = action {
+                self.add_at(key, Instant::now() + *delay);
             }
-            Err(_) => {
-                let failures = self.failures.entry(key.clone()).or_default();
-                *failures += 1;
-                let delay = backoff.delay(*failures);
-                self.add_at(key, Instant::now() + delay);
-            }
+        } else {
+            // Also when it came again meanwhile: what fails rests.
+            let failures = self.failures.entry(key.clone()).or_default();
+            *failures += 1;
+            let delay = backoff.delay(*failures);
+            self.add_at(key, Instant::now() + delay);
         }
     }
 }

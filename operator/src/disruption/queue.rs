@@ -52,7 +52,7 @@ struct Started {
     command: Command,
     /// Names and uids of the NodeClaims that replace the candidates.
     replacements: Vec<NodeClaim>,
-    started: Timestamp,
+    since: Timestamp,
 }
 
 /// Why a command can't be started.
@@ -119,8 +119,9 @@ impl Commands {
             candidates.push(self.candidate(operator, candidate)?);
         }
         // Fence all candidates off before anything is launched for their pods.
-        let marking =
-            candidates.iter().map(|(claim, node)| mark(operator, claim, node, command.reason));
+        let marking = candidates
+            .iter()
+            .map(|(claim, node)| mark(operator, claim, node.as_ref(), command.reason));
         let marked = join_all(marking).await;
         let failed: Vec<_> =
             marked.into_iter().enumerate().filter_map(|(i, r)| Some((i, r.err()?))).collect();
@@ -152,7 +153,7 @@ impl Commands {
         operator.state.apply(Change::Marked(marked)).await;
         actuate::nominate(operator, &command.nominations).await;
         count_decision(operator, &command);
-        let started = Started { command, replacements, started: operator.now() };
+        let started = Started { command, replacements, since: operator.now() };
         let id = {
             let mut running = self.running.lock();
             running.next += 1;
@@ -309,7 +310,7 @@ impl Started {
                 }
             }
         }
-        let age = operator.now().duration_since(self.started);
+        let age = operator.now().duration_since(self.since);
         if !waiting {
             Progress::Ready
         } else if age > timeout(n_candidates) {
@@ -331,7 +332,7 @@ fn timeout(n_candidates: usize) -> SignedDuration {
 async fn mark<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
-    node: &Option<Arc<Node>>,
+    node: Option<&Arc<Node>>,
     reason: DisruptionReason,
 ) -> Result<(), WriteError> {
     if let Some(node) = node {
@@ -505,7 +506,9 @@ pub(super) fn explain(stay: &Stay) -> Option<((&'static str, String), SignedDura
             UNCONSOLIDATABLE,
             "SpotToSpotConsolidation is disabled or has too few cheaper instance types, can't replace a spot node with a spot node".to_owned(),
         ),
-        other => (UNCONSOLIDATABLE, format!("{other:?}")),
+        Stay::SavesTooLittle => {
+            (UNCONSOLIDATABLE, "Savings do not outweigh the disruption".to_owned())
+        }
     };
     let window = if reason == BLOCKED { 2 } else { 15 };
     Some(((reason, message), SignedDuration::from_mins(window)))

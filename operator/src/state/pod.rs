@@ -15,6 +15,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about the pod")]
 pub struct Pod {
     /// `metadata.uid`.
     pub uid: String,

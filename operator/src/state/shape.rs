@@ -77,7 +77,7 @@ pub fn requests(spec: &PodSpec) -> Resources {
     let mut total = running;
     total.max(&starting);
     if let Some(pod) = &spec.resources {
-        for (name, &quantity) in defaulted(&pod.requests, &pod.limits).iter() {
+        for (name, &quantity) in &defaulted(&pod.requests, &pod.limits) {
             total.set(name, resources::amount(name, quantity));
         }
     }
@@ -244,7 +244,7 @@ fn pod_affinity(affinity: &Affinity, rules: &LabelRules) -> Vec<PodAffinityTerm>
 #[derive(Debug, Default)]
 pub struct Shapes {
     buckets: BTreeMap<u64, Vec<Arc<PodShape>>>,
-    n_shapes: usize,
+    count: usize,
     /// Unused shapes are dropped when there are so many in all.
     sweep_at: usize,
 }
@@ -258,8 +258,8 @@ impl Shapes {
         }
         let shape = Arc::new(shape);
         bucket.push(Arc::clone(&shape));
-        self.n_shapes += 1;
-        if self.n_shapes > self.sweep_at {
+        self.count += 1;
+        if self.count > self.sweep_at {
             self.sweep();
         }
         shape
@@ -267,12 +267,12 @@ impl Shapes {
 
     /// How many there are, with those that nothing uses any more.
     pub fn len(&self) -> usize {
-        self.n_shapes
+        self.count
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.n_shapes == 0
+        self.count == 0
     }
 
     /// Drops what nothing uses. Called when the number has doubled since the last time, so that it costs constant time per new shape.
@@ -281,8 +281,8 @@ impl Shapes {
             bucket.retain(|shape| Arc::strong_count(shape) > 1);
         }
         self.buckets.retain(|_, bucket| !bucket.is_empty());
-        self.n_shapes = self.buckets.values().map(Vec::len).sum();
-        self.sweep_at = (self.n_shapes * 2).max(1024);
+        self.count = self.buckets.values().map(Vec::len).sum();
+        self.sweep_at = (self.count * 2).max(1024);
     }
 }
 

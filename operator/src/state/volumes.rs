@@ -29,7 +29,7 @@ pub fn topology(
         };
         let alternatives = claim_topology(cluster, name, claim, rules)?;
         if !alternatives.is_empty() {
-            all = combine(all, alternatives);
+            all = combine(&all, &alternatives);
         }
     }
     Ok(all)
@@ -100,9 +100,9 @@ fn class_topology(
 }
 
 /// Every pair of alternatives that can hold at once. When there is none, all pairs: the pod then fits nowhere, for a reason that can be told.
-fn combine(left: Topology, right: Topology) -> Topology {
+fn combine(left: &Topology, right: &Topology) -> Topology {
     if left.is_empty() {
-        return right;
+        return right.clone();
     }
     let pairs = || {
         left.iter().flat_map(|a| {

@@ -229,7 +229,7 @@ pub struct Volume {
     /// A claim by name.
     pub persistent_volume_claim: Option<ClaimName>,
     /// A claim of the pod's own, called `<pod>-<volume>`.
-    pub ephemeral: Option<Ephemeral>,
+    pub ephemeral: Option<Present>,
 }
 
 /// Name of a PersistentVolumeClaim.
@@ -239,11 +239,6 @@ pub struct ClaimName {
     /// `claimName`.
     pub claim_name: String,
 }
-
-/// Marks a generic ephemeral volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Ephemeral {}
 
 /// A resource claim (DRA) of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -360,9 +355,14 @@ pub struct PersistentVolumeSpec {
 }
 
 /// Something whose content is of no interest.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Present {}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Present;
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
 
 /// `spec.nodeAffinity` of a PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
