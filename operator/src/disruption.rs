@@ -3,6 +3,7 @@
 //! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, drift is carried out at once. What is carried
 //! out is in the hands of the [`queue`].
 
+mod explain;
 pub mod queue;
 
 use std::sync::Arc;
@@ -167,7 +168,7 @@ async fn clean_up<P: CloudProvider>(
 /// Says why nodes stay, and counts those that could go.
 fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
     for staying in &plan.report.nodes {
-        let Some((reason, window)) = queue::explain(&staying.reason) else { continue };
+        let Some((reason, window)) = explain::staying(&staying.reason) else { continue };
         let (claim, node) = {
             let state = operator.state.read();
             let claim = state.claim(&staying.node).cloned();

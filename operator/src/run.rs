@@ -17,7 +17,7 @@ use crate::cloud_provider::{CloudProvider, Context};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
 use crate::leader::{Election, Lost};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::node::evictions::Evictions;
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
@@ -116,6 +116,7 @@ async fn operate<P: CloudProvider>(
     let cluster = Cluster::new(cloud.node_class_kinds(), cloud.label_rules());
     let (state, state_task) = State::new(cluster);
     if !core.disable_cluster_state_observability {
+        metrics::pods::observe(&state, context.metrics.clone(), context.clock);
         context.metrics.collector(Box::new(gauges::Gauges::new(state.clone(), context.clock)));
     }
     let health = http::listen("health", core.bind_address, core.health_probe_port).await?;
@@ -281,10 +282,7 @@ fn namespace(options: &CoreOptions, config: &kube::Config) -> String {
 }
 
 fn identity(options: &CoreOptions) -> String {
-    if options.pod_name.is_empty() {
-        // Outside of a pod replicas are told apart by this.
-        format!("tenon-operator_{}", uuid::Uuid::new_v4())
-    } else {
-        options.pod_name.clone()
-    }
+    let name = if options.pod_name.is_empty() { "tenon-operator" } else { &options.pod_name };
+    // Two processes must never take each other's lease for their own, whatever the host calls itself.
+    format!("{name}_{}", uuid::Uuid::new_v4())
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, INITIALIZED};
 use tenon_crds::{NodeClaim, TaintEffect, labels};
-use tenon_planner::plan::{Candidate, Command, Method, Stay};
+use tenon_planner::plan::{Candidate, Command, Method};
 use tenon_planner::snapshot::DisruptionReason;
 use tokio_util::sync::CancellationToken;
 
@@ -465,53 +465,6 @@ pub fn consolidation_type(method: Method) -> &'static str {
         Method::MultiNodeConsolidation => "multi",
         Method::SingleNodeConsolidation => "single",
     }
-}
-
-/// Reason, message and window of the event that tells why a node stays; `None` for what needs no telling.
-pub(super) fn explain(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> {
-    const BLOCKED: &str = "DisruptionBlocked";
-    const UNCONSOLIDATABLE: &str = "Unconsolidatable";
-    let (reason, message) = match stay {
-        Stay::NotManaged | Stay::Deleting | Stay::NotConsolidatable | Stay::Later => return None,
-        Stay::Changed(_) => return None,
-        Stay::NotInitialized => (BLOCKED, "Node isn't initialized".to_owned()),
-        Stay::Nominated => (BLOCKED, "Node is nominated for a pending pod".to_owned()),
-        Stay::DoNotDisrupt => {
-            (BLOCKED, "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation".to_owned())
-        }
-        Stay::PodDoNotDisrupt(pod) => (
-            BLOCKED,
-            format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={}/{})", pod.namespace, pod.name),
-        ),
-        Stay::Pdb { pod, budget } => (
-            BLOCKED,
-            format!("Pdb prevents pod evictions (PodDisruptionBudget={}/{budget}, Pod={})", pod.namespace, pod.name),
-        ),
-        Stay::MissingLabel(label) => (UNCONSOLIDATABLE, format!("Node does not have label \"{label}\"")),
-        Stay::Budget(reason) => {
-            (BLOCKED, format!("No allowed disruptions for disruption reason {reason:?} due to blocking budget"))
-        }
-        Stay::PodsDontFit(pod) => {
-            (UNCONSOLIDATABLE, format!("Not all pods would schedule, {}/{}", pod.namespace, pod.name))
-        }
-        Stay::WaitsForMachine(pod) => (
-            UNCONSOLIDATABLE,
-            format!("Pod {}/{} would schedule against uninitialized nodeclaim or node", pod.namespace, pod.name),
-        ),
-        Stay::NeedsSeveralReplacements => {
-            (UNCONSOLIDATABLE, "Can't remove without creating several candidates".to_owned())
-        }
-        Stay::NothingCheaper => (UNCONSOLIDATABLE, "Can't replace with a cheaper node".to_owned()),
-        Stay::SpotToSpot => (
-            UNCONSOLIDATABLE,
-            "SpotToSpotConsolidation is disabled or has too few cheaper instance types, can't replace a spot node with a spot node".to_owned(),
-        ),
-        Stay::SavesTooLittle => {
-            (UNCONSOLIDATABLE, "Savings do not outweigh the disruption".to_owned())
-        }
-    };
-    let window = if reason == BLOCKED { 2 } else { 15 };
-    Some(((reason, message), SignedDuration::from_mins(window)))
 }
 
 #[cfg(test)]

@@ -104,6 +104,13 @@ async fn reconcile<P: CloudProvider>(
     // Dereference.
     let Some(Observed { claim, nodes }) = observe(operator, name) else { return Ok(Action::Wait) };
     if claim.metadata.deletion_timestamp.is_some() {
+        let mut claim = claim;
+        if claim.provider_id().is_none() {
+            // It was deleted before the launch was in its status: its machine must go all the same.
+            let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+            let launched = launches.provider_id(uid);
+            claim.status.get_or_insert_default().provider_id = launched;
+        }
         return finalization::reconcile(operator, claim, &nodes).await;
     }
     let claim = hold(operator, claim).await?;

@@ -145,12 +145,16 @@ pub enum Touched {
 }
 
 /// What happened to a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodEvent {
     /// The Node that it is, or was, bound to.
     pub node: Option<String>,
     /// It waits for the operator.
     pub provisionable: bool,
+    /// It was bound just now; when it was created.
+    pub bound: Option<Timestamp>,
+    /// It left the phase Pending just now; when it was created.
+    pub started: Option<Timestamp>,
     /// It came, went, was bound, ended, or began to terminate, and is no daemon: what `lastPodEventTime` is about.
     pub moved: bool,
 }

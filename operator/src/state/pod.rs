@@ -246,7 +246,12 @@ pub fn event(before: Option<&Pod>, after: Option<&Pod>) -> PodEvent {
                 && (before.node != after.node || before.is_terminating() != after.is_terminating())
         }
     };
+    let both = before.zip(after);
+    let bound = both.filter(|(before, after)| before.node.is_none() && after.node.is_some());
+    let started = both.filter(|(before, after)| before.pending && !after.pending);
     PodEvent {
+        bound: bound.map(|(_, pod)| pod.created_at),
+        started: started.map(|(_, pod)| pod.created_at),
         node: newest.and_then(|pod| pod.node.clone()),
         provisionable: after.is_some_and(|pod| pod.unschedulable),
         moved: moved && !daemon,

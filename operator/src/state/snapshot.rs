@@ -1,16 +1,18 @@
 //! From the state to the planner's input: one immutable value, with everything derived that upstream derives when it is asked.
 
+mod pool;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
-use tenon_crds::conditions::{READY, nodeclaim as condition};
+use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, NodeClaim, NodePool, hash};
+use tenon_crds::{ConditionStatus, NodeClaim};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot as plan;
-use tenon_planner::snapshot::{CatalogId, NodeClassRef, NodeId, NodePhase, Requirement, ShapeId};
+use tenon_planner::snapshot::{NodeClassRef, NodeId, NodePhase, Requirement, ShapeId};
 
 use super::cluster::{self, Cluster, annotation, condition_of, is_true, label};
 use super::pod::{Owner, Pod};
@@ -157,34 +159,6 @@ impl Cluster {
                 .filter(|_| pending)
                 .map(|claim| requirements(&claim.spec.requirements, self.rules()))
                 .unwrap_or_default(),
-        }
-    }
-
-    fn pool_in(
-        &self,
-        pool: &NodePool,
-        catalogs: &BTreeMap<NodeClassRef, Arc<plan::Catalog>>,
-        now: Timestamp,
-    ) -> plan::NodePool {
-        let name = cluster::name(&pool.metadata);
-        let class = class_of(&pool.spec.template.spec.node_class_ref);
-        let catalog = catalogs.keys().position(|known| *known == class);
-        plan::NodePool {
-            uid: pool.metadata.uid.clone().unwrap_or_default(),
-            not_ready: not_ready(pool),
-            weight: pool.weight(),
-            replicas: pool.spec.replicas,
-            catalog: catalog.map(|index| CatalogId(id(index))),
-            template: template(pool, &name, class, self.rules()),
-            limits: pool
-                .spec
-                .limits
-                .iter()
-                .flatten()
-                .map(|(name, &limit)| (name.clone(), resources::amount(name, limit)))
-                .collect(),
-            disruption: disruption(pool, now),
-            name,
         }
     }
 
@@ -439,50 +413,6 @@ fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<M
     offerings.filter(same).map(|offering| offering.price).min()
 }
 
-fn not_ready(pool: &NodePool) -> Option<String> {
-    if pool.metadata.deletion_timestamp.is_some() {
-        return Some("NodePool is being deleted".to_owned());
-    }
-    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice());
-    let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == READY);
-    match ready {
-        Some(ready) if ready.status == ConditionStatus::True => None,
-        Some(ready) => Some(format!("NodePool is not ready, {}: {}", ready.reason, ready.message)),
-        None => Some("NodePool is not ready, it was not looked at yet".to_owned()),
-    }
-}
-
-fn template(
-    pool: &NodePool,
-    name: &str,
-    class: NodeClassRef,
-    rules: &LabelRules,
-) -> plan::Template {
-    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-    let spec = &pool.spec.template.spec;
-    let mut labels: BTreeMap<_, _> = pool.spec.template.labels().map(owned).collect();
-    labels.insert(labels::NODEPOOL.to_owned(), name.to_owned());
-    labels.insert(spec.node_class_ref.label_key(), spec.node_class_ref.name.clone());
-    let mut annotations: BTreeMap<_, _> = pool.spec.template.annotations().map(owned).collect();
-    annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash::node_pool(&pool.spec));
-    annotations
-        .insert(labels::NODEPOOL_HASH_VERSION.to_owned(), hash::NODE_POOL_HASH_VERSION.to_owned());
-    let core = |taints: &[tenon_crds::Taint]| taints.iter().cloned().map(Taint::from).collect();
-    plan::Template {
-        labels,
-        annotations,
-        requirements: requirements(&spec.requirements, rules),
-        taints: core(spec.taints()),
-        startup_taints: core(spec.startup_taints()),
-        node_class: class,
-        expire_after: Some(spec.expire_after.as_str().to_owned()),
-        termination_grace_period: spec
-            .termination_grace_period
-            .as_ref()
-            .map(|period| period.as_str().to_owned()),
-    }
-}
-
 /// A reference as the planner names it.
 pub fn class_of(reference: &tenon_crds::NodeClassReference) -> NodeClassRef {
     let tenon_crds::NodeClassReference { group, kind, name } = reference.clone();
@@ -513,63 +443,6 @@ fn requirement(requirement: &tenon_crds::Requirement, rules: &LabelRules) -> Req
         },
         values,
         min_values: requirement.min_values.and_then(|n| u32::try_from(n).ok()),
-    }
-}
-
-fn disruption(pool: &NodePool, now: Timestamp) -> plan::DisruptionPolicy {
-    use tenon_crds::ConsolidationPolicy as Api;
-    let disruption = &pool.spec.disruption;
-    plan::DisruptionPolicy {
-        consolidation_policy: match disruption.consolidation_policy {
-            Api::WhenEmpty => plan::ConsolidationPolicy::WhenEmpty,
-            Api::WhenEmptyOrUnderutilized => plan::ConsolidationPolicy::WhenEmptyOrUnderutilized,
-            Api::Balanced => plan::ConsolidationPolicy::Balanced,
-        },
-        consolidate_after: disruption
-            .consolidate_after
-            .duration()
-            .map(tenon_crds::Duration::as_signed),
-        budgets: budgets(&disruption.budgets, now),
-    }
-}
-
-/// The budgets that are in force. One that can't be evaluated forbids everything.
-fn budgets(budgets: &[tenon_crds::Budget], now: Timestamp) -> Vec<plan::Budget> {
-    let mut in_force = Vec::new();
-    for budget in budgets {
-        // For no nodes at all this answers only whether it is in force and makes sense.
-        let active = match budget.allowed(0, now) {
-            Ok(allowed) => allowed.is_some(),
-            Err(error) => {
-                tracing::warn!(%error, "a disruption budget can't be evaluated, nothing is disrupted");
-                let nodes = plan::BudgetNodes::Count(0);
-                return vec![plan::Budget { nodes, reasons: Vec::new() }];
-            }
-        };
-        let nodes = match budget.nodes.strip_suffix('%') {
-            Some(percent) => percent.parse().map(plan::BudgetNodes::Percent),
-            None => budget.nodes.parse().map(plan::BudgetNodes::Count),
-        };
-        let nodes = nodes.unwrap_or(plan::BudgetNodes::Count(0));
-        let reasons: Option<Vec<_>> = budget
-            .reasons
-            .as_ref()
-            .map(|reasons| reasons.iter().copied().map(disruption_reason).collect());
-        // A list of no reasons covers nothing; to the planner an empty list is all.
-        if active && reasons.as_ref().is_none_or(|reasons| !reasons.is_empty()) {
-            in_force.push(plan::Budget { nodes, reasons: reasons.unwrap_or_default() });
-        }
-    }
-    in_force
-}
-
-fn disruption_reason(reason: tenon_crds::DisruptionReason) -> plan::DisruptionReason {
-    use tenon_crds::DisruptionReason as Api;
-    match reason {
-        Api::Underutilized => plan::DisruptionReason::Underutilized,
-        Api::Empty => plan::DisruptionReason::Empty,
-        Api::Drifted => plan::DisruptionReason::Drifted,
-        Api::Unhealthy => plan::DisruptionReason::Unhealthy,
     }
 }
 

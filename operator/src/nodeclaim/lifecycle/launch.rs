@@ -107,6 +107,11 @@ pub(super) async fn launch<P: CloudProvider>(
 }
 
 impl Launches {
+    /// The machine of a NodeClaim whose status could not be written any more.
+    pub(super) fn provider_id(&self, uid: &str) -> Option<String> {
+        self.machines.lock().get(uid).map(|(launched, _)| launched.instance.provider_id.clone())
+    }
+
     fn known(&self, uid: &str, now: Timestamp) -> Option<Launched> {
         let mut machines = self.machines.lock();
         machines.retain(|_, (_, at)| now.duration_since(*at) < SignedDuration::from_hours(1));

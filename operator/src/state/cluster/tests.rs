@@ -1,3 +1,4 @@
+use super::super::change::{Change, Object};
 use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};

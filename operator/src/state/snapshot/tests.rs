@@ -2,6 +2,7 @@ use super::*;
 use crate::cloud_provider::NodeClassKind;
 use crate::state::change::{Change, Object};
 use serde_json::{Value, json};
+use tenon_planner::snapshot::CatalogId;
 use tenon_planner::snapshot::{CapacityType, Eviction, Placement};
 
 const KINDS: &[NodeClassKind] = &[NodeClassKind {

@@ -1,0 +1,371 @@
+//! How the state changes: objects come, change and go, and the indexes follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tenon_crds::{NodeClaim, NodePool};
+
+use super::super::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched};
+use super::super::pod::{self, Pod};
+use super::super::shape;
+use super::{Claim, Cluster, DaemonSet, name};
+use crate::watch::{version, wire};
+
+impl Cluster {
+    /// Makes a change, and says what it touched.
+    pub fn apply(&mut self, change: Change) -> Vec<Touched> {
+        let mut touched = Vec::new();
+        match change {
+            Change::Applied(object) => self.put(object, false, &mut touched),
+            Change::Written(object) => self.put(object, true, &mut touched),
+            Change::Deleted(kind, key, version) => self.delete(kind, &key, version, &mut touched),
+            Change::Listed(kind, keys) => self.reset(kind, &keys, &mut touched),
+            Change::Created(claim) => {
+                let name = name(&claim.metadata);
+                // The watch may have been faster.
+                if !self.claims.contains_key(&name) {
+                    self.put_claim(*claim, &mut touched);
+                    if let Some(claim) = self.claims.get_mut(&name) {
+                        claim.unconfirmed = true;
+                    }
+                }
+            }
+            Change::ClaimGone(name, uid) => {
+                if self.claim(&name).is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&uid))
+                {
+                    self.remove_claim(&name, &mut touched);
+                }
+            }
+            Change::Nominated(keys, until) => {
+                for key in keys {
+                    let entry = self.nominated.entry(key).or_insert(until);
+                    *entry = until.max(*entry);
+                }
+            }
+            Change::Marked(claims) => {
+                for name in claims {
+                    touched.push(Touched::NodeClaim(name.clone()));
+                    self.marked.insert(name);
+                }
+            }
+            Change::Unmarked(claims) => {
+                for name in claims {
+                    self.marked.remove(&name);
+                    touched.push(Touched::NodeClaim(name));
+                }
+            }
+            Change::Planned(pods) => self.planned.extend(pods),
+        }
+        touched
+    }
+
+    /// `known_only`: the object was written by the operator; when the watch has already seen it go, it must not come back.
+    fn put(&mut self, object: Object, known_only: bool, touched: &mut Vec<Touched>) {
+        match object {
+            Object::NodePool(pool) => self.put_pool(*pool, known_only, touched),
+            Object::NodeClaim(claim) => {
+                if !known_only || self.claims.contains_key(&name(&claim.metadata)) {
+                    self.put_claim(*claim, touched);
+                }
+            }
+            Object::Node(node) => {
+                if !known_only || self.nodes.contains_key(node.name()) {
+                    self.put_node(*node, touched);
+                }
+            }
+            Object::Pod(pod) => self.put_pod(&pod, touched),
+            Object::Namespace(namespace) => {
+                let labels = namespace.metadata.labels.unwrap_or_default();
+                self.namespaces.insert(namespace.metadata.name.unwrap_or_default(), labels);
+            }
+            Object::DaemonSet(daemon_set) => {
+                let wire::DaemonSet { metadata, spec } = *daemon_set;
+                let namespace = metadata.namespace.clone().unwrap_or_default();
+                let labels = spec.template.metadata.labels.unwrap_or_default();
+                let shape = shape::shape(&namespace, &labels, &spec.template.spec, &self.rules);
+                let shape = self.shapes.intern(shape);
+                let uid = metadata.uid.clone().unwrap_or_default();
+                self.daemon_sets.insert(key(&metadata), DaemonSet { uid, shape });
+                touched.push(Touched::Other(Kind::DaemonSet));
+            }
+            Object::PodDisruptionBudget(budget) => {
+                self.budgets.insert(key(&budget.metadata), Arc::new(*budget));
+                touched.push(Touched::Other(Kind::PodDisruptionBudget));
+            }
+            Object::PersistentVolume(volume) => {
+                self.volumes.insert(name(&volume.metadata), Arc::new(*volume));
+                touched.push(Touched::Other(Kind::PersistentVolume));
+            }
+            Object::PersistentVolumeClaim(claim) => {
+                self.volume_claims.insert(key(&claim.metadata), Arc::new(*claim));
+                touched.push(Touched::Other(Kind::PersistentVolumeClaim));
+            }
+            Object::StorageClass(class) => {
+                self.storage_classes.insert(name(&class.metadata), Arc::new(*class));
+                touched.push(Touched::Other(Kind::StorageClass));
+            }
+            Object::VolumeAttachment(attachment) => {
+                touched.push(Touched::Node(attachment.spec.node_name.clone()));
+                self.attachments.insert(name(&attachment.metadata), Arc::new(*attachment));
+            }
+        }
+    }
+
+    fn put_pool(&mut self, pool: NodePool, known_only: bool, touched: &mut Vec<Touched>) {
+        let reference = &pool.spec.template.spec.node_class_ref;
+        let managed = self.is_managed(&reference.group, &reference.kind);
+        let name = name(&pool.metadata);
+        let known = self.pools.get(&name);
+        let newer = known.is_none_or(|known| is_newer(&pool.metadata, &known.metadata));
+        if managed && newer && (known.is_some() || !known_only) {
+            self.pools.insert(name.clone(), Arc::new(pool));
+            touched.push(Touched::NodePool(name));
+        } else if !managed {
+            self.pools.remove(&name);
+        }
+    }
+
+    fn put_claim(&mut self, claim: NodeClaim, touched: &mut Vec<Touched>) {
+        let reference = &claim.spec.node_class_ref;
+        if !self.is_managed(&reference.group, &reference.kind) {
+            return;
+        }
+        let name = name(&claim.metadata);
+        if let Some(known) = self.claims.get_mut(&name) {
+            known.unconfirmed = false;
+            if !is_newer(&claim.metadata, &known.object.metadata) {
+                return;
+            }
+        }
+        let id = claim.provider_id().map(str::to_owned);
+        let claim = Claim { object: Arc::new(claim), unconfirmed: false };
+        let before = self.claims.insert(name.clone(), claim);
+        let before = before.as_ref().and_then(|claim| claim.object.provider_id());
+        reindex(&mut self.claims_by_provider_id, &name, before, id.as_deref());
+        touched.push(Touched::NodeClaim(name));
+    }
+
+    fn put_node(&mut self, node: wire::Node, touched: &mut Vec<Touched>) {
+        let name = node.name().to_owned();
+        let before = self.nodes.get(&name);
+        if before.is_some_and(|before| !is_newer(&node.metadata, &before.metadata)) {
+            return;
+        }
+        let before = before.and_then(|node| node.provider_id().map(str::to_owned));
+        let id = node.provider_id().map(str::to_owned);
+        self.nodes.insert(name.clone(), Arc::new(node));
+        reindex(&mut self.nodes_by_provider_id, &name, before.as_deref(), id.as_deref());
+        touched.push(Touched::Node(name));
+    }
+
+    fn put_pod(&mut self, pod: &wire::Pod, touched: &mut Vec<Touched>) {
+        let key = pod::key(pod);
+        let version = version(pod.metadata.resource_version.as_deref());
+        let before = self.pods.get(&key);
+        if before.is_some_and(|before| version != 0 && version < before.version) {
+            return;
+        }
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let shape = shape::shape(&key.namespace, &labels, &pod.spec, &self.rules);
+        // Most updates change nothing that scheduling sees.
+        let shape = match before {
+            Some(before) if *before.shape == shape => Arc::clone(&before.shape),
+            _ => self.shapes.intern(shape),
+        };
+        let after = Pod::from_wire(pod, version, shape);
+        self.replace_pod(key, after, touched);
+    }
+
+    fn replace_pod(&mut self, key: ObjectKey, after: Option<Pod>, touched: &mut Vec<Touched>) {
+        let before = self.pods.remove(&key);
+        let event = pod::event(before.as_ref(), after.as_ref());
+        if let Some(before) = &before {
+            self.release(&key, before);
+        }
+        if let Some(after) = after {
+            self.occupy(&key, &after);
+            if after.node.is_some() {
+                self.planned.remove(&key);
+            }
+            self.pods.insert(key.clone(), after);
+        } else {
+            self.planned.remove(&key);
+        }
+        if event != PodEvent::default() || before.is_some() {
+            touched.push(Touched::Pod(key, event));
+        }
+    }
+
+    fn occupy(&mut self, key: &ObjectKey, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        let usage = self.usage.entry(node.clone()).or_default();
+        usage.pods.insert(key.clone());
+        usage.requests.add(&pod.shape.requests);
+        if pod.is_daemon() {
+            usage.daemon_requests.add(&pod.shape.requests);
+        }
+    }
+
+    fn release(&mut self, key: &ObjectKey, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        let Some(usage) = self.usage.get_mut(node) else { return };
+        usage.pods.remove(key);
+        usage.requests.subtract(&pod.shape.requests);
+        usage.requests.extended.retain(|_, amount| *amount != 0);
+        if pod.is_daemon() {
+            usage.daemon_requests.subtract(&pod.shape.requests);
+            usage.daemon_requests.extended.retain(|_, amount| *amount != 0);
+        }
+        if usage.pods.is_empty() {
+            self.usage.remove(node);
+        }
+    }
+
+    fn delete(&mut self, kind: Kind, key: &ObjectKey, at: u64, touched: &mut Vec<Touched>) {
+        let metadata_is_newer = |metadata: &kube::core::ObjectMeta| {
+            at != 0 && version(metadata.resource_version.as_deref()) > at
+        };
+        let known = match kind {
+            Kind::NodePool => self.pools.get(&key.name).map(|pool| &pool.metadata),
+            Kind::NodeClaim => self.claim(&key.name).map(|claim| &claim.metadata),
+            Kind::Node => self.nodes.get(&key.name).map(|node| &node.metadata),
+            _ => None,
+        };
+        // It was made again under the same name, and that is known already.
+        let again = known.is_some_and(metadata_is_newer)
+            || (kind == Kind::Pod
+                && at != 0
+                && self.pods.get(key).is_some_and(|pod| pod.version > at));
+        if !again {
+            self.remove(kind, key, touched);
+        }
+    }
+
+    fn reset(&mut self, kind: Kind, listed: &BTreeSet<ObjectKey>, touched: &mut Vec<Touched>) {
+        let gone: Vec<ObjectKey> =
+            self.keys(kind).into_iter().filter(|key| !listed.contains(key)).collect();
+        for key in gone {
+            self.remove(kind, &key, touched);
+        }
+        self.listed.insert(kind);
+    }
+
+    fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        fn cluster<T>(map: &BTreeMap<String, T>) -> Vec<ObjectKey> {
+            map.keys().map(ObjectKey::cluster).collect()
+        }
+        match kind {
+            Kind::NodePool => cluster(&self.pools),
+            Kind::NodeClaim => self
+                .claims
+                .iter()
+                .filter(|(_, claim)| !claim.unconfirmed)
+                .map(|(name, _)| ObjectKey::cluster(name))
+                .collect(),
+            Kind::Node => cluster(&self.nodes),
+            Kind::Pod => self.pods.keys().cloned().collect(),
+            Kind::Namespace => cluster(&self.namespaces),
+            Kind::DaemonSet => self.daemon_sets.keys().cloned().collect(),
+            Kind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
+            Kind::PersistentVolume => cluster(&self.volumes),
+            Kind::PersistentVolumeClaim => self.volume_claims.keys().cloned().collect(),
+            Kind::StorageClass => cluster(&self.storage_classes),
+            Kind::VolumeAttachment => cluster(&self.attachments),
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, key: &ObjectKey, touched: &mut Vec<Touched>) {
+        match kind {
+            Kind::NodePool => {
+                if self.pools.remove(&key.name).is_some() {
+                    touched.push(Touched::NodePool(key.name.clone()));
+                }
+            }
+            Kind::NodeClaim => self.remove_claim(&key.name, touched),
+            Kind::Node => {
+                if let Some(node) = self.nodes.remove(&key.name) {
+                    self.nominated.remove(&key.name);
+                    reindex(&mut self.nodes_by_provider_id, &key.name, node.provider_id(), None);
+                    // The machine is found by its provider ID only while the Node is there: its NodeClaims are touched here.
+                    for claim in node.provider_id().into_iter().flat_map(|id| self.claims_of(id)) {
+                        touched.push(Touched::NodeClaim(name(&claim.metadata)));
+                    }
+                    touched.push(Touched::Node(key.name.clone()));
+                }
+            }
+            Kind::Pod => {
+                if self.pods.contains_key(key) {
+                    self.replace_pod(key.clone(), None, touched);
+                }
+            }
+            Kind::Namespace => {
+                self.namespaces.remove(&key.name);
+            }
+            Kind::DaemonSet => {
+                self.daemon_sets.remove(key);
+            }
+            Kind::PodDisruptionBudget => {
+                self.budgets.remove(key);
+                touched.push(Touched::Other(kind));
+            }
+            Kind::PersistentVolume => {
+                self.volumes.remove(&key.name);
+            }
+            Kind::PersistentVolumeClaim => {
+                self.volume_claims.remove(key);
+            }
+            Kind::StorageClass => {
+                self.storage_classes.remove(&key.name);
+            }
+            Kind::VolumeAttachment => {
+                if let Some(attachment) = self.attachments.remove(&key.name) {
+                    touched.push(Touched::Node(attachment.spec.node_name.clone()));
+                }
+            }
+        }
+    }
+
+    fn remove_claim(&mut self, name: &str, touched: &mut Vec<Touched>) {
+        let Some(claim) = self.claims.remove(name) else { return };
+        reindex(&mut self.claims_by_provider_id, name, claim.object.provider_id(), None);
+        self.marked.remove(name);
+        self.nominated.remove(name);
+        self.planned.retain(|_, onto| onto != name);
+        for node in claim.object.provider_id().into_iter().flat_map(|id| self.nodes_of(id)) {
+            touched.push(Touched::Node(node.name().to_owned()));
+        }
+        touched.push(Touched::NodeClaim(name.to_owned()));
+    }
+}
+
+fn key(metadata: &kube::core::ObjectMeta) -> ObjectKey {
+    ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), name(metadata))
+}
+
+/// Objects without a version (in tests) are always news.
+fn is_newer(metadata: &kube::core::ObjectMeta, known: &kube::core::ObjectMeta) -> bool {
+    let new = version(metadata.resource_version.as_deref());
+    new == 0 || new > version(known.resource_version.as_deref())
+}
+
+fn reindex(
+    index: &mut BTreeMap<String, BTreeSet<String>>,
+    name: &str,
+    before: Option<&str>,
+    after: Option<&str>,
+) {
+    if before == after {
+        return;
+    }
+    if let Some(id) = before
+        && let Some(names) = index.get_mut(id)
+    {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(id);
+        }
+    }
+    if let Some(id) = after {
+        index.entry(id.to_owned()).or_default().insert(name.to_owned());
+    }
+}
