@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn durations_have_a_unit() {
         assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse_duration("20m"), Ok(Duration::from_secs(1200)));
+        assert_eq!(parse_duration("20m"), Ok(Duration::from_mins(20)));
         assert!(parse_duration("20").is_err());
         assert!(parse_duration("m").is_err());
         assert!(parse_duration("1d").is_err());

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams};
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -116,6 +117,17 @@ pub async fn read_cluster(
         .and_then(serde_json::Value::as_str)
         .and_then(|text| serde_json::from_str(text).ok());
     Ok(Some((id, record)))
+}
+
+/// What an installation recorded in the cluster, in whichever namespace that is.
+pub async fn find(cluster: &Cluster, install_id: &str) -> Result<Option<Record>, KubeError> {
+    let maps: Api<ConfigMap> = Api::all(cluster.client());
+    let labels = format!("{INSTALL_ID}={install_id},{COMPONENT}=record");
+    let found = maps.list(&ListParams::default().labels(&labels)).await.map_err(|source| {
+        KubeError { verb: "list", resource: "configmaps".to_owned(), source: Box::new(source) }
+    })?;
+    let texts = found.items.into_iter().filter_map(|map| map.data?.remove("record.json"));
+    Ok(texts.into_iter().find_map(|text| serde_json::from_str(&text).ok()))
 }
 
 impl Journal {

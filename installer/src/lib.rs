@@ -7,6 +7,11 @@
 //! Invariants: nothing is changed that doesn't carry this installation's mark ([`ownership`]); a finalizer goes only after what it
 //! protects is proven gone; data is printed on stdout and talk on stderr.
 
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "only invariants are expected, and each says why it holds"
+)]
+
 pub mod apply;
 pub mod aws;
 pub mod cli;
@@ -53,10 +58,14 @@ pub async fn run(cli: Cli) -> ExitCode {
 
 async fn dispatch(cli: &Cli, printer: &Printer) -> Result<u8, ExpectedError> {
     match &cli.command {
-        Command::Install(args) => commands::install::run(&cli.global, args, printer).await,
-        Command::Plan(args) => commands::plan::run(&cli.global, args, printer).await,
-        Command::Status(args) => commands::status::run(&cli.global, args, printer).await,
-        Command::Uninstall(args) => commands::uninstall::run(&cli.global, args, printer).await,
+        Command::Install(args) => {
+            Box::pin(commands::install::run(&cli.global, args, printer)).await
+        }
+        Command::Plan(args) => Box::pin(commands::plan::run(&cli.global, args, printer)).await,
+        Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
+        Command::Uninstall(args) => {
+            Box::pin(commands::uninstall::run(&cli.global, args, printer)).await
+        }
         Command::Config(args) => commands::config::run(&cli.global, args, printer),
         Command::Version => Ok(commands::version::run(printer)),
     }

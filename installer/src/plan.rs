@@ -174,6 +174,7 @@ pub enum Action {
 
 /// What about a role is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of the role that differs or not")]
 pub struct RoleChanges {
     /// It is not there.
     pub create: bool,

@@ -25,7 +25,7 @@ use crate::observe::facts::ClusterFacts;
 use crate::settings::{Inferred, infer_from_context};
 
 /// EKS accepts a token for 15 minutes; it is made anew well before.
-const TOKEN_REFRESH: Duration = Duration::from_secs(10 * 60);
+const TOKEN_REFRESH: Duration = Duration::from_mins(10);
 
 /// The cluster can't be reached.
 #[derive(Debug, thiserror::Error)]
@@ -242,7 +242,7 @@ fn presign(
     let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
     let mut settings = SigningSettings::default();
     settings.signature_location = SignatureLocation::QueryParams;
-    settings.expires_in = Some(Duration::from_secs(60));
+    settings.expires_in = Some(Duration::from_mins(1));
     let params = v4::SigningParams::builder()
         .identity(identity)
         .region(region)

@@ -122,7 +122,7 @@ impl<'a> Remover<'a> {
         }
         self.remove_aws(&inventory).await?;
         self.remove_namespace(&inventory).await?;
-        let left = self.look_again().await?;
+        let left = Box::pin(self.look_again()).await?;
         if left.is_empty() {
             let done = self.counter.done();
             let Self { journal, mut removed, .. } = self;
@@ -336,9 +336,10 @@ impl<'a> Remover<'a> {
     async fn look_again(&self) -> Result<Vec<String>, ExpectedError> {
         let mut before: Option<Vec<String>> = None;
         for _ in 0..10 {
-            let world = world::read(&self.context.aws, &self.context.cluster, self.desired)
-                .await
-                .map_err(ExpectedError::Observe)?;
+            let world =
+                Box::pin(world::read(&self.context.aws, &self.context.cluster, self.desired))
+                    .await
+                    .map_err(ExpectedError::Observe)?;
             let mut inventory =
                 Inventory::read(&self.context, self.desired, &world, self.namespace).await?;
             inventory.has_record = false;

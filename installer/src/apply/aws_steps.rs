@@ -90,7 +90,7 @@ async fn ensure_role(context: &Context, role: &Role, changes: &RoleChanges) -> R
         match until_visible(Lag::RoleInPolicy, create).await {
             Ok(_) => {}
             Err(error) if error.is_there_already() => {
-                let found = world::roles(&context.aws, &[role.name.clone()]).await?;
+                let found = world::roles(&context.aws, std::slice::from_ref(&role.name)).await?;
                 check_owner(
                     context,
                     &format!("IAM {}", what()),
@@ -113,20 +113,17 @@ async fn ensure_role(context: &Context, role: &Role, changes: &RoleChanges) -> R
         until_visible(Lag::RoleInIam, call).await?;
     }
     if changes.boundary {
-        match &role.boundary {
-            Some(boundary) => {
-                let call = iam
-                    .put_role_permissions_boundary()
-                    .role_name(name)
-                    .permissions_boundary(boundary)
-                    .send()
-                    .await;
-                call.calling("iam:PutRolePermissionsBoundary", what())?;
-            }
-            None => {
-                let call = iam.delete_role_permissions_boundary().role_name(name).send().await;
-                call.calling("iam:DeleteRolePermissionsBoundary", what()).if_there()?;
-            }
+        if let Some(boundary) = &role.boundary {
+            let call = iam
+                .put_role_permissions_boundary()
+                .role_name(name)
+                .permissions_boundary(boundary)
+                .send()
+                .await;
+            call.calling("iam:PutRolePermissionsBoundary", what())?;
+        } else {
+            let call = iam.delete_role_permissions_boundary().role_name(name).send().await;
+            call.calling("iam:DeleteRolePermissionsBoundary", what()).if_there()?;
         }
     }
     if changes.tags {
@@ -205,7 +202,7 @@ async fn install_agent(context: &Context) -> Result<(), Failure> {
     }
     super::wait::until(
         &what(),
-        std::time::Duration::from_secs(20 * 60),
+        std::time::Duration::from_mins(20),
         std::time::Duration::from_secs(2),
         || async {
             let found = context

@@ -79,7 +79,7 @@ pub fn condition<'a>(body: &'a Value, kind: &str) -> Option<(&'a str, &'a str, &
 pub async fn established(cluster: &Cluster, crd: &Object) -> Result<(), Failure> {
     until(
         &format!("{} to be served", crd.name),
-        Duration::from_secs(60),
+        Duration::from_mins(1),
         Duration::from_millis(100),
         || async {
             let live = cluster.get(&crd.resource, &crd.key()).await?.unwrap_or_default();

@@ -32,20 +32,22 @@ pub async fn run(
 ) -> Result<u8, ExpectedError> {
     let may_ask = Printer::is_interactive() && !global.non_interactive && !global.ci && !args.yes;
     let asks = may_ask && args.settings.file.is_none();
-    let source = if asks { ask(global, args, printer).await? } else { source(&args.settings)? };
-    let session = Session::open(global, &args.settings, source, Fallback::Defaults).await?;
-    session.introduce(printer);
+    let source =
+        if asks { Box::pin(ask(global, args, printer)).await? } else { source(&args.settings)? };
+    let session =
+        Box::pin(Session::open(global, &args.settings, source, Fallback::Defaults)).await?;
+    session.introduce(*printer);
     let plan = session.plan().await?;
     if args.dry_run {
         printer.plan(&session.target_json(), &plan);
         return Ok(0);
     }
-    show(&plan, printer);
+    show(&plan, *printer);
     if !plan.steps.is_empty() && !args.yes {
         confirm(may_ask)?;
     }
     if asks {
-        write_answers(&session.settings, printer)?;
+        write_answers(&session.settings, *printer)?;
     }
     let done = carry_out(global, args, &session, plan.clone(), printer).await?;
     if !args.no_wait {
@@ -67,7 +69,7 @@ pub async fn run(
 }
 
 /// Programs get the plan at the end, with the result.
-fn show(plan: &Plan, printer: &Printer) {
+fn show(plan: &Plan, printer: Printer) {
     for line in crate::printer::plan_text(plan).lines() {
         printer.note(line);
     }
@@ -77,9 +79,10 @@ fn confirm(may_ask: bool) -> Result<(), ExpectedError> {
     if !may_ask {
         return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
     }
-    match Terminal::default().confirm("Apply this plan?", false).map_err(ExpectedError::Prompt)? {
-        true => Ok(()),
-        false => Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" }),
+    if Terminal::default().confirm("Apply this plan?", false).map_err(ExpectedError::Prompt)? {
+        Ok(())
+    } else {
+        Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })
     }
 }
 
@@ -157,23 +160,26 @@ async fn ask(
     Ok(Source::recorded(config))
 }
 
-fn write_answers(settings: &Settings, printer: &Printer) -> Result<(), ExpectedError> {
+fn write_answers(settings: &Settings, printer: Printer) -> Result<(), ExpectedError> {
     let file = Path::new(WIZARD_FILE);
     let text = settings.config.to_yaml();
     printer.note(&format!("\nThese answers as a settings file:\n\n{text}"));
-    if !file.exists() {
+    let command = Settings::equivalent_command(file);
+    if file.exists() {
+        printer.note(&format!(
+            "{} exists and was left as it is. With the above in it, the same without questions is: {command}\n",
+            file.display()
+        ));
+    } else {
         std::fs::write(file, &text).map_err(|source| ExpectedError::File {
             operation: "write",
             path: file.to_owned(),
             source,
         })?;
         printer.note(&format!(
-            "Written to {}. The same without questions: {}\n",
-            file.display(),
-            Settings::equivalent_command(file)
+            "Written to {}. The same without questions: {command}\n",
+            file.display()
         ));
-    } else {
-        printer.note(&format!("{} exists and was left as it is. Save the above, and the same without questions is: {}\n", file.display(), Settings::equivalent_command(file)));
     }
     Ok(())
 }

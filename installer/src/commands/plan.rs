@@ -11,9 +11,14 @@ pub async fn run(
     args: &PlanArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let session =
-        Session::open(global, &args.settings, source(&args.settings)?, Fallback::Defaults).await?;
-    session.introduce(printer);
+    let session = Box::pin(Session::open(
+        global,
+        &args.settings,
+        source(&args.settings)?,
+        Fallback::Defaults,
+    ))
+    .await?;
+    session.introduce(*printer);
     printer.plan(&session.target_json(), &session.plan().await?);
     Ok(0)
 }

@@ -68,7 +68,7 @@ impl Session {
     ) -> Result<Self, ExpectedError> {
         let inferred = target::infer(global);
         if fallback == Fallback::Record && source.file.is_none() {
-            return Self::open_recorded(global, args, &inferred).await;
+            return Box::pin(Self::open_recorded(global, args, &inferred)).await;
         }
         let settings = Settings::resolve(source, global, args, &inferred)?;
         let aws = Aws::connect(global, &settings.region).await;
@@ -83,7 +83,7 @@ impl Session {
         let target = Target::connect(global, &aws, &facts.cluster)
             .await
             .map_err(|error| unreachable_target(&error))?;
-        Self::look(global, settings, aws, facts, target).await
+        Box::pin(Self::look(global, settings, aws, facts, target)).await
     }
 
     async fn open_recorded(
@@ -98,9 +98,6 @@ impl Session {
         let target = Target::connect(global, &aws, &facts.cluster)
             .await
             .map_err(|error| unreachable_target(&error))?;
-        let in_cluster = journal::read_cluster(&target.cluster, &first.namespace)
-            .await
-            .map_err(observe_failed)?;
         let id = Installation::new(
             &facts.cluster.arn,
             facts.cluster.created_at,
@@ -109,13 +106,11 @@ impl Session {
         )
         .id;
         let is_ours = |record: &Record| record.install_id == id;
+        let in_cluster = journal::find(&target.cluster, &id).await.map_err(observe_failed)?;
         let on_machine = || journal::read_file(&record_file(global, &facts, &first)?);
-        let record = in_cluster
-            .and_then(|(_, record)| record)
-            .filter(is_ours)
-            .or_else(|| on_machine().filter(is_ours));
+        let record = in_cluster.or_else(on_machine).filter(is_ours);
         let Some(record) = record else {
-            return Self::look(global, first, aws, facts, target).await;
+            return Box::pin(Self::look(global, first, aws, facts, target)).await;
         };
         let settings = Settings::resolve(
             Source::recorded(without_missing_manifests(record.config)),
@@ -131,7 +126,7 @@ impl Session {
         )
         .await
         .map_err(observe_failed)?;
-        Self::look(global, settings, aws, facts, target).await
+        Box::pin(Self::look(global, settings, aws, facts, target)).await
     }
 
     async fn look(
@@ -143,8 +138,9 @@ impl Session {
     ) -> Result<Self, ExpectedError> {
         let desired = Desired::new(&settings, &facts)
             .map_err(|reasons| ExpectedError::Preflight { reasons })?;
-        let world =
-            world::read(&aws, &target.cluster, &desired).await.map_err(ExpectedError::Observe)?;
+        let world = Box::pin(world::read(&aws, &target.cluster, &desired))
+            .await
+            .map_err(ExpectedError::Observe)?;
         let file = record_file(global, &facts, &settings);
         Ok(Self { settings, aws, target, facts, desired, world, file })
     }
@@ -221,7 +217,7 @@ impl Session {
     }
 
     /// The first line of every command.
-    pub(super) fn introduce(&self, printer: &Printer) {
+    pub(super) fn introduce(&self, printer: Printer) {
         let cluster = &self.facts.cluster;
         printer.note(&format!(
             "cluster {} in {}, account {}, Kubernetes {} ({}), by {}",

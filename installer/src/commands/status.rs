@@ -30,8 +30,9 @@ pub async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let session =
-        Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record).await?;
-    session.introduce(printer);
+        Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
+            .await?;
+    session.introduce(*printer);
     if args.wait {
         let end = Instant::now() + args.timeout;
         let cluster = &session.target.cluster;

@@ -15,8 +15,9 @@ pub async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let session =
-        Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record).await?;
-    session.introduce(printer);
+        Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
+            .await?;
+    session.introduce(*printer);
     if session.settings.prevent_uninstall {
         return Err(ExpectedError::Protected);
     }
@@ -62,7 +63,7 @@ pub async fn run(
         journal,
         *printer,
     );
-    let proof = remover.run(inventory).await?;
+    let proof = Box::pin(remover.run(inventory)).await?;
     printer.json(&serde_json::json!({
         "schema": "tenon.sh/uninstall/v1alpha1",
         "target": session.target_json(),

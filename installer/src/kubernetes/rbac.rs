@@ -169,13 +169,13 @@ fn role(
     Role { metadata: metadata(values, release, name, Some(namespace)), rules: Some(rules) }
 }
 
-fn subject(values: &Values, release: &Release) -> Option<Vec<Subject>> {
-    Some(vec![Subject {
+fn subjects(values: &Values, release: &Release) -> Vec<Subject> {
+    vec![Subject {
         kind: "ServiceAccount".to_owned(),
         name: values.service_account_name().to_owned(),
         namespace: Some(release.namespace.clone()),
         api_group: None,
-    }])
+    }]
 }
 
 fn role_ref(kind: &str, name: &str) -> RoleRef {
@@ -190,7 +190,7 @@ fn cluster_role_binding(values: &Values, release: &Release, name: &str) -> Clust
     ClusterRoleBinding {
         metadata: metadata(values, release, name, None),
         role_ref: role_ref("ClusterRole", name),
-        subjects: subject(values, release),
+        subjects: Some(subjects(values, release)),
     }
 }
 
@@ -198,6 +198,6 @@ fn role_binding(values: &Values, release: &Release, name: &str, namespace: &str)
     RoleBinding {
         metadata: metadata(values, release, name, Some(namespace)),
         role_ref: role_ref("Role", name),
-        subjects: subject(values, release),
+        subjects: Some(subjects(values, release)),
     }
 }

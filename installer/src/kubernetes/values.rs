@@ -207,6 +207,7 @@ pub struct Port {
 /// `settings`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "these are switches that users set by name")]
 pub struct OperatorSettings {
     /// Longest time to collect pending pods before they are planned together.
     pub batch_max_duration: String,

@@ -1,5 +1,6 @@
 //! Who calls, and what the cluster is like: what cannot be chosen, only found.
 
+use aws_sdk_eks::types::{ComputeConfigResponse, VpcConfigResponse};
 use serde::Serialize;
 use tenon_iam_policies::Partition;
 
@@ -131,8 +132,11 @@ async fn read_cluster(aws: &Aws, name: &str, region: &str) -> Result<ClusterFact
             .and_then(|access| access.authentication_mode())
             .map_or_else(|| "CONFIG_MAP".to_owned(), |mode| mode.as_str().to_owned()),
         subnet_ids: vpc.map(|vpc| vpc.subnet_ids().to_vec()).unwrap_or_default(),
-        security_group: text(vpc.and_then(|vpc| vpc.cluster_security_group_id())),
-        auto_mode: cluster.compute_config().and_then(|compute| compute.enabled()).unwrap_or(false),
+        security_group: text(vpc.and_then(VpcConfigResponse::cluster_security_group_id)),
+        auto_mode: cluster
+            .compute_config()
+            .and_then(ComputeConfigResponse::enabled)
+            .unwrap_or(false),
         ipv6: cluster
             .kubernetes_network_config()
             .and_then(|network| network.ip_family())

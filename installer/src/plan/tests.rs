@@ -183,41 +183,35 @@ fn each_change_from_outside_is_named_and_repaired() {
     let spot = desired.rules[0].name.clone();
     let report = [
         change(&|world| {
-            world.roles.get_mut(&node_role).expect("role").attached =
-                BTreeSet::from(["arn:aws:iam::aws:policy/AdministratorAccess".to_owned()])
+            let role = world.roles.get_mut(&node_role).expect("role");
+            role.attached = ["arn:aws:iam::aws:policy/AdministratorAccess".to_owned()].into();
         }),
         change(&|world| {
-            world.roles.get_mut(&controller_role).expect("role").trust = "{}".to_owned()
+            let role = world.roles.get_mut(&controller_role).expect("role");
+            role.trust = "{}".to_owned();
         }),
         change(&|world| world.roles.get_mut(&controller_role).expect("role").inline.clear()),
         change(&|world| {
-            drop(
-                world
-                    .roles
-                    .get_mut(&node_role)
-                    .expect("role")
-                    .tags
-                    .insert("tenon.sh/version".into(), "0.0.1".into()),
-            )
+            let tags = &mut world.roles.get_mut(&node_role).expect("role").tags;
+            tags.insert("tenon.sh/version".to_owned(), "0.0.1".to_owned());
         }),
-        change(&|world| drop(world.roles.remove(&node_role))),
         change(&|world| {
-            world.association.as_mut().expect("association").role_arn = "arn:other".into()
+            world.roles.remove(&node_role);
+        }),
+        change(&|world| {
+            let association = world.association.as_mut().expect("association");
+            association.role_arn = "arn:other".to_owned();
         }),
         change(&|world| world.association = None),
         change(&|world| {
-            drop(
-                world
-                    .queue
-                    .as_mut()
-                    .expect("queue")
-                    .attributes
-                    .insert("MessageRetentionPeriod".into(), "60".into()),
-            )
+            let attributes = &mut world.queue.as_mut().expect("queue").attributes;
+            attributes.insert("MessageRetentionPeriod".to_owned(), "60".to_owned());
         }),
         change(&|world| world.rules.get_mut(&spot).expect("rule").enabled = false),
         change(&|world| world.rules.get_mut(&spot).expect("rule").targets.clear()),
-        change(&|world| drop(world.network.insert("subnet-b".into(), Tags::new()))),
+        change(&|world| {
+            world.network.insert("subnet-b".to_owned(), Tags::new());
+        }),
         change(&|world| {
             let deployment = desired.deployment().expect("a Deployment").key();
             world.objects.get_mut(&deployment).expect("Deployment")["spec"]["replicas"] = 5.into();

@@ -221,7 +221,7 @@ impl Inventory {
     /// NodePools and NodeClasses as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
     pub fn backup(&self) -> String {
         let objects = self.node_classes.iter().chain(&self.node_pools);
-        objects.map(|object| format!("---\n{}", without_server_fields(object))).collect()
+        objects.flat_map(|object| ["---\n".to_owned(), without_server_fields(object)]).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::kubernetes::object::{Key, Object};
 use crate::printer::Printer;
 
 /// An operator that is unavailable for so long won't come back by itself: longer than a rolling update or a lost lease takes.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
+const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);
 
 /// How often the slow things are asked about.
 const POLL: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Remover<'_> {
                 context: &context,
                 deployment: deployment.as_ref(),
                 timeout,
-                drain_timeout: self.options.drain_timeout,
+                evict_for: self.options.drain_timeout,
                 printer: self.printer,
             };
             self.step("nodeclaims", "NodeClaims and their nodes", drain.run(self.desired)).await?;
@@ -118,7 +118,7 @@ struct Drain<'a> {
     context: &'a Context,
     deployment: Option<&'a Object>,
     timeout: Duration,
-    drain_timeout: Duration,
+    evict_for: Duration,
     printer: Printer,
 }
 
@@ -156,7 +156,7 @@ impl Drain<'_> {
                     self.context,
                     desired,
                     &claims,
-                    self.drain_timeout,
+                    self.evict_for,
                     self.timeout,
                 )
                 .await?;
