@@ -1,4 +1,4 @@
-//! Shows what the bed is doing: a spinner per running step on a terminal, one line per finished step elsewhere, on stderr.
+//! Shows what the bed is doing: a spinner per running step on a terminal, lines for its begin and end elsewhere, on stderr.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,11 @@ impl Progress {
                 bar.enable_steady_tick(Duration::from_millis(120));
                 Some(bar)
             }
-            Screen::Hidden | Screen::Lines => None,
+            Screen::Lines => {
+                anstream::eprintln!("… {what}");
+                None
+            }
+            Screen::Hidden => None,
         };
         Step { what, started: Instant::now(), bar, progress: self.clone(), finished: false }
     }

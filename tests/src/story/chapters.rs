@@ -82,7 +82,7 @@ pub async fn install(bed: &Bed, progress: &Progress) -> Result<(), StoryError> {
         source: source.into(),
     })?;
     let file = config.display().to_string();
-    run_tenon(bed, &["install", "-f", &file, "--yes"]).await?;
+    run_tenon(bed, &["install", "-f", &file, "--yes", "--timeout", "2m"]).await?;
     let deployments: Api<Deployment> = Api::all(bed.client());
     eventually("the operator's Deployment is available", MINUTE, async || {
         let all = deployments.list(&ListParams::default()).await?;
@@ -339,7 +339,7 @@ async fn drift(scene: &mut Scene<'_>) -> Result<(), StoryError> {
 }
 
 async fn uninstall(scene: &mut Scene<'_>) -> Result<(), StoryError> {
-    let finished = run_tenon(scene.bed, &["uninstall", "--yes"]).await?;
+    let finished = run_tenon(scene.bed, &["uninstall", "--yes", "--timeout", "5m"]).await?;
     if let Some(last) = finished.stderr.lines().rev().find(|line| !line.trim().is_empty()) {
         scene.note(last.trim().to_owned());
     }
