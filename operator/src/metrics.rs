@@ -248,7 +248,7 @@ mod tests {
             r#"karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="Create",provider="kwok"} 1"#,
             r#"karpenter_nodes_termination_duration_seconds{nodepool="default",quantile="0.5"} 3.0"#,
             r#"karpenter_nodes_termination_duration_seconds_count{nodepool="default"} 1"#,
-            "karpenter_scheduler_ignored_pods_count 1.0",
+            "karpenter_scheduler_ignored_pods_count{} 1.0",
         ] {
             assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }

@@ -169,14 +169,14 @@ impl<K: Ord + Clone + Debug> WorkQueue<K> {
         loop {
             let mut wake_at = None;
             if !stop.is_cancelled() {
-                let mut queue = self.shared.queue.lock();
-                queue.advance(Instant::now());
+                self.shared.queue.lock().advance(Instant::now());
                 while running.len() < workers {
-                    let Some(key) = queue.start() else { break };
+                    // The lock is gone before `work` is called: it may add keys.
+                    let Some(key) = self.shared.queue.lock().start() else { break };
                     let task = work(key.clone());
                     running.push(async move { (key, task.await) });
                 }
-                wake_at = queue.timers.first().map(|(at, _)| *at);
+                wake_at = self.shared.queue.lock().timers.first().map(|(at, _)| *at);
             } else if running.is_empty() {
                 return;
             }

@@ -42,7 +42,68 @@ fn launch() -> Launch {
 #[test]
 fn a_nodeclaim_carries_everything_that_the_plan_says() {
     let claim = node_claim(&launch()).unwrap();
-    insta::assert_json_snapshot!(claim, @r#""#);
+    insta::assert_json_snapshot!(claim, @r#"
+    {
+      "apiVersion": "karpenter.sh/v1",
+      "kind": "NodeClaim",
+      "metadata": {
+        "annotations": {
+          "note": "b"
+        },
+        "generateName": "default-",
+        "labels": {
+          "team": "a"
+        },
+        "ownerReferences": [
+          {
+            "apiVersion": "karpenter.sh/v1",
+            "blockOwnerDeletion": true,
+            "kind": "NodePool",
+            "name": "default",
+            "uid": "pool-uid"
+          }
+        ]
+      },
+      "spec": {
+        "expireAfter": "720h",
+        "nodeClassRef": {
+          "group": "karpenter.kwok.sh",
+          "kind": "KWOKNodeClass",
+          "name": "class"
+        },
+        "requirements": [
+          {
+            "key": "cpu",
+            "operator": "Gte",
+            "values": [
+              "4"
+            ],
+            "minValues": 2
+          }
+        ],
+        "resources": {
+          "requests": {
+            "cpu": "1500m",
+            "memory": "1Gi",
+            "pods": "3"
+          }
+        },
+        "startupTaints": [
+          {
+            "key": "start",
+            "effect": "NoSchedule"
+          }
+        ],
+        "taints": [
+          {
+            "key": "kept",
+            "effect": "NoSchedule"
+          }
+        ],
+        "terminationGracePeriod": "1h30m"
+      }
+    }
+    "#);
 }
 
 #[test]
