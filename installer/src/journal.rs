@@ -126,8 +126,8 @@ pub async fn find(cluster: &Cluster, install_id: &str) -> Result<Option<Record>,
     let found = maps.list(&ListParams::default().labels(&labels)).await.map_err(|source| {
         KubeError { verb: "list", resource: "configmaps".to_owned(), source: Box::new(source) }
     })?;
-    let texts = found.items.into_iter().filter_map(|map| map.data?.remove("record.json"));
-    Ok(texts.into_iter().find_map(|text| serde_json::from_str(&text).ok()))
+    let mut texts = found.items.into_iter().filter_map(|map| map.data?.remove("record.json"));
+    Ok(texts.find_map(|text| serde_json::from_str(&text).ok()))
 }
 
 impl Journal {

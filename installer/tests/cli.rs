@@ -27,30 +27,30 @@ fn screen(command: &mut Command) -> String {
     )
 }
 
-fn with_version(screen: String) -> String {
+fn with_version(screen: &str) -> String {
     screen.replace(env!("CARGO_PKG_VERSION"), "[VERSION]")
 }
 
 #[test]
 fn help_lists_the_commands() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).arg("--help"))));
+    insta::assert_snapshot!(with_version(&screen(tenon(directory.path()).arg("--help"))));
     insta::assert_snapshot!(
         "help_install",
-        with_version(screen(tenon(directory.path()).args(["install", "--help"])))
+        with_version(&screen(tenon(directory.path()).args(["install", "--help"])))
     );
 }
 
 #[test]
 fn version_is_data() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).arg("version"))), @r#"
+    insta::assert_snapshot!(with_version(&screen(tenon(directory.path()).arg("version"))), @r#"
     exit code 0
     --- stdout
     tenon [VERSION]
     --- stderr
     "#);
-    insta::assert_snapshot!(with_version(screen(tenon(directory.path()).args(["version", "-o", "json"]))), @r#"
+    insta::assert_snapshot!(with_version(&screen(tenon(directory.path()).args(["version", "-o", "json"]))), @r#"
     exit code 0
     --- stdout
     {
