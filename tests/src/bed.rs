@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -17,11 +16,11 @@ use crate::cache::{self, CacheError, Lock};
 use crate::clock::Clock;
 use crate::control::{Control, ControlError};
 use crate::control_plane::programs::{ProgramError, Programs};
-use crate::control_plane::{ControlPlane, ControlPlaneConfig, ControlPlaneError};
+use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::environment::Environment;
 use crate::front::response::AwsError;
-use crate::kubelet::{Image, Kubelet, KubeletConfig, NoPodIdentity, NodeError, SystemNode};
-use crate::kwok::{Kwok, KwokError};
+use crate::kubelet::{Image, Kubelet, NodeError};
+use crate::kwok::KwokError;
 use crate::ports::{PortError, Ports};
 use crate::process::{Exit, ProcessError};
 use crate::programs::{TenonProgramError, TenonPrograms};
@@ -31,9 +30,11 @@ pub mod aws;
 pub mod caller;
 pub mod exports;
 mod inventory;
+mod servers;
 
 use aws::{Aws, AwsStartError};
 use exports::Exports;
+use servers::{Servers, Start};
 
 /// The account of every bed.
 pub const ACCOUNT: &str = "123456789012";
@@ -170,10 +171,7 @@ pub struct Bed {
     environment: Environment,
     programs: Programs,
     tenon: Option<TenonPrograms>,
-    aws: Option<Aws>,
-    plane: ControlPlane,
-    kwok: Kwok,
-    kubelet: Option<Kubelet>,
+    servers: Servers,
     dir: TempDir,
     _ports: Ports,
     _slot: Lock,
@@ -198,65 +196,21 @@ impl Bed {
             .prefix("tenon-bed-")
             .tempdir()
             .map_err(|source| BedError::Directory { path: None, source })?;
-        // Until everything runs: the logs of what did not start are needed.
-        dir.disable_cleanup(true);
         let clock = Clock::system();
-        let logs = dir.path().join("logs");
-        std::fs::create_dir_all(&logs)
-            .map_err(|source| BedError::Directory { path: Some(logs.clone()), source })?;
-        // The front's port is known before it listens, because the API server must be told.
-        let front_port = if config.parts.aws { Some(ports.take()?) } else { None };
-        let plane = ControlPlaneConfig {
-            dir: dir.path().to_path_buf(),
-            context: format!("arn:aws:eks:{}:{ACCOUNT}:cluster/{}", config.region, config.cluster),
-            issuer: issuer(&config),
-            token_webhook: front_port.map(aws::token_webhook),
-            node_monitor_grace_seconds: config.node_monitor_grace_seconds,
+        let start = Start {
+            config: &config,
+            programs: &programs,
+            tenon: tenon.as_ref(),
+            dir: dir.path(),
+            clock,
         };
-        let start_aws = async {
-            match front_port {
-                Some(port) => Ok(Some(Aws::start(&config, &logs, port, clock).await?)),
-                None => Ok(None),
+        let servers = match start.all(&mut ports).await {
+            Ok(servers) => servers,
+            Err(error) => {
+                // The logs of what did not start are needed.
+                dir.disable_cleanup(true);
+                return Err(error);
             }
-        };
-        let start_plane = async {
-            let plane = ControlPlane::start(&plane, &programs, &mut ports, progress).await?;
-            let kubeconfig = plane.kubeconfig();
-            let kwok = Kwok::start(dir.path(), kubeconfig, &programs, &mut ports, progress).await?;
-            Ok::<_, BedError>((plane, kwok))
-        };
-        let (mut aws, (plane, kwok)) = tokio::try_join!(start_aws, start_plane)?;
-        let nodes = system_nodes(&config.region);
-        if let Some(aws) = &mut aws {
-            let step = progress.step("making the cluster known to AWS");
-            aws.join(&config, &plane, &nodes, clock).await?;
-            step.done();
-        }
-        let kubelet = if config.parts.kubelet {
-            let mut images = config.images.clone();
-            images.extend(tenon.as_ref().map(|tenon| Image {
-                name: "tenon-operator".to_owned(),
-                program: tenon.operator.clone(),
-            }));
-            let kubelet = KubeletConfig {
-                dir: dir.path().join("pods"),
-                logs,
-                client: plane.client(),
-                api_server_port: plane.port(),
-                images,
-                addresses: ports.loopback_prefix(),
-                pod_identity: aws
-                    .as_ref()
-                    .map_or_else(|| Arc::new(NoPodIdentity) as _, Aws::pod_identity),
-                credentials_url: aws.as_ref().map(Aws::credentials_url).unwrap_or_default(),
-                region: config.region.clone(),
-                env: aws.as_ref().map(Aws::endpoint).unwrap_or_default(),
-                nodes,
-                clock,
-            };
-            Some(start_kubelet(kubelet, progress).await?)
-        } else {
-            None
         };
         dir.disable_cleanup(environment.keep);
         Ok(Self {
@@ -265,10 +219,7 @@ impl Bed {
             environment,
             programs,
             tenon,
-            aws,
-            plane,
-            kwok,
-            kubelet,
+            servers,
             dir,
             _ports: ports,
             _slot: slot,
@@ -287,7 +238,7 @@ impl Bed {
 
     /// A client with the rights of `system:masters`.
     pub fn client(&self) -> Client {
-        self.plane.client()
+        self.servers.plane.client()
     }
 
     /// The name of the cluster.
@@ -318,14 +269,14 @@ impl Bed {
     /// # Errors
     /// When the bed was started without AWS.
     pub fn aws(&self) -> Result<&Aws, BedError> {
-        self.aws.as_ref().ok_or(BedError::NoPart("AWS"))
+        self.servers.aws.as_ref().ok_or(BedError::NoPart("AWS"))
     }
 
     /// What a program needs in its environment to use the bed.
     pub fn exports(&self) -> Exports {
         let mut variables = BTreeMap::from(
             [
-                ("KUBECONFIG", self.plane.kubeconfig().display().to_string()),
+                ("KUBECONFIG", self.servers.plane.kubeconfig().display().to_string()),
                 ("AWS_REGION", self.config.region.clone()),
                 ("AWS_DEFAULT_REGION", self.config.region.clone()),
                 ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
@@ -335,7 +286,7 @@ impl Bed {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
-        if let Some(aws) = &self.aws {
+        if let Some(aws) = &self.servers.aws {
             variables.extend(aws.endpoint());
             variables.extend(aws.administrator());
             variables.insert("TENON_BED_CONTROL".to_owned(), aws.control().base().to_owned());
@@ -404,17 +355,17 @@ impl Bed {
     /// Never: a process that was waited for has ended.
     pub async fn failed(&self) -> ProcessError {
         let kwok = async {
-            self.kwok.process().wait().await;
-            self.kwok.process().failure().expect("a process that was waited for has ended")
+            self.servers.kwok.process().wait().await;
+            self.servers.kwok.process().failure().expect("a process that was waited for has ended")
         };
         let moto = async {
-            let Some(aws) = &self.aws else { return std::future::pending().await };
+            let Some(aws) = &self.servers.aws else { return std::future::pending().await };
             let process = aws.front().moto().process();
             process.wait().await;
             process.failure().expect("a process that was waited for has ended")
         };
         tokio::select! {
-            error = self.plane.failed() => error,
+            error = self.servers.plane.failed() => error,
             error = kwok => error,
             error = moto => error,
         }
@@ -422,19 +373,19 @@ impl Bed {
 
     /// The control plane.
     pub const fn control_plane(&self) -> &ControlPlane {
-        &self.plane
+        &self.servers.plane
     }
 
     /// The kubelet of the system nodes, if the bed has one.
     pub const fn kubelet(&self) -> Option<&Kubelet> {
-        self.kubelet.as_ref()
+        self.servers.kubelet.as_ref()
     }
 
     /// The process ids of the bed's servers, by name.
     pub fn pids(&self) -> BTreeMap<String, u32> {
-        let mut pids = self.plane.pids();
-        pids.insert("kwok".to_owned(), self.kwok.process().pid());
-        if let Some(aws) = &self.aws {
+        let mut pids = self.servers.plane.pids();
+        pids.insert("kwok".to_owned(), self.servers.kwok.process().pid());
+        if let Some(aws) = &self.servers.aws {
             pids.insert("moto".to_owned(), aws.front().moto().process().pid());
         }
         pids
@@ -463,7 +414,7 @@ impl Bed {
     /// # Errors
     /// When it does not come back.
     pub async fn restart_api_server(&mut self, down: Duration) -> Result<(), BedError> {
-        Ok(self.plane.restart_api_server(down).await?)
+        Ok(self.servers.plane.restart_api_server(down).await?)
     }
 
     /// Stops all parts, waits until they are gone, and removes the bed's directory (unless `TENON_BED_KEEP` is set).
@@ -490,49 +441,10 @@ impl Bed {
 
     /// Stops everything, the operator first, so that it ends as it does in a cluster.
     async fn stop_parts(self) -> TempDir {
-        let Self { plane, kwok, kubelet, aws, dir, .. } = self;
-        if let Some(kubelet) = kubelet {
-            kubelet.stop().await;
-        }
-        if let Some(aws) = aws {
-            aws.stop().await;
-        }
-        kwok.stop().await;
-        plane.stop().await;
+        let Self { servers, dir, .. } = self;
+        servers.stop().await;
         dir
     }
-}
-
-async fn start_kubelet(config: KubeletConfig, progress: &Progress) -> Result<Kubelet, BedError> {
-    let step = progress.step("registering the system nodes");
-    std::fs::create_dir_all(&config.dir)
-        .map_err(|source| BedError::Directory { path: Some(config.dir.clone()), source })?;
-    let kubelet = Kubelet::start(config).await?;
-    step.done();
-    Ok(kubelet)
-}
-
-/// Two nodes of a managed node group, in two zones.
-fn system_nodes(region: &str) -> Vec<SystemNode> {
-    let node = |zone: &str, number: u8| SystemNode {
-        name: format!("ip-10-0-{number}-10.{region}.compute.internal"),
-        zone: format!("{region}{zone}"),
-        region: region.to_owned(),
-        address: format!("10.0.{number}.10"),
-        instance_id: format!("i-0000000000000000{number}"),
-        instance_type: "m6i.xlarge".to_owned(),
-        labels: BTreeMap::from([
-            ("eks.amazonaws.com/nodegroup".to_owned(), "system".to_owned()),
-            ("eks.amazonaws.com/capacityType".to_owned(), "ON_DEMAND".to_owned()),
-        ]),
-        critical_addons_only: true,
-    };
-    vec![node("a", 1), node("b", 2)]
-}
-
-/// The issuer of the cluster's tokens, in the form that EKS gives it.
-fn issuer(config: &BedConfig) -> String {
-    format!("https://oidc.eks.{}.amazonaws.com/id/0123456789ABCDEF0123456789ABCDEF", config.region)
 }
 
 /// Waits for one of the machine's slots for beds.

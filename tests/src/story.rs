@@ -156,34 +156,17 @@ impl Narrator {
     }
 }
 
-/// Tells the whole story on a bed of its own; exit code 1 if an expectation fails.
+/// Tells the whole story on a bed of its own, and prints it; exit code 1 if an expectation fails.
 ///
 /// # Errors
 /// When the bed can't be started or stopped.
 pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failure> {
-    let started = Instant::now();
     let narrator = Narrator { output, progress: progress.clone() };
-    let mut chapters = Vec::new();
     let config = BedConfig { progress: progress.clone(), ..BedConfig::default() };
-    let bed = tokio::select! {
-        bed = open(&narrator, config, &mut chapters) => bed?,
-        () = interrupted() => return Ok(INTERRUPTED.into()),
-    };
-    let told = tokio::select! {
-        told = tell(&bed, &narrator, &mut chapters) => Some(told),
-        () = interrupted() => None,
-    };
-    let ok = told == Some(true);
-    let logs = (!ok).then(|| bed.dir().join("logs"));
-    if ok {
-        bed.stop().await?;
-    } else {
-        bed.stop_and_keep().await;
-    }
-    let report = Report { ok, seconds: started.elapsed().as_secs_f64(), chapters, logs };
+    let Some(report) = whole(config, &narrator).await? else { return Ok(INTERRUPTED.into()) };
     match output {
         Output::Json => anstream::println!("{}", serde_json::to_string_pretty(&report)?),
-        Output::Text if ok => {
+        Output::Text if report.ok => {
             anstream::println!("\nThe end, after {:.0} s. Nothing is left.", report.seconds);
         }
         Output::Text => anstream::println!("\nIt stopped after {:.0} s.", report.seconds),
@@ -191,11 +174,39 @@ pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failur
     if let Some(logs) = &report.logs {
         anstream::eprintln!("The logs are in {}.", logs.display());
     }
-    Ok(match told {
-        Some(true) => ExitCode::SUCCESS,
-        Some(false) => ExitCode::FAILURE,
-        None => INTERRUPTED.into(),
-    })
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells the whole story in silence: for tests.
+///
+/// # Errors
+/// When the bed can't be started or stopped.
+pub async fn prove() -> Result<Report, Failure> {
+    let narrator = Narrator { output: Output::Json, progress: Progress::hidden() };
+    let report = whole(BedConfig::default(), &narrator).await?;
+    report.ok_or_else(|| "interrupted".into())
+}
+
+/// The story from an empty machine to an empty machine; `None` if it was interrupted.
+async fn whole(config: BedConfig, narrator: &Narrator) -> Result<Option<Report>, Failure> {
+    let started = Instant::now();
+    let mut chapters = Vec::new();
+    let bed = tokio::select! {
+        bed = open(narrator, config, &mut chapters) => bed?,
+        () = interrupted() => return Ok(None),
+    };
+    let told = tokio::select! {
+        told = tell(&bed, narrator, &mut chapters) => Some(told),
+        () = interrupted() => None,
+    };
+    let logs = if told == Some(false) {
+        Some(bed.stop_and_keep().await.join("logs"))
+    } else {
+        bed.stop().await?;
+        None
+    };
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(told.map(|ok| Report { ok, seconds, chapters, logs }))
 }
 
 /// The first chapter is the bed itself.

@@ -1,0 +1,154 @@
+//! The servers of a bed: started in parallel where they can be, each told of the others, and stopped in order.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::aws::{self, Aws};
+use super::{ACCOUNT, BedConfig, BedError};
+use crate::clock::Clock;
+use crate::control_plane::programs::Programs;
+use crate::control_plane::{ControlPlane, ControlPlaneConfig};
+use crate::kubelet::{Image, Kubelet, KubeletConfig, NoPodIdentity, SystemNode};
+use crate::kwok::Kwok;
+use crate::ports::Ports;
+use crate::programs::TenonPrograms;
+
+/// What runs.
+#[derive(Debug)]
+pub(super) struct Servers {
+    pub(super) aws: Option<Aws>,
+    pub(super) plane: ControlPlane,
+    pub(super) kwok: Kwok,
+    pub(super) kubelet: Option<Kubelet>,
+}
+
+/// What is needed to start them.
+pub(super) struct Start<'a> {
+    pub(super) config: &'a BedConfig,
+    pub(super) programs: &'a Programs,
+    pub(super) tenon: Option<&'a TenonPrograms>,
+    pub(super) dir: &'a Path,
+    pub(super) clock: Clock,
+}
+
+impl Start<'_> {
+    /// Starts all servers.
+    pub(super) async fn all(self, ports: &mut Ports) -> Result<Servers, BedError> {
+        let Self { config, programs, dir, clock, .. } = self;
+        let logs = dir.join("logs");
+        std::fs::create_dir_all(&logs)
+            .map_err(|source| BedError::Directory { path: Some(logs.clone()), source })?;
+        // The front's port is known before it listens, because the API server must be told.
+        let front_port = if config.parts.aws { Some(ports.take()?) } else { None };
+        let start_aws = async {
+            match front_port {
+                Some(port) => Ok(Some(Aws::start(config, &logs, port, clock).await?)),
+                None => Ok(None),
+            }
+        };
+        let addresses = ports.loopback_prefix();
+        let start_plane = async {
+            let plane = self.control_plane(front_port);
+            let plane = ControlPlane::start(&plane, programs, ports, &config.progress).await?;
+            let kwok =
+                Kwok::start(dir, plane.kubeconfig(), programs, ports, &config.progress).await?;
+            Ok::<_, BedError>((plane, kwok))
+        };
+        let (mut aws, (plane, kwok)) = tokio::try_join!(start_aws, start_plane)?;
+        let nodes = system_nodes(&config.region);
+        if let Some(aws) = &mut aws {
+            let step = config.progress.step("making the cluster known to AWS");
+            aws.join(config, &plane, &nodes, clock).await?;
+            step.done();
+        }
+        let kubelet = if config.parts.kubelet {
+            Some(self.kubelet(aws.as_ref(), &plane, nodes, addresses).await?)
+        } else {
+            None
+        };
+        Ok(Servers { aws, plane, kwok, kubelet })
+    }
+
+    fn control_plane(&self, front_port: Option<u16>) -> ControlPlaneConfig {
+        let BedConfig { region, cluster, .. } = self.config;
+        ControlPlaneConfig {
+            dir: self.dir.to_path_buf(),
+            context: format!("arn:aws:eks:{region}:{ACCOUNT}:cluster/{cluster}"),
+            // In the form that EKS gives it.
+            issuer: format!(
+                "https://oidc.eks.{region}.amazonaws.com/id/0123456789ABCDEF0123456789ABCDEF"
+            ),
+            token_webhook: front_port.map(aws::token_webhook),
+            node_monitor_grace_seconds: self.config.node_monitor_grace_seconds,
+        }
+    }
+
+    async fn kubelet(
+        &self,
+        aws: Option<&Aws>,
+        plane: &ControlPlane,
+        nodes: Vec<SystemNode>,
+        addresses: [u8; 3],
+    ) -> Result<Kubelet, BedError> {
+        let step = self.config.progress.step("registering the system nodes");
+        let pods = self.dir.join("pods");
+        std::fs::create_dir_all(&pods)
+            .map_err(|source| BedError::Directory { path: Some(pods.clone()), source })?;
+        let mut images = self.config.images.clone();
+        images.extend(self.tenon.map(|tenon| Image {
+            name: "tenon-operator".to_owned(),
+            program: tenon.operator.clone(),
+        }));
+        let kubelet = Kubelet::start(KubeletConfig {
+            dir: pods,
+            logs: self.dir.join("logs"),
+            client: plane.client(),
+            api_server_port: plane.port(),
+            images,
+            addresses,
+            pod_identity: aws.map_or_else(|| Arc::new(NoPodIdentity) as _, Aws::pod_identity),
+            credentials_url: aws.map(Aws::credentials_url).unwrap_or_default(),
+            region: self.config.region.clone(),
+            env: aws.map(Aws::endpoint).unwrap_or_default(),
+            nodes,
+            clock: self.clock,
+        })
+        .await?;
+        step.done();
+        Ok(kubelet)
+    }
+}
+
+impl Servers {
+    /// Stops everything, the operator first, so that it ends as it does in a cluster.
+    pub(super) async fn stop(self) {
+        let Self { aws, plane, kwok, kubelet } = self;
+        if let Some(kubelet) = kubelet {
+            kubelet.stop().await;
+        }
+        if let Some(aws) = aws {
+            aws.stop().await;
+        }
+        kwok.stop().await;
+        plane.stop().await;
+    }
+}
+
+/// Two nodes of a managed node group, in two zones.
+fn system_nodes(region: &str) -> Vec<SystemNode> {
+    let node = |zone: &str, number: u8| SystemNode {
+        name: format!("ip-10-0-{number}-10.{region}.compute.internal"),
+        zone: format!("{region}{zone}"),
+        region: region.to_owned(),
+        address: format!("10.0.{number}.10"),
+        instance_id: format!("i-0000000000000000{number}"),
+        instance_type: "m6i.xlarge".to_owned(),
+        labels: BTreeMap::from([
+            ("eks.amazonaws.com/nodegroup".to_owned(), "system".to_owned()),
+            ("eks.amazonaws.com/capacityType".to_owned(), "ON_DEMAND".to_owned()),
+        ]),
+        critical_addons_only: true,
+    };
+    vec![node("a", 1), node("b", 2)]
+}
