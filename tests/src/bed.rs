@@ -413,7 +413,7 @@ impl Bed {
     ///
     /// # Errors
     /// When it does not come back.
-    pub async fn restart_api_server(&mut self, down: Duration) -> Result<(), BedError> {
+    pub async fn restart_api_server(&self, down: Duration) -> Result<(), BedError> {
         Ok(self.servers.plane.restart_api_server(down).await?)
     }
 

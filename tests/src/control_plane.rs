@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join_all, select_all};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 
 use crate::ports::{PortError, Ports};
 use crate::process::{Process, ProcessError, ProcessSpec};
@@ -85,10 +87,11 @@ pub struct ControlPlane {
     ca: String,
     client: Client,
     api_server_spec: ProcessSpec,
-    etcd: Process,
-    api_server: Process,
-    controller_manager: Process,
-    scheduler: Process,
+    etcd: Arc<Process>,
+    /// Another one after each restart.
+    api_server: Mutex<Arc<Process>>,
+    controller_manager: Arc<Process>,
+    scheduler: Arc<Process>,
 }
 
 impl fmt::Debug for ControlPlane {
@@ -152,10 +155,10 @@ impl ControlPlane {
             ca,
             client,
             api_server_spec,
-            etcd,
-            api_server,
-            controller_manager,
-            scheduler,
+            etcd: Arc::new(etcd),
+            api_server: Mutex::new(Arc::new(api_server)),
+            controller_manager: Arc::new(controller_manager),
+            scheduler: Arc::new(scheduler),
         };
         plane.serves().await?;
         step.done();
@@ -204,10 +207,10 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it can't be started or does not become ready.
-    pub async fn restart_api_server(&mut self, down: Duration) -> Result<(), ControlPlaneError> {
-        self.api_server.stop(Duration::ZERO).await;
+    pub async fn restart_api_server(&self, down: Duration) -> Result<(), ControlPlaneError> {
+        self.api_server().stop(Duration::ZERO).await;
         tokio::time::sleep(down).await;
-        self.api_server = Process::spawn(self.api_server_spec.clone())?;
+        *self.api_server.lock() = Arc::new(Process::spawn(self.api_server_spec.clone())?);
         self.serves().await
     }
 
@@ -228,7 +231,8 @@ impl ControlPlane {
 
     /// Stops all parts and waits until they are gone. Their data is not saved: they are killed.
     pub async fn stop(self) {
-        join_all(self.processes().map(|process| process.stop(Duration::ZERO))).await;
+        let processes = self.processes();
+        join_all(processes.iter().map(|process| process.stop(Duration::ZERO))).await;
     }
 
     /// The process ids of the parts, by name.
@@ -236,9 +240,13 @@ impl ControlPlane {
         self.processes().map(|process| (process.name().to_owned(), process.pid())).into()
     }
 
-    const fn processes(&self) -> [&Process; 4] {
+    fn processes(&self) -> [Arc<Process>; 4] {
         // In the order in which errors should be seen: what ends first makes the others end.
-        [&self.etcd, &self.api_server, &self.controller_manager, &self.scheduler]
+        [&self.etcd, &self.api_server(), &self.controller_manager, &self.scheduler].map(Arc::clone)
+    }
+
+    fn api_server(&self) -> Arc<Process> {
+        Arc::clone(&self.api_server.lock())
     }
 
     async fn serves(&self) -> Result<(), ControlPlaneError> {
@@ -246,7 +254,7 @@ impl ControlPlane {
             let request = http::Request::get("/readyz").body(Vec::new()).expect("a valid request");
             self.client.request_text(request).await.is_ok()
         };
-        Ok(self.api_server.ready("it answers /readyz", READY_LIMIT, ready).await?)
+        Ok(self.api_server().ready("it answers /readyz", READY_LIMIT, ready).await?)
     }
 
     async fn has_default_account(&self) -> Result<(), ControlPlaneError> {

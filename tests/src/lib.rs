@@ -11,6 +11,7 @@ pub mod control;
 pub mod control_plane;
 pub mod environment;
 pub mod front;
+pub mod installed;
 pub mod kubelet;
 pub mod kwok;
 pub mod machine;

@@ -18,7 +18,7 @@ use crate::sandbox::{Failure, INTERRUPTED, Output, interrupted};
 use crate::wait::{NotYet, chain};
 
 mod chapters;
-mod cluster;
+pub(crate) mod cluster;
 mod inventory;
 mod pools;
 

@@ -63,7 +63,7 @@ fn runs(pid: u32) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bare_bed_runs_a_deployment_survives_its_api_server_and_leaves_no_process() {
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
-    let mut bed = Bed::start(config).await.expect("the bed starts");
+    let bed = Bed::start(config).await.expect("the bed starts");
     let client = bed.client();
     let (nodes, deployments): (Api<Node>, Api<Deployment>) =
         (Api::all(client.clone()), Api::namespaced(client.clone(), "default"));

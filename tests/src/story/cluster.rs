@@ -39,7 +39,7 @@ impl Launched {
 }
 
 /// The API of a custom resource.
-pub(super) fn custom(
+pub(crate) fn custom(
     client: &Client,
     group: &str,
     version: &str,
@@ -50,27 +50,27 @@ pub(super) fn custom(
     Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
 }
 
-pub(super) fn node_claims(client: &Client) -> Api<DynamicObject> {
+pub(crate) fn node_claims(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims")
 }
 
-pub(super) fn node_pools(client: &Client) -> Api<DynamicObject> {
+pub(crate) fn node_pools(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.sh", "v1", "NodePool", "nodepools")
 }
 
-pub(super) fn node_classes(client: &Client) -> Api<DynamicObject> {
+pub(crate) fn node_classes(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
 }
 
 /// Whether a custom resource's condition is True.
-pub(super) fn holds(object: &DynamicObject, condition: &str) -> bool {
+pub(crate) fn holds(object: &DynamicObject, condition: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     conditions
         .is_some_and(|all| all.iter().any(|it| it["type"] == condition && it["status"] == "True"))
 }
 
 /// The conditions that are not True, with reason and message: why something waits.
-pub(super) fn blockers(object: &DynamicObject) -> String {
+pub(crate) fn blockers(object: &DynamicObject) -> String {
     let conditions = object.data["status"]["conditions"].as_array();
     let texts: Vec<String> = conditions
         .into_iter()
@@ -135,7 +135,7 @@ pub(super) async fn pods(client: &Client) -> Result<Vec<Pod>, kube::Error> {
     Ok(pods.list(&ListParams::default().labels(APP)).await?.items)
 }
 
-pub(super) fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions
         .is_some_and(|all| all.iter().any(|it| it.type_ == "Ready" && it.status == "True"));
