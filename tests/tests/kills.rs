@@ -26,7 +26,6 @@ async fn kill_within(tenon: &Installed, chance: &mut StdRng, within: Duration) {
     // Not a wait for something: the moment itself is what is tried out.
     tokio::time::sleep(delay).await;
     let killed = tenon.kill_leader().await.expect("somebody leads");
-    println!("killed {killed:?} after {} ms", delay.as_millis());
     assert!(!killed.is_empty(), "no operator ran");
 }
 

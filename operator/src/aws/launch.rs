@@ -187,7 +187,7 @@ impl Launcher {
         let chosen =
             self.addresses.choose(subnets, |zone| min_pods(candidates, zone, capacity_type));
         let request =
-            self.fleet_request(input, candidates, templates, tags, capacity_type, &chosen);
+            Self::fleet_request(input, candidates, templates, tags, capacity_type, &chosen);
         let result = match request {
             Some(request) => self.fleet(input.claim, request, capacity_type, unavailable).await,
             None => Err(Attempt::NoOfferings),
@@ -198,7 +198,6 @@ impl Launcher {
     }
 
     fn fleet_request(
-        &self,
         input: &LaunchInput<'_>,
         candidates: &[Candidate<'_>],
         templates: &[Template<'_>],

@@ -61,7 +61,7 @@ pub fn launched_instance(
 ) -> Launched {
     let instance_type = find(catalog, &found.instance_type);
     let mut instance = instance(found, instance_type, Some(class));
-    instance.claim = claim.metadata.name.clone();
+    instance.claim.clone_from(&claim.metadata.name);
     finish(instance, class, instance_type, found.n_efa > 0)
 }
 

@@ -41,11 +41,6 @@ pub(super) fn mock_iam(rules: &[&Rule]) -> aws_sdk_iam::Client {
     mock_client!(aws_sdk_iam, rules)
 }
 
-/// SSM, answered by rules.
-pub(super) fn mock_ssm(rules: &[&Rule]) -> aws_sdk_ssm::Client {
-    mock_client!(aws_sdk_ssm, rules)
-}
-
 /// EKS, answered by rules.
 pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
     mock_client!(aws_sdk_eks, rules)

@@ -17,7 +17,9 @@ async fn main() -> ExitCode {
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
     logging::start(options.core.log_level);
     if let Err(problems) = options.validate() {
-        problems.iter().for_each(|problem| tracing::error!("{problem}"));
+        for problem in &problems {
+            tracing::error!("{problem}");
+        }
         return ExitCode::from(2);
     }
     match run::run(options).await {

@@ -228,7 +228,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn pod(extra: Value) -> Pod {
+    fn pod(extra: &Value) -> Pod {
         let mut value =
             json!({"metadata": {"uid": "1"}, "spec": {"terminationGracePeriodSeconds": 30}});
         for (key, extra) in extra.as_object().unwrap() {
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn a_pod_is_asked_until_its_deadline_and_then_deleted() {
-        let plain = pod(json!({}));
-        let protected = pod(json!({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}));
-        let terminating = pod(json!({"deletionTimestamp": "1970-01-01T00:01:00Z"}));
+        let plain = pod(&json!({}));
+        let protected = pod(&json!({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}));
+        let terminating = pod(&json!({"deletionTimestamp": "1970-01-01T00:01:00Z"}));
         for (pod, uid, deadline, now, expected) in [
             (Some(&plain), "1", None, 0, Step::Evict),
             (Some(&plain), "2", None, 0, Step::Done),

@@ -363,7 +363,7 @@ mod tests {
             ]}}},
         }));
         let shape = shape("default", &BTreeMap::new(), &spec, &LabelRules::core());
-        assert_eq!(shape.node_selector.get("kubernetes.io/arch").unwrap(), "arm64");
+        assert_eq!(shape.node_selector["kubernetes.io/arch"], "arm64");
         assert_eq!(
             shape.required_affinity,
             [[Requirement {

@@ -130,21 +130,20 @@ fn contradicts_itself(alternative: &[Requirement]) -> bool {
 mod tests {
     use super::*;
     use crate::state::change::{Change, Object};
-    use crate::watch::wire;
     use serde_json::{Value, json};
 
     fn cluster(volumes: Vec<Value>, claims: Vec<Value>, classes: Vec<Value>) -> Cluster {
         let mut cluster = Cluster::new(&[], LabelRules::core());
         for value in volumes {
-            let object: Box<wire::PersistentVolume> = serde_json::from_value(value).unwrap();
+            let object: Box<PersistentVolume> = serde_json::from_value(value).unwrap();
             cluster.apply(Change::Applied(Object::PersistentVolume(object)));
         }
         for value in claims {
-            let object: Box<wire::PersistentVolumeClaim> = serde_json::from_value(value).unwrap();
+            let object: Box<PersistentVolumeClaim> = serde_json::from_value(value).unwrap();
             cluster.apply(Change::Applied(Object::PersistentVolumeClaim(object)));
         }
         for value in classes {
-            let object: Box<wire::StorageClass> = serde_json::from_value(value).unwrap();
+            let object: Box<StorageClass> = serde_json::from_value(value).unwrap();
             cluster.apply(Change::Applied(Object::StorageClass(object)));
         }
         cluster

@@ -7,13 +7,13 @@ use super::*;
 use crate::aws::matching::single_value;
 
 /// A type of the fixture file, which holds what EC2 says about real types.
-pub fn type_info(name: &str) -> TypeInfo {
+pub(crate) fn type_info(name: &str) -> TypeInfo {
     let all: Vec<TypeInfo> = serde_json::from_str(include_str!("types.json")).unwrap();
     all.into_iter().find(|info| info.name == name).unwrap_or_else(|| panic!("no type {name}"))
 }
 
 /// Catalogs over types of the fixture, all of them offered in zones a and b at a price of 100 (spot in a: 40, in b: 50) times the number of cores.
-pub fn mk_catalogs(names: &[&str]) -> Catalogs {
+pub(crate) fn mk_catalogs(names: &[&str]) -> Catalogs {
     let catalogs = Catalogs::new(CatalogSettings {
         region: "eu-central-1".to_owned(),
         vm_memory_overhead: 0.075,
@@ -45,7 +45,7 @@ pub fn mk_catalogs(names: &[&str]) -> Catalogs {
 }
 
 /// A NodeClass that is resolved: a subnet in zone a and one in zone b, an image per architecture.
-pub fn mk_class() -> EC2NodeClass {
+pub(crate) fn mk_class() -> EC2NodeClass {
     let mut class = EC2NodeClass::new("default", EC2NodeClassSpec::default());
     class.metadata.uid = Some("class-uid".to_owned());
     class.metadata.generation = Some(1);

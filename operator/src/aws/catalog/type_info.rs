@@ -146,7 +146,7 @@ impl TypeInfo {
             gpus: info
                 .gpu_info
                 .iter()
-                .flat_map(|gpus| gpus.gpus())
+                .flat_map(aws_sdk_ec2::types::GpuInfo::gpus)
                 .map(|gpu| Device {
                     name: gpu.name.clone().unwrap_or_default(),
                     manufacturer: gpu.manufacturer.clone().unwrap_or_default(),
@@ -178,7 +178,7 @@ impl TypeInfo {
             inference_accelerators: info
                 .inference_accelerator_info
                 .iter()
-                .flat_map(|accelerators| accelerators.accelerators())
+                .flat_map(aws_sdk_ec2::types::InferenceAcceleratorInfo::accelerators)
                 .map(|device| Device {
                     name: device.name.clone().unwrap_or_default(),
                     manufacturer: device.manufacturer.clone().unwrap_or_default(),
@@ -189,7 +189,7 @@ impl TypeInfo {
             placement_strategies: info
                 .placement_group_info
                 .iter()
-                .flat_map(|groups| groups.supported_strategies())
+                .flat_map(aws_sdk_ec2::types::PlacementGroupInfo::supported_strategies)
                 .map(|strategy| strategy.as_str().to_owned())
                 .collect(),
         })

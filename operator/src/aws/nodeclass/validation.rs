@@ -325,7 +325,7 @@ fn choose<'c>(
             .iter()
             .all(|accelerator| instance_type.capacity.get(accelerator) == 0)
     };
-    let wanted: Vec<Requirements> = node_pools.iter().map(|pool| pool_requirements(pool)).collect();
+    let wanted: Vec<Requirements> = node_pools.iter().map(pool_requirements).collect();
     let of_pools: Vec<&InstanceType> = catalog
         .instance_types
         .iter()

@@ -42,6 +42,7 @@ impl Catalogs for OneType {
 fn cluster(objects: Vec<Value>) -> Cluster {
     let mut cluster = Cluster::new(KINDS, LabelRules::core());
     for value in objects {
+        #[expect(clippy::unnecessary_box_returns, reason = "the objects of the state are boxed")]
         fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
             Box::new(serde_json::from_value(value).unwrap())
         }

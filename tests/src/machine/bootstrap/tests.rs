@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use base64::Engine as _;
 
 use super::{Bootstrap, BootstrapError, Family};
@@ -31,7 +33,7 @@ fn archive(parts: &[(&str, &str)]) -> String {
     let mut text =
         String::from("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n");
     for (content_type, body) in parts {
-        text.push_str(&format!("--//\nContent-Type: {content_type}\n\n{body}\n"));
+        write!(text, "--//\nContent-Type: {content_type}\n\n{body}\n").unwrap();
     }
     text + "--//--"
 }

@@ -26,7 +26,8 @@ fn allocatable(name: &str, class: &EC2NodeClassSpec) -> Resources {
 #[test]
 fn allocatable_amounts_are_those_of_the_published_table() {
     // Type, millicores, MiB, pods, other resources.
-    let table: &[(&str, i64, i64, i64, &[(&str, i64)])] = &[
+    type Row<'t> = (&'t str, i64, i64, i64, &'t [(&'t str, i64)]);
+    let table: &[Row<'_>] = &[
         ("a1.medium", 940, 1392, 8, &[("vpc.amazonaws.com/pod-eni", 10)]),
         ("m5.large", 1930, 6903, 29, &[("vpc.amazonaws.com/pod-eni", 9)]),
         ("m6g.large", 1930, 6844, 29, &[("vpc.amazonaws.com/pod-eni", 9)]),

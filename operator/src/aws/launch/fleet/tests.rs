@@ -15,7 +15,7 @@ fn mk_request(
     let catalog = mk_catalogs(types).catalog(&class).unwrap();
     let wanted = Wanted {
         requirements: Requirements::default(),
-        requests: Default::default(),
+        requests: tenon_planner::resources::Resources::default(),
         min_values_relaxed: false,
     };
     let candidates = candidates(&catalog, &wanted).unwrap();

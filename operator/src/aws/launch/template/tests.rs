@@ -221,12 +221,11 @@ fn network_interfaces_follow_the_node_class_the_claim_and_the_ip_family() {
 #[test]
 fn bottlerocket_is_told_its_directories_before_1_46() {
     let spec = |alias: Option<&str>| {
-        let mut spec = EC2NodeClassSpec::default();
-        spec.ami_selector_terms = vec![tenon_crds::ec2nodeclass::AmiSelectorTerm {
+        let term = tenon_crds::ec2nodeclass::AmiSelectorTerm {
             alias: alias.map(str::to_owned),
             ..Default::default()
-        }];
-        spec
+        };
+        EC2NodeClassSpec { ami_selector_terms: vec![term], ..EC2NodeClassSpec::default() }
     };
     let amis = |name: &str| {
         vec![Ami { id: "ami-1".to_owned(), name: Some(name.to_owned()), ..Ami::default() }]
