@@ -247,7 +247,7 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.lifecycle", nodeclaim::lifecycle::run(o, health, s));
     let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.disruption", nodeclaim::disruption::run(o, s));
+    tasks.spawn_graceful("nodeclaim.disruption", nodeclaim::disruption::run(o, wake.clone(), s));
     let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.expiration", nodeclaim::expiration::run(o, s));
     let (o, s) = own();

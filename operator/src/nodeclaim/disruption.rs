@@ -48,7 +48,12 @@ impl Failure for Error {
 }
 
 /// Reconciles the conditions until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+/// `wake` is told when a NodeClass or the catalog may have changed, from which machines may have drifted.
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    mut wake: tokio::sync::watch::Receiver<u64>,
+    stop: CancellationToken,
+) {
     let queue = WorkQueue::new();
     let sink = queue.clone();
     let state = operator.state.clone();
@@ -61,21 +66,32 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
         }
         _ => {}
     });
-    for claim in operator.state.read().claims() {
-        queue.add(name(&claim.metadata));
-    }
+    let add_all = || {
+        for claim in operator.state.read().claims() {
+            queue.add(name(&claim.metadata));
+        }
+    };
+    add_all();
+    let woken = async {
+        while wake.changed().await.is_ok() {
+            add_all();
+        }
+        std::future::pending::<()>().await;
+    };
     let checked = Arc::new(Checked::default());
     let workers = operator.options.workers(10, 1000);
-    queue
-        .run(workers, BACKOFF, stop, |name| {
-            let operator = Arc::clone(&operator);
-            let checked = Arc::clone(&checked);
-            async move {
-                let result = reconcile(&operator, &checked, &name).await;
-                settle(&operator.context, "nodeclaim.disruption", &name, result)
-            }
-        })
-        .await;
+    let work = queue.clone().run(workers, BACKOFF, stop, |name| {
+        let operator = Arc::clone(&operator);
+        let checked = Arc::clone(&checked);
+        async move {
+            let result = reconcile(&operator, &checked, &name).await;
+            settle(&operator.context, "nodeclaim.disruption", &name, result)
+        }
+    });
+    tokio::select! {
+        () = work => {}
+        () = woken => {}
+    }
 }
 
 /// NodeClaims whose instance type was found in the catalog, and when: that question is asked rarely, because catalogs change rarely.
