@@ -1,7 +1,7 @@
 //! Several scenarios on one bed, one after the other: for test files whose scenarios don't disturb each other, as a bed takes seconds
 //! to start and a gigabyte to run.
 //!
-//! ```no_run
+//! ```text
 //! use std::sync::Arc;
 //! use tenon_tests::bed::{Bed, BedConfig};
 //! use tenon_tests::scenarios::{Scenario, play};
