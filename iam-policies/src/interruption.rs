@@ -114,7 +114,8 @@ impl InterruptionRule {
 impl EventPattern {
     /// The pattern as one line of JSON: what EventBridge stores.
     pub fn to_json(&self) -> String {
-        serde_json::json!(self).to_string()
+        serde_json::to_string(self)
+            .expect("a pattern is maps and lists of strings, which always serialise")
     }
 }
 

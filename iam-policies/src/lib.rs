@@ -10,13 +10,21 @@
 //! - [`identity`]: trust policies and the managed policies of the node role.
 //! - [`interruption`]: the queue policy and the five EventBridge rules.
 //! - [`size`]: IAM's limits on documents, checked before the first call.
+//! - [`split`](mod@split): policies cut into pieces that IAM stores.
+//! - [`cover`]: whether what is granted suffices for what is needed.
+//! - [`cases`]: calls to try on a policy, such that must be allowed and such that must not.
+//! - [`caller`]: what whoever runs the installer needs.
 
+pub mod caller;
+pub mod cases;
 pub mod controller;
+pub mod cover;
 pub mod document;
 pub mod identity;
 pub mod interruption;
 pub mod scope;
 pub mod size;
+pub mod split;
 
 pub use document::{Document, Effect, Statement};
 pub use scope::{Features, InstanceProfiles, Partition, Scope};

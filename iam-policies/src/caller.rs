@@ -1,0 +1,358 @@
+//! What whoever runs the installer must be allowed, for each thing that it does. Limited to the names that this installation uses, so that a pipeline's role can
+//! install Tenon into one cluster and do nothing else.
+
+use std::collections::BTreeSet;
+
+use crate::document::{Actions, Document, Statement};
+use crate::identity::{POD_IDENTITY_SERVICE, ec2_services};
+use crate::scope::Scope;
+
+/// What the installer is run for. Each includes [`Purpose::Look`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// `status`, `doctor`, `preflight`, `plan`, `diff`: nothing is changed.
+    Look,
+    /// `install` and `upgrade`.
+    Install,
+    /// `uninstall` and `sweep`.
+    Uninstall,
+}
+
+/// What the caller's permissions are limited to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallerScope {
+    /// Cluster, queue, partition.
+    pub scope: Scope,
+    /// ARN of the node role.
+    pub node_role: String,
+    /// ARN of the controller's role.
+    pub controller_role: String,
+    /// ARN of the role that Fargate runs the controller with, if it does.
+    pub fargate_role: Option<String>,
+    /// Name of the queue that is, was or would be ours.
+    pub queue: String,
+    /// Names of the event rules.
+    pub rules: Vec<String>,
+    /// ARNs of the policies that the node role has attached.
+    pub attached: Vec<String>,
+    /// ARN of the boundary that roles must have.
+    pub boundary: Option<String>,
+}
+
+impl CallerScope {
+    fn roles(&self) -> Vec<&str> {
+        let mut roles = vec![self.node_role.as_str(), self.controller_role.as_str()];
+        roles.extend(self.fargate_role.as_deref());
+        roles
+    }
+
+    fn child(&self, kind: &str) -> String {
+        let Scope { partition, region, account, cluster, .. } = &self.scope;
+        format!("arn:{partition}:eks:{region}:{account}:{kind}/{cluster}/*")
+    }
+
+    fn children(&self) -> Vec<String> {
+        ["access-entry", "podidentityassociation", "addon", "nodegroup", "fargateprofile"]
+            .map(|kind| self.child(kind))
+            .into()
+    }
+
+    fn queue_arn(&self) -> String {
+        let Scope { partition, region, account, .. } = &self.scope;
+        format!("arn:{partition}:sqs:{region}:{account}:{}", self.queue)
+    }
+
+    fn rule_arns(&self) -> Vec<String> {
+        self.rules.iter().map(|rule| self.scope.rule_arn(rule)).collect()
+    }
+
+    fn ec2(&self, kind: &str) -> String {
+        let Scope { partition, region, account, .. } = &self.scope;
+        format!("arn:{partition}:ec2:{region}:{account}:{kind}/*")
+    }
+
+    fn iam(&self, resource: &str) -> String {
+        format!("arn:{}:iam::{}:{resource}", self.scope.partition, self.scope.account)
+    }
+
+    fn own_profiles(&self) -> String {
+        self.iam(&format!("instance-profile{}*", self.scope.instance_profile_path()))
+    }
+}
+
+/// Everything that the caller may have to be allowed, whatever the plan.
+pub fn caller_document(purpose: Purpose, of: &CallerScope) -> Document {
+    let mut statements = look(of);
+    match purpose {
+        Purpose::Look => {}
+        Purpose::Install => statements.extend(install(of)),
+        Purpose::Uninstall => statements.extend(uninstall(of)),
+    }
+    Document::new(statements)
+}
+
+/// What the caller must be allowed for one plan: the reads, and of the writes only these actions. Also tells which of them no statement is about.
+pub fn caller_document_for<'a>(
+    of: &CallerScope,
+    actions: impl IntoIterator<Item = &'a str>,
+) -> (Document, Vec<String>) {
+    let mut wanted = actions.into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+    let mut statements = look(of);
+    let mut known = names(&statements);
+    for mut statement in install(of) {
+        known.extend(names(std::slice::from_ref(&statement)));
+        if let Actions::Only(actions) = &mut statement.actions {
+            actions.retain(|action| wanted.contains(action));
+            if !actions.is_empty() {
+                statements.push(statement);
+            }
+        }
+    }
+    wanted.retain(|action| !known.contains(action));
+    (Document::new(statements), wanted.into_iter().collect())
+}
+
+fn names(statements: &[Statement]) -> BTreeSet<String> {
+    let of = |statement: &Statement| match &statement.actions {
+        Actions::Only(actions) => actions.clone(),
+        Actions::AllBut(_) => Vec::new(),
+    };
+    statements.iter().flat_map(of).collect()
+}
+
+fn look(of: &CallerScope) -> Vec<Statement> {
+    let in_region = |statement: Statement| {
+        statement.when("StringEquals", "aws:RequestedRegion", [&of.scope.region])
+    };
+    let cluster_and_children = std::iter::once(of.scope.cluster_arn()).chain(of.children());
+    let eks = [
+        "eks:DescribeCluster",
+        "eks:ListAddons",
+        "eks:DescribeAddon",
+        "eks:ListAccessEntries",
+        "eks:DescribeAccessEntry",
+        "eks:ListPodIdentityAssociations",
+        "eks:DescribePodIdentityAssociation",
+        "eks:ListNodegroups",
+        "eks:DescribeNodegroup",
+        "eks:ListFargateProfiles",
+        "eks:DescribeFargateProfile",
+    ];
+    let roles = [
+        "iam:GetRole",
+        "iam:ListRolePolicies",
+        "iam:GetRolePolicy",
+        "iam:ListAttachedRolePolicies",
+        "iam:ListInstanceProfilesForRole",
+        "iam:SimulatePrincipalPolicy",
+    ];
+    let account = [
+        "iam:GetAccountSummary",
+        "iam:GetOpenIDConnectProvider",
+        "iam:ListInstanceProfiles",
+        "iam:ListOpenIDConnectProviders",
+    ];
+    let ec2 = [
+        "ec2:DescribeAvailabilityZones",
+        "ec2:DescribeImages",
+        "ec2:DescribeInstances",
+        "ec2:DescribeInstanceTypeOfferings",
+        "ec2:DescribeLaunchTemplates",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeRouteTables",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeVolumes",
+        "ec2:DescribeVpcAttribute",
+        "ec2:DescribeVpcEndpoints",
+    ];
+    let spot_role = of.iam("role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot");
+    let policies = [of.iam("policy/*"), of.scope.partition.managed_policy("*")];
+    let mut roles_read = of.roles().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    roles_read.push(spot_role);
+    let Scope { partition, region, .. } = &of.scope;
+    vec![
+        Statement::allow("ReadCluster", eks).on(cluster_and_children),
+        Statement::allow("ReadRoles", roles).on(roles_read),
+        Statement::allow("ReadPolicies", ["iam:GetPolicy", "iam:GetPolicyVersion"]).on(policies),
+        Statement::allow("ReadAccount", account),
+        Statement::allow("ReadInstanceProfiles", ["iam:GetInstanceProfile"])
+            .on([of.iam("instance-profile/*")]),
+        Statement::allow(
+            "ReadQueue",
+            ["sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:ListQueueTags"],
+        )
+        .on([of.queue_arn()]),
+        Statement::allow(
+            "ReadRules",
+            ["events:DescribeRule", "events:ListTargetsByRule", "events:ListTagsForResource"],
+        )
+        .on(of.rule_arns()),
+        in_region(Statement::allow("ReadNetwork", ec2)),
+        Statement::allow("ReadImageParameters", ["ssm:GetParameter"])
+            .on([format!("arn:{partition}:ssm:{region}::parameter/aws/service/*")]),
+        in_region(Statement::allow("ReadQuotas", ["servicequotas:GetServiceQuota"])),
+    ]
+}
+
+fn install(of: &CallerScope) -> Vec<Statement> {
+    let roles = of.roles();
+    let bounded = |statement: Statement| match &of.boundary {
+        Some(boundary) => statement.when("StringEquals", "iam:PermissionsBoundary", [boundary]),
+        None => statement,
+    };
+    let pass = |sid, role: &str, services: &[&str]| {
+        Statement::allow(sid, ["iam:PassRole"]).on([role]).when(
+            "StringEquals",
+            "iam:PassedToService",
+            services.iter().copied(),
+        )
+    };
+    let mut statements = vec![
+        bounded(
+            Statement::allow("MakeRoles", ["iam:CreateRole", "iam:PutRolePermissionsBoundary"])
+                .on(roles.clone()),
+        ),
+        Statement::allow(
+            "WriteRoles",
+            [
+                "iam:DeleteRolePermissionsBoundary",
+                "iam:DeleteRolePolicy",
+                "iam:PutRolePolicy",
+                "iam:TagRole",
+                "iam:UntagRole",
+                "iam:UpdateAssumeRolePolicy",
+            ],
+        )
+        .on(roles.clone()),
+        Statement::allow("AttachPolicies", ["iam:AttachRolePolicy", "iam:DetachRolePolicy"])
+            .on(roles)
+            .when("ArnEquals", "iam:PolicyARN", &of.attached),
+        pass("PassControllerRole", &of.controller_role, &[POD_IDENTITY_SERVICE]),
+        pass("PassNodeRole", &of.node_role, &ec2_services(of.scope.partition)),
+        Statement::allow(
+            "WriteInstanceProfiles",
+            ["iam:CreateInstanceProfile", "iam:TagInstanceProfile", "iam:AddRoleToInstanceProfile"],
+        )
+        .on([of.own_profiles(), of.iam("instance-profile/tenon/*")]),
+        Statement::allow(
+            "WriteIdentityProvider",
+            [
+                "iam:CreateOpenIDConnectProvider",
+                "iam:AddClientIDToOpenIDConnectProvider",
+                "iam:TagOpenIDConnectProvider",
+            ],
+        )
+        .on([of.iam(&format!(
+            "oidc-provider/oidc.eks.{}.{}/id/*",
+            of.scope.region,
+            of.scope.partition.dns_suffix()
+        ))]),
+        Statement::allow("MakeSpotRole", ["iam:CreateServiceLinkedRole"])
+            .on([of.iam("role/aws-service-role/spot.amazonaws.com/*")])
+            .when("StringEquals", "iam:AWSServiceName", ["spot.amazonaws.com"]),
+        Statement::allow(
+            "WriteCluster",
+            [
+                "eks:CreateAccessEntry",
+                "eks:CreateAddon",
+                "eks:CreateFargateProfile",
+                "eks:CreatePodIdentityAssociation",
+            ],
+        )
+        .on([of.scope.cluster_arn()]),
+        Statement::allow(
+            "WriteClusterParts",
+            [
+                "eks:DeleteAccessEntry",
+                "eks:TagResource",
+                "eks:UntagResource",
+                "eks:UpdateAccessEntry",
+                "eks:UpdatePodIdentityAssociation",
+            ],
+        )
+        .on(of.children()),
+        Statement::allow(
+            "WriteQueue",
+            [
+                "sqs:CreateQueue",
+                "sqs:DeleteQueue",
+                "sqs:SetQueueAttributes",
+                "sqs:TagQueue",
+                "sqs:UntagQueue",
+                "sqs:SendMessage",
+            ],
+        )
+        .on([of.queue_arn()]),
+        Statement::allow(
+            "WriteRules",
+            [
+                "events:DeleteRule",
+                "events:PutRule",
+                "events:PutTargets",
+                "events:RemoveTargets",
+                "events:TagResource",
+                "events:UntagResource",
+            ],
+        )
+        .on(of.rule_arns()),
+        discovery_tags(of, "TagNetwork", &["ec2:CreateTags", "ec2:DeleteTags"]),
+    ];
+    if let Some(role) = &of.fargate_role {
+        statements.push(pass("PassFargateRole", role, &["eks-fargate-pods.amazonaws.com"]));
+    }
+    statements
+}
+
+fn uninstall(of: &CallerScope) -> Vec<Statement> {
+    let owned = |statement: Statement| {
+        statement
+            .when("StringEquals", format!("aws:ResourceTag/{}", of.scope.cluster_tag()), ["owned"])
+            .when("StringLike", "aws:ResourceTag/karpenter.sh/nodepool", ["*"])
+    };
+    vec![
+        Statement::allow(
+            "RemoveRoles",
+            ["iam:DeleteRole", "iam:DeleteRolePolicy", "iam:DetachRolePolicy"],
+        )
+        .on(of.roles()),
+        Statement::allow(
+            "RemoveInstanceProfiles",
+            ["iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"],
+        )
+        .on([of.own_profiles(), of.iam("instance-profile/tenon/*")]),
+        Statement::allow(
+            "RemoveClusterParts",
+            [
+                "eks:DeleteAccessEntry",
+                "eks:DeleteFargateProfile",
+                "eks:DeletePodIdentityAssociation",
+            ],
+        )
+        .on(of.children()),
+        Statement::allow("RemoveQueue", ["sqs:DeleteQueue"]).on([of.queue_arn()]),
+        Statement::allow("RemoveRules", ["events:DeleteRule", "events:RemoveTargets"])
+            .on(of.rule_arns()),
+        discovery_tags(of, "UntagNetwork", &["ec2:DeleteTags"]),
+        owned(
+            Statement::allow(
+                "RemoveInstances",
+                ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
+            )
+            .on([of.ec2("instance"), of.ec2("launch-template")]),
+        ),
+    ]
+}
+
+fn discovery_tags(of: &CallerScope, sid: &str, actions: &[&str]) -> Statement {
+    Statement::allow(sid, actions.iter().copied())
+        .on([of.ec2("subnet"), of.ec2("security-group")])
+        .when(
+            "ForAllValues:StringEquals",
+            "aws:TagKeys",
+            ["karpenter.sh/discovery", "tenon.sh/discovery"],
+        )
+}
+
+#[cfg(test)]
+mod tests;
