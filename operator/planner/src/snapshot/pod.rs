@@ -1,0 +1,158 @@
+//! Pods, their shapes, and DaemonSets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::{Deserialize, Serialize};
+
+use super::{NodeId, Requirement, ShapeId};
+use crate::resources::Resources;
+
+/// Everything about a pod that scheduling can see. Pods with equal shapes are planned together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodShape {
+    /// Namespace: selectors of other pods see it.
+    pub namespace: String,
+    /// Labels that any selector could see. Builders leave out what no selector in the cluster uses, if they know.
+    pub labels: BTreeMap<String, String>,
+    /// Effective requests as kube-scheduler counts them (init containers, sidecars, overhead, pod-level); `pods` is 1.
+    pub requests: Resources,
+    /// `spec.nodeSelector`, keys normalised.
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity: one of the terms must hold, each a conjunction. Empty is no constraint.
+    pub required_affinity: Vec<Vec<Requirement>>,
+    /// Preferred node affinity: weight and conjunction.
+    pub preferred_affinity: Vec<(i32, Vec<Requirement>)>,
+    /// `spec.tolerations`.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports of containers: protocol, IP, port.
+    pub host_ports: Vec<(String, String, u16)>,
+    /// `spec.topologySpreadConstraints`.
+    pub topology_spread: Vec<TopologySpread>,
+    /// Required and preferred pod affinity and anti-affinity.
+    pub pod_affinity: Vec<PodAffinityTerm>,
+    /// Where the pod's volumes can be attached: alternatives, each a conjunction. Empty is anywhere.
+    pub volume_topology: Vec<Vec<Requirement>>,
+    /// Names of resource claims (DRA).
+    pub resource_claims: Vec<String>,
+}
+
+/// One topology spread constraint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologySpread {
+    /// `topologyKey`, normalised.
+    pub topology_key: String,
+    /// `maxSkew`.
+    pub max_skew: i32,
+    /// `minDomains`.
+    pub min_domains: Option<i32>,
+    /// `whenUnsatisfiable: DoNotSchedule`.
+    pub required: bool,
+    /// `labelSelector` with `matchLabelKeys` merged in; `None` selects nothing.
+    pub selector: Option<LabelSelector>,
+    /// `nodeAffinityPolicy: Honor` (the default).
+    pub honor_affinity: bool,
+    /// `nodeTaintsPolicy: Honor`.
+    pub honor_taints: bool,
+}
+
+/// One term of pod affinity or anti-affinity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodAffinityTerm {
+    /// Anti-affinity.
+    pub anti: bool,
+    /// `None` is required, else the weight of the preference.
+    pub weight: Option<i32>,
+    /// `topologyKey`, normalised.
+    pub topology_key: String,
+    /// `labelSelector`; `None` selects nothing.
+    pub selector: Option<LabelSelector>,
+    /// Explicit namespaces; with no namespace selector an empty list means the pod's own.
+    pub namespaces: Vec<String>,
+    /// `namespaceSelector`; empty selects all.
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a pod, as the API has them"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Its shape.
+    pub shape: ShapeId,
+    /// Where it is.
+    pub placement: Placement,
+    /// `metadata.creationTimestamp`.
+    pub created_at: Timestamp,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// `controller.kubernetes.io/pod-deletion-cost`.
+    pub deletion_cost: i32,
+    /// Owned by a DaemonSet.
+    pub daemon: bool,
+    /// A static pod (owned by its Node).
+    pub mirror: bool,
+    /// Owned by a StatefulSet: its successor comes only after it has gone, so its place is planned while it still terminates.
+    pub stateful: bool,
+    /// Has a deletion timestamp.
+    pub terminating: bool,
+    /// What forbids its eviction now, if anything.
+    pub eviction: Eviction,
+    /// Why no machine can be planned for it, in Karpenter's words, where the builder knows and the shape can't say it: a PersistentVolumeClaim that is
+    /// missing or not bindable, `matchFields` in its node affinity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Where a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Placement {
+    /// Marked unschedulable by kube-scheduler, not preempting anything: the operator may launch for it.
+    Unschedulable,
+    /// Not bound, and not (yet) the operator's business (gated, not seen by the scheduler, nominated by preemption).
+    Waiting,
+    /// Bound to a machine.
+    Bound(NodeId),
+}
+
+/// Whether a pod may be evicted by a voluntary disruption.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Eviction {
+    /// Yes.
+    Allowed,
+    /// `karpenter.sh/do-not-disrupt` is in force on it.
+    DoNotDisrupt,
+    /// A PodDisruptionBudget allows no disruption now (name), or more than one PDB selects the pod.
+    BlockedByPdb(String),
+    /// Its PodDisruptionBudget never allows one (name).
+    FullyBlockedByPdb(String),
+}
+
+/// A DaemonSet as new nodes will run it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DaemonSet {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// The shape of its pods, with the node affinity of its template.
+    pub shape: Arc<PodShape>,
+}

@@ -1,0 +1,40 @@
+//! Requirements on labels, as the API writes them.
+
+use serde::{Deserialize, Serialize};
+
+/// `key operator values` with Karpenter's operators.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Requirement {
+    /// Label key, already normalised (no `beta.kubernetes.io/…` aliases).
+    pub key: String,
+    /// Operator.
+    pub operator: Operator,
+    /// Values; sorted, unique. One integer for the four comparisons, none for Exists and DoesNotExist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+    /// `minValues`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_values: Option<u32>,
+}
+
+/// Operators of a [`Requirement`]. Comparisons are over integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Operator {
+    /// The label exists and has one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label exists.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+    /// Greater than the value.
+    Gt,
+    /// Less than the value.
+    Lt,
+    /// Greater than or equal to the value.
+    Gte,
+    /// Less than or equal to the value.
+    Lte,
+}
