@@ -62,8 +62,7 @@ pub mod upkeep;
 pub mod user_data;
 
 /// The kind of NodeClass that AWS serves.
-pub const KIND: NodeClassKind =
-    NodeClassKind { group: keys::GROUP, kind: "EC2NodeClass", label: keys::EC2NODECLASS };
+pub const KIND: NodeClassKind = tenon_state::node_class::EC2;
 
 const REPAIR_POLICIES: &[RepairPolicy] = &[
     repair("Ready", "False", 30),

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use tenon_crds::labels::LabelRules;
 use tenon_crds::nodeclaim::NodeClaim;
+pub use tenon_state::node_class::NodeClassKind;
 
 use crate::clock::Clock;
 use crate::events::Recorder;
@@ -83,17 +84,6 @@ pub struct NodeClassState {
     pub deleting: bool,
     /// `metadata.generation`.
     pub generation: i64,
-}
-
-/// Kind of NodeClass that a provider serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeClassKind {
-    /// API group.
-    pub group: &'static str,
-    /// Kind.
-    pub kind: &'static str,
-    /// Label on NodeClaims and Nodes whose value is the NodeClass' name: `<group>/<kind in lower case>`.
-    pub label: &'static str,
 }
 
 /// A node condition that means that the machine has to be replaced.

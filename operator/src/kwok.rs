@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, InstanceType, NodeClassRef, Offering};
+use tenon_state::node_class;
 
 use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
@@ -26,17 +27,14 @@ use crate::cloud_provider::{
 use crate::tasks::Tasks;
 
 mod boot;
-pub mod catalog;
 mod choice;
+
+pub use tenon_state::catalog;
 
 /// Prefix of provider ids.
 pub const PROVIDER_ID_PREFIX: &str = "kwok://";
 
-const KINDS: &[NodeClassKind] = &[NodeClassKind {
-    group: labels::kwok::GROUP,
-    kind: "KWOKNodeClass",
-    label: labels::kwok::KWOKNODECLASS,
-}];
+const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
 const REPAIR: &[RepairPolicy] = &[
     RepairPolicy {

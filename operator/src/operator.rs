@@ -36,7 +36,8 @@ impl<P> std::fmt::Debug for Operator<P> {
 impl<P: CloudProvider> Operator<P> {
     /// The planner's input at this moment.
     pub fn snapshot(&self) -> Snapshot {
-        self.state.read().snapshot(&*self.cloud, self.context.clock.now())
+        let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
+        self.state.read().snapshot(&catalog, self.context.clock.now())
     }
 
     /// The time now.

@@ -4,26 +4,34 @@
 //! await, or asks for a change through [`State::apply`] and waits until it is in. After each change the task tells its subscribers what was touched; the
 //! controllers' queues are such subscribers.
 
-pub mod change;
-pub mod cluster;
 pub mod gauges;
-pub mod pod;
-pub mod resources;
-pub mod selector;
-pub mod shape;
-pub mod snapshot;
-pub mod volumes;
+
+pub use tenon_state::{change, cluster, pod, resources, selector, shape, snapshot, volumes};
 
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::change::{Change, Touched, Update};
+use self::change::{Change, Touched};
 use self::cluster::Cluster;
 
 /// Two pages of a list per kind: watches are held back while the state is busy, instead of filling the memory.
 const CHANNEL_SIZE: usize = 1024;
+
+/// A change on its way to the task that owns the state.
+#[derive(Debug)]
+pub struct Update {
+    change: Change,
+    done: Option<oneshot::Sender<()>>,
+}
+
+impl Update {
+    /// A change that nobody waits for.
+    pub fn new(change: Change) -> Self {
+        Self { change, done: None }
+    }
+}
 
 /// Hears of everything that changes. Called by the task that owns the state: it must not block.
 pub type Subscriber = Box<dyn Fn(&Touched) + Send + Sync>;

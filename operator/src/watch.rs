@@ -4,39 +4,29 @@
 //! complete. An object that does not parse is skipped loudly (log, event, metric), the others of its kind go on.
 
 pub mod guarded;
-pub mod wire;
+
+pub use tenon_state::change::Watched;
+pub use tenon_state::wire;
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::watcher::{self, Event as WatchEvent, watcher};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use crate::cloud_provider::Context;
 use crate::events::{Event, EventType};
-use crate::state::change::{Change, Kind, Object, ObjectKey, Update};
+use crate::state::Update;
+use crate::state::change::{Change, Kind, Object, ObjectKey, version};
 use crate::tasks::Tasks;
 use crate::watch::guarded::{Guarded, Invalid};
 use crate::work::Backoff;
 
 /// Rest after errors of a watch.
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };
-
-/// A kind that is watched.
-pub trait Watched:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-    /// Which one.
-    const KIND: Kind;
-
-    /// As the state takes it.
-    fn into_object(self) -> Object;
-}
 
 /// Starts the watches of all kinds that the state is made of.
 pub fn start(context: &Context, changes: &mpsc::Sender<Update>, tasks: &mut Tasks) {
@@ -152,19 +142,5 @@ fn report(kind: Kind, error: &watcher::Error, failures: u32) {
         tracing::debug!(?kind, error = %crate::logging::chain(&error), "watch interrupted");
     } else {
         tracing::warn!(?kind, failures, error = %crate::logging::chain(&error), "watch failed");
-    }
-}
-
-/// A resource version as the number that it is.
-pub(crate) fn version(text: Option<&str>) -> u64 {
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-impl ObjectKey {
-    fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
-        Self {
-            namespace: object.meta().namespace.clone().unwrap_or_default(),
-            name: object.meta().name.clone().unwrap_or_default(),
-        }
     }
 }

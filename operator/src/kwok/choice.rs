@@ -83,7 +83,7 @@ mod tests {
     fn catalog() -> Catalog {
         Catalog {
             node_class: super::super::class_reference("default"),
-            instance_types: super::super::catalog::generate(),
+            instance_types: tenon_state::catalog::generate(),
         }
     }
 

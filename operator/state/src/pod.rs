@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use tenon_crds::labels;
 use tenon_planner::snapshot::PodShape;
 
-use super::change::{ObjectKey, PodEvent};
-use super::shape;
-use crate::watch::wire::{self, controller, created_at};
+use crate::change::{ObjectKey, PodEvent};
+use crate::shape;
+use crate::wire::{self, controller, created_at};
 
 /// How much a pod's eviction counts by default, set by users and by controllers.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

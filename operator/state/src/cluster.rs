@@ -12,12 +12,11 @@ use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::PodShape;
 
-use super::change::{Kind, ObjectKey};
-use super::pod::Pod;
-use super::resources;
-use super::shape::Shapes;
-use crate::cloud_provider::NodeClassKind;
-use crate::watch::wire;
+use crate::change::{Kind, ObjectKey};
+use crate::node_class::NodeClassKind;
+use crate::pod::Pod;
+use crate::shape::Shapes;
+use crate::{resources, wire};
 
 /// Everything that is known about the cluster.
 #[derive(Debug)]

@@ -14,22 +14,20 @@ use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, NodeId, NodePhase, Requirement, ShapeId};
 
-use super::cluster::{self, Cluster, annotation, condition_of, is_true, label};
-use super::pod::{Owner, Pod};
-use super::{resources, selector, volumes};
-use crate::cloud_provider::{CloudError, CloudProvider};
-use crate::state::change::ObjectKey;
-use crate::watch::wire;
+use crate::change::ObjectKey;
+use crate::cluster::{self, Cluster, annotation, condition_of, is_true, label};
+use crate::pod::{Owner, Pod};
+use crate::{resources, selector, volumes, wire};
 
 /// Where a snapshot gets the catalogs from.
 pub trait Catalogs {
-    /// What can be launched with a NodeClass.
-    fn catalog(&self, class: &NodeClassRef) -> Result<Arc<plan::Catalog>, CloudError>;
+    /// What can be launched with a NodeClass; `None` while that is unknown.
+    fn catalog(&self, class: &NodeClassRef) -> Option<Arc<plan::Catalog>>;
 }
 
-impl<P: CloudProvider> Catalogs for P {
-    fn catalog(&self, class: &NodeClassRef) -> Result<Arc<plan::Catalog>, CloudError> {
-        CloudProvider::catalog(self, class)
+impl<F: Fn(&NodeClassRef) -> Option<Arc<plan::Catalog>>> Catalogs for F {
+    fn catalog(&self, class: &NodeClassRef) -> Option<Arc<plan::Catalog>> {
+        self(class)
     }
 }
 
@@ -72,7 +70,7 @@ impl Cluster {
         let mut catalogs = BTreeMap::new();
         for pool in self.pools.values() {
             let class = class_of(&pool.spec.template.spec.node_class_ref);
-            if let Ok(catalog) = source.catalog(&class) {
+            if let Some(catalog) = source.catalog(&class) {
                 catalogs.insert(class, catalog);
             }
         }

@@ -1,12 +1,14 @@
 //! What can happen to the state, as values: objects that watches saw, what the operator itself wrote, and what it intends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 use jiff::Timestamp;
+use kube::Resource;
+use serde::de::DeserializeOwned;
 use tenon_crds::{NodeClaim, NodePool};
-use tokio::sync::oneshot;
 
-use crate::watch::wire;
+use crate::wire;
 
 /// Kinds of objects in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +61,17 @@ pub enum Object {
     VolumeAttachment(Box<wire::VolumeAttachment>),
 }
 
+/// A kind that the state is made of.
+pub trait Watched:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+    /// Which one.
+    const KIND: Kind;
+
+    /// As the state takes it.
+    fn into_object(self) -> Object;
+}
+
 /// An object's name; `namespace` is empty for kinds that have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -77,6 +90,14 @@ impl ObjectKey {
     /// The key of an object without a namespace.
     pub fn cluster(name: impl Into<String>) -> Self {
         Self { namespace: String::new(), name: name.into() }
+    }
+
+    /// The key of an object.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            namespace: object.meta().namespace.clone().unwrap_or_default(),
+            name: object.meta().name.clone().unwrap_or_default(),
+        }
     }
 }
 
@@ -115,20 +136,6 @@ pub enum Change {
     Planned(BTreeMap<ObjectKey, String>),
 }
 
-/// A change on its way to the task that owns the state.
-#[derive(Debug)]
-pub struct Update {
-    pub(super) change: Change,
-    pub(super) done: Option<oneshot::Sender<()>>,
-}
-
-impl Update {
-    /// A change that nobody waits for.
-    pub fn new(change: Change) -> Self {
-        Self { change, done: None }
-    }
-}
-
 /// What a change touched, for those who have to look again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touched {
@@ -157,4 +164,9 @@ pub struct PodEvent {
     pub started: Option<Timestamp>,
     /// It came, went, was bound, ended, or began to terminate, and is no daemon: what `lastPodEventTime` is about.
     pub moved: bool,
+}
+
+/// A resource version as the number that it is; 0 when there is none.
+pub fn version(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -13,8 +13,7 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 use tenon_crds::{NodeClaim, NodePool, ResourceList};
 
-use super::Watched;
-use crate::state::change::{Kind, Object};
+use crate::change::{Kind, Object, Watched};
 
 /// Implements [`Resource`] for a wire type, under the coordinates of the real one.
 macro_rules! wire {

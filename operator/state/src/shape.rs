@@ -15,8 +15,8 @@ use tenon_crds::labels::LabelRules;
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{Operator, PodAffinityTerm, PodShape, Requirement, TopologySpread};
 
-use super::resources;
-use crate::watch::wire::{Container, PodSpec};
+use crate::resources;
+use crate::wire::{Container, PodSpec};
 
 /// What scheduling sees of a pod with this specification, apart from its volumes' topology, which depends on other objects.
 pub fn shape(

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use tenon_crds::{NodeClaim, NodePool};
 
-use super::super::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched};
-use super::super::pod::{self, Pod};
-use super::super::shape;
 use super::{Claim, Cluster, DaemonSet, name};
-use crate::watch::{version, wire};
+use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version};
+use crate::pod::{self, Pod};
+use crate::{shape, wire};
 
 impl Cluster {
     /// Makes a change, and says what it touched.

@@ -11,9 +11,9 @@ use tenon_crds::{ConditionStatus, NodePool, hash};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{CatalogId, NodeClassRef};
 
-use super::super::cluster::{self, Cluster};
-use super::super::resources;
 use super::{class_of, id, requirements};
+use crate::cluster::{self, Cluster};
+use crate::resources;
 
 impl Cluster {
     pub(super) fn pool_in(

@@ -1,15 +1,11 @@
 use super::*;
-use crate::cloud_provider::NodeClassKind;
-use crate::state::change::{Change, Object};
+use crate::change::{Change, Object};
+use crate::node_class::{self, NodeClassKind};
 use serde_json::{Value, json};
 use tenon_planner::snapshot::CatalogId;
 use tenon_planner::snapshot::{CapacityType, Eviction, Placement};
 
-const KINDS: &[NodeClassKind] = &[NodeClassKind {
-    group: "karpenter.kwok.sh",
-    kind: "KWOKNodeClass",
-    label: labels::kwok::KWOKNODECLASS,
-}];
+const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -17,7 +13,7 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 struct OneType;
 
 impl Catalogs for OneType {
-    fn catalog(&self, class: &NodeClassRef) -> Result<Arc<plan::Catalog>, CloudError> {
+    fn catalog(&self, class: &NodeClassRef) -> Option<Arc<plan::Catalog>> {
         let offering = |zone: &str, price| plan::Offering {
             zone: zone.to_owned(),
             capacity_type: CapacityType::Spot,
@@ -26,7 +22,7 @@ impl Catalogs for OneType {
             available: false,
             reservation_capacity: None,
         };
-        Ok(Arc::new(plan::Catalog {
+        Some(Arc::new(plan::Catalog {
             node_class: class.clone(),
             instance_types: vec![plan::InstanceType {
                 name: "c-4x".to_owned(),

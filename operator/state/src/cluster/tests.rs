@@ -1,13 +1,10 @@
-use super::super::change::{Change, Object};
 use super::*;
+use crate::change::{Change, Object};
+use crate::node_class;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const KINDS: &[NodeClassKind] = &[NodeClassKind {
-    group: "karpenter.kwok.sh",
-    kind: "KWOKNodeClass",
-    label: labels::kwok::KWOKNODECLASS,
-}];
+const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
 fn empty() -> Cluster {
     Cluster::new(KINDS, LabelRules::core())

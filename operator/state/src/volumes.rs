@@ -6,10 +6,10 @@
 use tenon_crds::labels::{HOSTNAME, LabelRules};
 use tenon_planner::snapshot::{Operator, Requirement};
 
-use super::change::ObjectKey;
-use super::cluster::Cluster;
-use super::shape;
-use crate::watch::wire::{PersistentVolume, PersistentVolumeClaim, StorageClass};
+use crate::change::ObjectKey;
+use crate::cluster::Cluster;
+use crate::shape;
+use crate::wire::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 
 /// Alternatives, each a conjunction of requirements. Empty is anywhere.
 pub type Topology = Vec<Vec<Requirement>>;
@@ -129,7 +129,7 @@ fn contradicts_itself(alternative: &[Requirement]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::change::{Change, Object};
+    use crate::change::{Change, Object};
     use serde_json::{Value, json};
 
     fn cluster(volumes: Vec<Value>, claims: Vec<Value>, classes: Vec<Value>) -> Cluster {

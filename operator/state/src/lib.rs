@@ -1,0 +1,17 @@
+//! From Kubernetes objects to the planner's input.
+//!
+//! [`Cluster`](cluster::Cluster) takes objects in, in whatever order they come, and answers with a [`Snapshot`](tenon_planner::Snapshot). The operator fills
+//! it from its watches and keeps it; `tenon simulate` and `tenon explain` fill it from files or from a live list. So both plan on the same view.
+//! Nothing here asks for the time, a client or an environment variable.
+
+pub mod catalog;
+pub mod change;
+pub mod cluster;
+pub mod node_class;
+pub mod pod;
+pub mod resources;
+pub mod selector;
+pub mod shape;
+pub mod snapshot;
+pub mod volumes;
+pub mod wire;
