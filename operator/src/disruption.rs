@@ -3,7 +3,6 @@
 //! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, drift is carried out at once. What is carried
 //! out is in the hands of the [`queue`].
 
-mod explain;
 pub mod queue;
 
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_crds::labels;
 use tenon_planner::plan::{Command, Method, Plan, Stay};
+use tenon_state::explain;
 use tokio_util::sync::CancellationToken;
 
 use self::queue::Commands;

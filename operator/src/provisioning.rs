@@ -5,7 +5,6 @@
 //! way is lost.
 
 pub mod batcher;
-pub mod explain;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use tenon_crds::labels;
 use tenon_planner::plan::{Exclusion, Plan};
+use tenon_state::explain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

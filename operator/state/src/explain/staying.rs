@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use tenon_planner::plan::Stay;
 
 /// Reason, message and window of the event that tells why a node stays; `None` for what needs no telling.
-pub(super) fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> {
+pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> {
     const BLOCKED: &str = "DisruptionBlocked";
     const UNCONSOLIDATABLE: &str = "Unconsolidatable";
     let (reason, message) = match stay {

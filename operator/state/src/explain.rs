@@ -1,8 +1,11 @@
-//! Why pods wait, in words.
+//! The planner's reasons in words: for events, and for people who ask.
+
+mod staying;
 
 use tenon_planner::plan::Exclusion;
 
-use crate::state::resources::quantity;
+pub use self::staying::staying;
+use crate::resources::quantity;
 
 /// Why a pod stays pending, pool by pool.
 pub fn waiting(reasons: &[(String, Exclusion)]) -> String {
