@@ -9,8 +9,10 @@ use rustc_hash::FxHashMap;
 use crate::compile::taints::untolerated;
 use crate::compile::types::{NOT_FOR_SALE, markets_meeting};
 use crate::compile::{Problem, shapes::ClassId};
+use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::requirements::Requirements;
+use crate::topology::cell_values;
 
 /// Index of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +30,8 @@ pub(crate) struct Cell {
     pub(crate) prices: Vec<i64>,
     /// Types that no other type beats in price and every resource; by index.
     pub(crate) frontier: Vec<usize>,
+    /// The types, the cheapest first.
+    by_price: Vec<usize>,
 }
 
 /// All cells that were needed so far.
@@ -36,6 +40,7 @@ pub(crate) struct Cells {
     list: Vec<Cell>,
     index: FxHashMap<(usize, Requirements), Result<CellId, Exclusion>>,
     joins: FxHashMap<(CellId, ClassId, usize), Result<CellId, Exclusion>>,
+    values: FxHashMap<(CellId, Key), Vec<Value>>,
 }
 
 impl std::ops::Index<CellId> for Cells {
@@ -124,6 +129,15 @@ impl Cells {
         self.intern(problem, template, requirements, &types)
     }
 
+    /// The values of a label that machines of a cell can have, sorted.
+    pub(crate) fn values(&mut self, problem: &Problem<'_>, cell: CellId, key: Key) -> &[Value] {
+        if !self.values.contains_key(&(cell, key)) {
+            let values = cell_values(problem, self, cell, key);
+            self.values.insert((cell, key), values);
+        }
+        &self.values[&(cell, key)]
+    }
+
     fn intern(
         &mut self,
         problem: &Problem<'_>,
@@ -168,23 +182,35 @@ impl Cell {
         if types.is_clear() {
             return Err(if matched { Exclusion::NoOffering } else { Exclusion::NoInstanceType });
         }
-        let frontier = frontier(problem, template, &types, &prices);
-        Ok(Self { template, requirements: requirements.clone(), types, markets, prices, frontier })
+        let by_price = by_price(&types, &prices);
+        let frontier = frontier(problem, template, &by_price);
+        let requirements = requirements.clone();
+        Ok(Self { template, requirements, types, markets, prices, frontier, by_price })
+    }
+
+    /// The cheapest of some of its types.
+    pub(crate) fn cheapest(&self, types: &FixedBitSet) -> Option<usize> {
+        self.ranked(types).next()
+    }
+
+    /// Those of its types that are in a set, the cheapest first.
+    pub(crate) fn ranked<'s>(&'s self, types: &'s FixedBitSet) -> impl Iterator<Item = usize> + 's {
+        self.by_price.iter().copied().filter(|&kind| types[kind])
     }
 }
 
-/// The types that are worth considering: a type that costs no less than another and has no more of anything never is.
-pub(crate) fn frontier(
-    problem: &Problem<'_>,
-    template: usize,
-    types: &FixedBitSet,
-    prices: &[i64],
-) -> Vec<usize> {
-    let compiled = &problem.templates[template];
+/// Types, the cheapest first.
+pub(crate) fn by_price(types: &FixedBitSet, prices: &[i64]) -> Vec<usize> {
     let mut order: Vec<usize> = types.ones().collect();
     order.sort_by_key(|&kind| (prices[kind], kind));
+    order
+}
+
+/// The types that are worth considering, of types the cheapest first: a type that costs no less than another and has no more of anything never is.
+pub(crate) fn frontier(problem: &Problem<'_>, template: usize, by_price: &[usize]) -> Vec<usize> {
+    let compiled = &problem.templates[template];
     let mut best: Vec<usize> = Vec::new();
-    for kind in order {
+    for &kind in by_price {
         let net = compiled.net(kind);
         let beaten = best
             .iter()

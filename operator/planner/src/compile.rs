@@ -3,6 +3,7 @@
 //! Names become ids, requirements become value sets over ids, amounts become rows of integers with one column per resource. Instance types, machines and
 //! shapes are tables (struct of arrays); a pod is an index. Everything here is immutable while a plan is made.
 
+pub(crate) mod fitting;
 pub(crate) mod machines;
 pub(crate) mod shapes;
 pub(crate) mod taints;
@@ -18,7 +19,7 @@ use crate::policy::Policy;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
 use crate::snapshot::{NodePhase, Snapshot};
-use crate::topology::Rules;
+use crate::topology::{Domains, Rules};
 use machines::Machines;
 use shapes::{Class, Shape};
 use types::{Template, TypeTable};
@@ -135,6 +136,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) classes: Vec<Class>,
     pub(crate) rules: Rules,
     pub(crate) machines: Machines,
+    /// Topology domains of machines.
+    pub(crate) domains: Domains,
     /// Indices of [`Snapshot::pods`] by the machine they are bound to.
     pub(crate) pods_on: Vec<Vec<usize>>,
 }
@@ -180,7 +183,7 @@ impl<'a> Problem<'a> {
         let daemons = Daemons::new(snapshot, &columns, &mut symbols);
         let (shapes, classes) = shapes::compile(snapshot, policy, &columns, &mut symbols);
         let class_of: Vec<_> = shapes.iter().map(|shape| shape.class).collect();
-        let rules = Rules::new(snapshot, &class_of, &mut symbols);
+        let rules = Rules::new(snapshot, &class_of, policy.preferences, &mut symbols);
         let template_inputs = types::template_requirements(snapshot, &mut symbols);
         let mut problem = Self {
             snapshot,
@@ -195,6 +198,7 @@ impl<'a> Problem<'a> {
             classes,
             rules,
             machines: Machines::new(snapshot, &mut symbols),
+            domains: Domains::default(),
             pods_on,
             symbols,
         };
@@ -213,6 +217,7 @@ impl<'a> Problem<'a> {
             }
         }
         machines::fill_room(&mut problem, &daemons);
+        problem.domains = Domains::new(&problem, &problem.rules);
         problem
     }
 

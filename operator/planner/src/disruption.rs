@@ -124,14 +124,9 @@ impl<'p, 'a> Pass<'p, 'a> {
     fn place_waiting(&mut self) {
         let (mut waiting, _) = demands(self.problem, |_| true);
         for demand in &mut waiting {
-            let class = self.problem.shapes[demand.shape].class;
-            for variant in 0..self.problem.classes[class].variants.len() {
-                demand.variant = variant;
-                if self.problem.rules.concern(demand.shape) {
-                    crate::ruled::place_on_machines(&mut self.solver, demand, &|_| true);
-                } else {
-                    self.solver.place_on_machines(demand, |_| true);
-                }
+            for (variant, dropped) in crate::ruled::alternatives(self.problem, demand.shape) {
+                (demand.variant, demand.dropped) = (variant, dropped);
+                self.solver.place_on_machines(demand, |_| true);
             }
         }
         for &(_, machine) in &self.solver.placed {

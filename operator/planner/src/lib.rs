@@ -18,6 +18,7 @@ pub mod policy;
 mod provision;
 pub mod requirements;
 pub mod resources;
+mod rooms;
 mod ruled;
 pub mod snapshot;
 mod solver;

@@ -8,19 +8,21 @@
 //! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger exists that would hold one more pod. Both are run, and
 //! the cheaper plan is taken, so that a plan is never dearer than Karpenter's.
 
+mod bins;
 mod loads;
 
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
 use crate::cells::CellId;
-use crate::compile::shapes::ports_conflict;
-use crate::compile::{add_times, times};
+use crate::compile::add_times;
 use crate::limits::Limits;
 use crate::plan::Exclusion;
+use crate::ruled::Placing;
 use crate::solver::{Claim, Demand, Home, Solver};
-use loads::{Load, Part, cheapest_load, fill_load, rest};
+use loads::{Load, Part, cheapest_load, fill_load};
 
+pub(crate) use bins::Bins;
 pub(crate) use loads::value;
 
 /// How machines are filled.
@@ -41,13 +43,16 @@ pub(crate) fn pack(
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
     let mut given_up = vec![false; demands.len()];
-    let mut waiting = place_ruled(solver, demands, strategy, open, &mut given_up, cancel);
+    let mut bins = Bins::new(solver, strategy);
+    let mut waiting =
+        place_ruled(solver, &mut bins, demands, strategy, open, &mut given_up, cancel);
     if !solver.claims.is_empty() {
         for (index, demand) in demands.iter_mut().enumerate() {
             if !given_up[index] {
-                place_on_claims(solver, demand, strategy);
+                place_on_claims(solver, &mut bins, demand, strategy);
             }
         }
+        solver.narrow_claims();
     }
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])
@@ -67,7 +72,8 @@ pub(crate) fn pack(
                     (demand.variant, demand.home, demand.value) =
                         (demand.variant + 1, Home::Unknown, -1.0);
                     solver.place_on_machines(demand, open);
-                    place_on_claims(solver, demand, strategy);
+                    place_on_claims(solver, &mut bins, demand, strategy);
+                    solver.narrow_claims();
                 } else {
                     given_up[seed] = true;
                     waiting.push((seed, reasons));
@@ -82,6 +88,7 @@ pub(crate) fn pack(
 /// one finds a place the others are tried again.
 fn place_ruled(
     solver: &mut Solver<'_, '_>,
+    bins: &mut Bins,
     demands: &mut [Demand],
     strategy: Strategy,
     open: &dyn Fn(usize) -> bool,
@@ -100,7 +107,8 @@ fn place_ruled(
             let demand = &mut demands[index];
             given_up[index] = true;
             let before = demand.left();
-            if let Some(reasons) = crate::ruled::place(solver, demand, strategy, open, cancel) {
+            if let Some(reasons) = crate::ruled::place(solver, bins, demand, strategy, open, cancel)
+            {
                 waiting.push((index, reasons));
             }
             progress |= demand.left() < before;
@@ -116,54 +124,14 @@ fn place_ruled(
 }
 
 /// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with [`Strategy::Fill`] also if they do).
-fn place_on_claims(solver: &mut Solver<'_, '_>, demand: &mut Demand, strategy: Strategy) {
-    let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
-    for index in 0..solver.claims.len() {
-        if demand.left() == 0 {
-            return;
-        }
-        let claim = &solver.claims[index];
-        let price = solver.price(claim);
-        let (from, ports) = (claim.cell, claim.ports.clone());
-        let Ok(cell) = solver.cells.join(problem, from, shape.class, demand.variant) else {
-            continue;
-        };
-        let template = solver.cells[cell].template;
-        let claim = &solver.claims[index];
-        let mut types = claim.types.clone();
-        types.intersect_with(&solver.cells[cell].types);
-        let best = types
-            .ones()
-            .filter(|&kind| strategy == Strategy::Fill || solver.cells[cell].prices[kind] <= price)
-            .map(|kind| {
-                times(&shape.requests, &rest(problem.templates[template].net(kind), &claim.used))
-            })
-            .max()
-            .unwrap_or(0);
-        let mut n = best.min(demand.left());
-        if !shape.ports.is_empty() {
-            n = n.min(usize::from(!ports_conflict(&shape.ports, &ports)));
-        }
-        if n == 0 {
-            continue;
-        }
-        let mut used = claim.used.clone();
-        add_times(&mut used, &shape.requests, n);
-        let all_ports: Vec<_> = ports.iter().chain(&shape.ports).cloned().collect();
-        solver.keep_fitting(&mut types, template, &used, &all_ports);
-        if types.is_clear() || (solver.is_strict() && solver.lacking_values(cell, &types).is_some())
-        {
-            continue;
-        }
-        let pods = demand.take(n).to_vec();
-        let prices = &solver.cells[cell].prices;
-        let target = types.ones().min_by_key(|&kind| (prices[kind], kind));
-        let claim = &mut solver.claims[index];
-        claim.target = target.expect("types is not empty");
-        claim.pods.extend(pods);
-        (claim.cell, claim.used, claim.types, claim.ports) = (cell, used, types, all_ports);
-    }
+fn place_on_claims(
+    solver: &mut Solver<'_, '_>,
+    bins: &mut Bins,
+    demand: &mut Demand,
+    strategy: Strategy,
+) {
+    let mut placing = Placing::new(bins, solver.problem, demand);
+    while demand.left() > 0 && placing.on_claim(solver, bins, demand, strategy) {}
 }
 
 /// Opens machines of the seed's template, at least one, with the seed on it.
@@ -272,8 +240,7 @@ fn commit(
     };
     let types = keep_modest(solver, &load, template, types);
     let relaxed = relax(solver, load.cell, &types);
-    let prices = &solver.cells[load.cell].prices;
-    let target = types.ones().min_by_key(|&kind| (prices[kind], kind));
+    let target = solver.cells[load.cell].cheapest(&types);
     let target = target.expect("the seed's home has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
@@ -334,10 +301,7 @@ fn keep_modest(
     types: FixedBitSet,
 ) -> FixedBitSet {
     let limits: &Limits = &solver.limits;
-    let prices = &solver.cells[load.cell].prices;
-    let Some(cheapest) = types.ones().min_by_key(|&kind| (prices[kind], kind)) else {
-        return types;
-    };
+    let Some(cheapest) = solver.cells[load.cell].cheapest(&types) else { return types };
     if !limits.any(template) {
         return types;
     }

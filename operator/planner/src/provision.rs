@@ -163,6 +163,7 @@ pub(crate) fn demands_of(
                 pods,
                 next: 0,
                 variant: 0,
+                dropped: 0,
                 value: -1.0,
                 home: Home::Unknown,
             }

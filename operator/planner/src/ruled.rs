@@ -1,267 +1,452 @@
-//! Places for pods that topology rules are about: one pod at a time, because each placement changes where the next may go.
+//! Places for pods that topology rules are about: as many at once as their rules allow in one domain, because each placement changes where the next may go.
 //!
 //! A machine to come that such a pod opens aims at the type that holds its like at the best price. It takes further pods while they fit that type, and
 //! becomes larger only where that costs no more than a place elsewhere.
 
 use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
 
 use crate::Cancel;
 use crate::cells::CellId;
 use crate::compile::shapes::ports_conflict;
-use crate::compile::{add_times, fits, times};
-use crate::pack::{Strategy, value};
+use crate::compile::taints::Preferred;
+use crate::compile::{Problem, add_times, times};
+use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
+use crate::rooms::Query;
 use crate::solver::{Claim, Demand, Solver};
+use crate::topology::{Host, Narrowed};
 
 /// How many machines that would have to grow are compared for one pod.
-const GROWING: usize = 4;
+const GROWING: usize = 6;
 
 /// Finds places for a demand's pods. Returns what keeps the rest waiting.
 pub(crate) fn place(
     solver: &mut Solver<'_, '_>,
+    bins: &mut Bins,
     demand: &mut Demand,
     strategy: Strategy,
     open: &dyn Fn(usize) -> bool,
     cancel: &dyn Cancel,
 ) -> Option<Vec<(String, Exclusion)>> {
-    let class = solver.problem.shapes[demand.shape].class;
-    let variants = solver.problem.classes[class].variants.len();
-    while demand.left() > 0 && !cancel.is_cancelled() {
-        let mut reasons = Vec::new();
-        let placed = (0..variants).any(|variant| {
-            demand.variant = variant;
-            match place_one(solver, demand, strategy, open) {
-                Ok(()) => true,
+    let mut reasons = Vec::new();
+    for (variant, dropped) in alternatives(solver.problem, demand.shape) {
+        (demand.variant, demand.dropped) = (variant, dropped);
+        let mut placing = Placing::new(bins, solver.problem, demand);
+        loop {
+            solver.place_on_machines(demand, open);
+            if demand.left() == 0 || cancel.is_cancelled() {
+                return None;
+            }
+            if placing.on_claim(solver, bins, demand, strategy) {
+                continue;
+            }
+            match placing.open(solver, bins, demand) {
+                Ok(()) => {}
                 Err(why) => {
                     reasons = why;
-                    false
+                    break;
                 }
             }
-        });
-        if !placed {
-            return Some(reasons);
         }
     }
-    None
+    Some(reasons)
 }
 
-/// Places a demand's pods on machines that exist, as far as they go.
-pub(crate) fn place_on_machines(
-    solver: &mut Solver<'_, '_>,
-    demand: &mut Demand,
-    open: &dyn Fn(usize) -> bool,
-) {
-    while demand.left() > 0 && on_machine(solver, demand, open) {}
-}
-
-fn place_one(
-    solver: &mut Solver<'_, '_>,
-    demand: &mut Demand,
-    strategy: Strategy,
-    open: &dyn Fn(usize) -> bool,
-) -> Result<(), Vec<(String, Exclusion)>> {
-    if on_machine(solver, demand, open) || on_claim(solver, demand, strategy) {
-        return Ok(());
+/// What a shape asks for, the most wanted first: its variant, and how many preferences about other pods are dropped.
+///
+/// Karpenter drops terms of pod affinity before those of node affinity, and `ScheduleAnyway` after them.
+pub(crate) fn alternatives(problem: &Problem<'_>, shape: usize) -> Vec<(usize, usize)> {
+    let (preferences, terms) = problem.rules.preferences(shape);
+    let variants = &problem.classes[problem.shapes[shape].class].variants;
+    let all = 0..variants.len();
+    if preferences == 0 {
+        return all.map(|variant| (variant, 0)).collect();
     }
-    let problem = solver.problem;
-    let mut reasons = Vec::new();
-    for template in 0..problem.templates.len() {
-        match open_claim(solver, demand, template) {
-            Ok(()) => return Ok(()),
-            Err(reason) => {
-                let pool = crate::limits::pool_name(problem, &problem.templates[template]);
-                reasons.push((pool.to_owned(), reason));
+    let hard = |variant: &usize| variants[*variant].preferred_taints == Preferred::Counts;
+    let wanted = variants[0].preference;
+    let best =
+        all.clone().filter(|&variant| hard(&variant) && variants[variant].preference == wanted);
+    let plain =
+        all.clone().filter(|&variant| hard(&variant) && variants[variant].preference.is_none());
+    (0..terms)
+        .flat_map(|dropped| best.clone().map(move |variant| (variant, dropped)))
+        .chain(all.clone().filter(hard).map(|variant| (variant, terms)))
+        .chain(
+            (terms + 1..=preferences)
+                .flat_map(|dropped| plain.clone().map(move |variant| (variant, dropped))),
+        )
+        .chain(all.filter(|variant| !hard(variant)).map(|variant| (variant, preferences)))
+        .collect()
+}
+
+/// The search for places on machines to come for one alternative of a demand.
+pub(crate) struct Placing {
+    /// The claims whose target holds a pod, and those that hold half of one.
+    whole: Query,
+    half: Query,
+    /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
+    ruled: bool,
+    admitted: Vec<(usize, Narrowed)>,
+    /// How many cells were looked at for `admitted`.
+    known: usize,
+    /// What a place elsewhere costs, by cell.
+    elsewhere: SmallVec<[(CellId, i64); 4]>,
+    /// The type that a new machine aims at, by cell and by how many pods it could be for.
+    targets: SmallVec<[(CellId, usize, usize); 4]>,
+}
+
+impl Placing {
+    pub(crate) fn new(bins: &Bins, problem: &Problem<'_>, demand: &Demand) -> Self {
+        let requests = &problem.shapes[demand.shape].requests;
+        let half: Vec<i64> = requests.iter().map(|amount| amount / 2).collect();
+        Self {
+            whole: bins.query(requests),
+            half: bins.query(&half),
+            ruled: problem.rules.has_domains(demand.shape, demand.dropped),
+            admitted: Vec::new(),
+            known: 0,
+            elsewhere: SmallVec::new(),
+            targets: SmallVec::new(),
+        }
+    }
+
+    /// The cells with machines to come in which a pod may be, the best first.
+    fn admit(&mut self, solver: &mut Solver<'_, '_>, bins: &Bins, demand: &Demand) {
+        if self.ruled {
+            self.admitted.clear();
+            self.known = 0;
+        }
+        if self.known == bins.n_cells() {
+            return;
+        }
+        let problem = solver.problem;
+        let class = problem.shapes[demand.shape].class;
+        for slot in self.known..bins.n_cells() {
+            let joined = solver.cells.join(problem, bins.cell(slot), class, demand.variant);
+            let Ok(cell) = joined else { continue };
+            let (cells, counts) = (&mut solver.cells, &mut solver.counts);
+            if let Ok(to) = counts.narrow(problem, cells, demand.shape, demand.dropped, cell) {
+                self.admitted.push((slot, to));
             }
         }
+        self.known = bins.n_cells();
+        // Machines that have to be narrowed come last: they stay free for others.
+        self.admitted.sort_by_key(|(slot, to)| (to.rank, to.cell != bins.cell(*slot), *slot));
     }
-    Err(reasons)
+
+    /// Puts pods on a machine to come. Returns whether it did.
+    pub(crate) fn on_claim(
+        &mut self,
+        solver: &mut Solver<'_, '_>,
+        bins: &mut Bins,
+        demand: &mut Demand,
+        strategy: Strategy,
+    ) -> bool {
+        bins.sync(solver);
+        self.admit(solver, bins, demand);
+        for at in 0..self.admitted.len() {
+            let (slot, to) = self.admitted[at];
+            let mut from = 0;
+            while let Some(claim) = next(solver, bins, &self.whole, slot, demand, from) {
+                from = claim + 1;
+                let requests = &solver.problem.shapes[demand.shape].requests;
+                let n = times(requests, bins.room(claim)).min(room(solver, demand, claim, &to));
+                if n > 0 && join(solver, bins, demand, claim, &to, n, strategy) {
+                    return true;
+                }
+            }
+        }
+        strategy == Strategy::Cheapest
+            && solver.problem.rules.concern(demand.shape)
+            && self.grow(solver, bins, demand)
+    }
+
+    /// Makes a machine to come larger, if no more is paid for it than for a place elsewhere.
+    fn grow(&mut self, solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand) -> bool {
+        let mut best: Option<(i64, usize, Narrowed, usize)> = None;
+        let mut compared = 0;
+        for at in 0..self.admitted.len() {
+            let (slot, to) = self.admitted[at];
+            let mut from = 0;
+            while compared < GROWING * (at + 1)
+                && let Some(claim) = next(solver, bins, &self.half, slot, demand, from)
+            {
+                (from, compared) = (claim + 1, compared + 1);
+                if room(solver, demand, claim, &to) == 0 {
+                    continue;
+                }
+                let Some((dearer, target)) = grown(solver, demand, claim, to.cell) else {
+                    continue;
+                };
+                if best.is_none_or(|(least, ..)| dearer < least) {
+                    best = Some((dearer, claim, to, target));
+                }
+            }
+        }
+        let Some((dearer, claim, to, target)) = best else { return false };
+        if dearer > self.elsewhere(solver, demand, to.cell) {
+            return false;
+        }
+        solver.claims[claim].target = target;
+        settle(solver, bins, demand, claim, &to, 1);
+        true
+    }
+
+    /// What a place costs that the pod would get on a machine of its own, in micro-dollars, the price of one more machine included.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "hourly prices are far below 2^53 millionths"
+    )]
+    fn elsewhere(&mut self, solver: &Solver<'_, '_>, demand: &Demand, cell: CellId) -> i64 {
+        if let Some(&(_, price)) = self.elsewhere.iter().find(|(known, _)| *known == cell) {
+            return price;
+        }
+        let requests = &solver.problem.shapes[demand.shape].requests;
+        let price =
+            value(solver, cell, requests).ceil() as i64 + solver.problem.policy.node_price.0;
+        self.elsewhere.push((cell, price));
+        price
+    }
+
+    /// Opens a machine of the first template that takes the pods.
+    fn open(
+        &mut self,
+        solver: &mut Solver<'_, '_>,
+        bins: &mut Bins,
+        demand: &mut Demand,
+    ) -> Result<(), Vec<(String, Exclusion)>> {
+        let problem = solver.problem;
+        let mut reasons = Vec::new();
+        for template in 0..problem.templates.len() {
+            match self.open_claim(solver, demand, template) {
+                Ok(()) => {
+                    bins.sync(solver);
+                    return Ok(());
+                }
+                Err(reason) => {
+                    let pool = crate::limits::pool_name(problem, &problem.templates[template]);
+                    reasons.push((pool.to_owned(), reason));
+                }
+            }
+        }
+        Err(reasons)
+    }
+
+    fn open_claim(
+        &mut self,
+        solver: &mut Solver<'_, '_>,
+        demand: &mut Demand,
+        template: usize,
+    ) -> Result<(), Exclusion> {
+        let problem = solver.problem;
+        let shape = &problem.shapes[demand.shape];
+        let free = solver.open(demand, template)?;
+        let index = solver.claims.len();
+        let to =
+            solver.counts.narrow(problem, &mut solver.cells, demand.shape, demand.dropped, free)?;
+        let cell = to.cell;
+        let mut types = solver.cells[cell].types.clone();
+        solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
+        if types.is_clear() {
+            return Err(solver.shortage(cell, &shape.requests));
+        }
+        solver.limits.restrict(problem, template, &mut types)?;
+        let n = room(solver, demand, index, &to);
+        if n == 0 {
+            return Err(solver.counts.no_host(problem, demand.shape, demand.dropped));
+        }
+        if solver.is_strict()
+            && let Some((key, required, found)) = solver.lacking_values(cell, &types)
+        {
+            let key = problem.symbols.key_name(key).to_owned();
+            return Err(Exclusion::MinValues { key, required, found });
+        }
+        let target = self.target(solver, demand, cell, free, &types);
+        if solver.limits.any(template) {
+            let modest = solver.limits.modest(problem, template, &types, target);
+            if solver.lacking_values(cell, &modest).is_none() {
+                types = modest;
+            }
+            solver.limits.charge(problem, template, &types);
+        }
+        let relaxed = crate::pack::relax(solver, cell, &types);
+        let mut n = n.min(times(&shape.requests, problem.templates[template].net(target))).max(1);
+        if n > 1 && !keeps_values(solver, template, cell, &types, &shape.requests, n) {
+            n = 1;
+        }
+        let mut used = vec![0; shape.requests.len()];
+        add_times(&mut used, &shape.requests, n);
+        let pods = demand.take(n).to_vec();
+        solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, index, cell, n);
+        let ports = shape.ports.clone();
+        solver.claims.push(Claim { cell, used, types, ports, pods, relaxed, target });
+        Ok(())
+    }
+
+    /// The type that holds pods of the shape at the best price each, as far as there are any.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+    fn target(
+        &mut self,
+        solver: &mut Solver<'_, '_>,
+        demand: &Demand,
+        cell: CellId,
+        free: CellId,
+        types: &FixedBitSet,
+    ) -> usize {
+        let problem = solver.problem;
+        let shape = &problem.shapes[demand.shape];
+        let template = &problem.templates[solver.cells[cell].template];
+        let alone =
+            !shape.ports.is_empty() || problem.rules.one_per_host(demand.shape, demand.dropped);
+        let domains =
+            problem.rules.shares(problem, &mut solver.cells, demand.shape, demand.dropped, free);
+        let most = if alone { 1 } else { demand.left().div_ceil(domains).max(1) };
+        let known = self.targets.iter().find(|known| (known.0, known.1) == (cell, most));
+        if let Some(&(_, _, target)) = known.filter(|known| types[known.2]) {
+            return target;
+        }
+        let prices = &solver.cells[cell].prices;
+        let price = |kind: usize| {
+            let n = times(&shape.requests, template.net(kind)).clamp(1, most);
+            (prices[kind] + problem.policy.node_price.0) as f64 / n as f64
+        };
+        let best = types
+            .ones()
+            .map(|kind| (price(kind), kind))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let (_, best) = best.expect("the caller has made sure that there are types");
+        self.targets.push((cell, most, best));
+        best
+    }
 }
 
-fn on_machine(
+/// The next claim of a cell that may take a pod of a demand.
+fn next(
+    solver: &Solver<'_, '_>,
+    bins: &Bins,
+    query: &Query,
+    slot: usize,
+    demand: &Demand,
+    from: usize,
+) -> Option<usize> {
+    let closed = solver.counts.closed_hosts(solver.problem, demand.shape, demand.dropped, true);
+    bins.next(query, slot, &closed, from)
+}
+
+/// How many pods of a demand rules and ports let on a machine to come.
+fn room(solver: &Solver<'_, '_>, demand: &Demand, claim: usize, to: &Narrowed) -> usize {
+    let problem = solver.problem;
+    let shape = &problem.shapes[demand.shape];
+    let host = Host::Claim(claim);
+    let hosts = solver.counts.room_on_host(problem, demand.shape, demand.dropped, host) as usize;
+    let mut n = demand.left().min(to.most).min(hosts);
+    if to.counted {
+        // Nothing asks for it, but even domains leave more room for those that do.
+        n = n.min(demand.left().div_ceil(8));
+    }
+    if !shape.ports.is_empty() {
+        let taken = solver.claims.get(claim).map(|claim| &claim.ports[..]).unwrap_or_default();
+        n = n.min(usize::from(!ports_conflict(&shape.ports, taken)));
+    }
+    n
+}
+
+/// Whether types that hold so many pods have the values that the cell asks for.
+fn keeps_values(
+    solver: &Solver<'_, '_>,
+    template: usize,
+    cell: CellId,
+    types: &FixedBitSet,
+    requests: &[i64],
+    n: usize,
+) -> bool {
+    if !solver.is_strict() || !solver.cells[cell].requirements.has_min_values() {
+        return true;
+    }
+    let mut used = vec![0; requests.len()];
+    add_times(&mut used, requests, n);
+    let mut types = types.clone();
+    solver.keep_fitting(&mut types, template, &used, &[]);
+    solver.lacking_values(cell, &types).is_none()
+}
+
+/// Puts up to `n` pods on a machine to come, which then is in a narrower cell. Returns whether it did.
+fn join(
     solver: &mut Solver<'_, '_>,
+    bins: &mut Bins,
     demand: &mut Demand,
-    open: &dyn Fn(usize) -> bool,
+    claim: usize,
+    to: &Narrowed,
+    mut n: usize,
+    strategy: Strategy,
 ) -> bool {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
-    for &machine in &problem.machines.order {
-        if !open(machine) || !solver.takes(machine, demand.shape, demand.variant) {
-            continue;
+    let target = solver.claims[claim].target;
+    let (before, after) = (&solver.cells[solver.claims[claim].cell], &solver.cells[to.cell]);
+    let template = &problem.templates[after.template];
+    let exact = after.requirements.has_min_values();
+    if strategy == Strategy::Cheapest && !exact {
+        let dearer = !after.types[target] || after.prices[target] > before.prices[target];
+        if dearer || ports_conflict(&shape.ports, template.overheads.ports(target)) {
+            return false;
         }
-        if !fits(&shape.requests, solver.room_of(machine)) {
-            continue;
-        }
-        if !solver.counts.allow_on_machine(problem, &mut solver.cells, demand.shape, machine) {
-            continue;
-        }
-        solver.occupy(machine, demand.shape, 1);
-        solver.counts.add_on_machine(problem, demand.shape, machine, 1);
-        let pod = demand.take(1)[0];
-        solver.placed.push((pod, machine));
+        settle(solver, bins, demand, claim, to, n);
         return true;
     }
-    false
-}
-
-/// A machine to come with one more pod.
-struct Joined {
-    cell: CellId,
-    types: FixedBitSet,
-    used: Vec<i64>,
-}
-
-fn on_claim(solver: &mut Solver<'_, '_>, demand: &mut Demand, strategy: Strategy) -> bool {
-    let mut growing = Vec::new();
-    for index in 0..solver.claims.len() {
-        let Some(cell) = admits(solver, demand, index) else { continue };
-        let problem = solver.problem;
-        let claim = &solver.claims[index];
-        let mut used = claim.used.clone();
-        add_times(&mut used, &problem.shapes[demand.shape].requests, 1);
-        let target = claim.target;
-        let template = &problem.templates[solver.cells[cell].template];
-        let same_price = solver.cells[cell].types[target]
-            && solver.cells[cell].prices[target] <= solver.cells[claim.cell].prices[target];
-        if same_price && fits(&used, template.net(target)) {
-            if let Some(joined) = join(solver, demand, index, cell, used) {
-                settle(solver, demand, index, joined, target);
+    while n > 0 {
+        let types = solver.with(claim, to.cell, &shape.requests, &shape.ports, n);
+        let cheapest = solver.cells[to.cell].cheapest(&types);
+        let lacking = solver.is_strict() && solver.lacking_values(to.cell, &types).is_some();
+        if let Some(cheapest) = cheapest.filter(|_| !lacking) {
+            let keeps = strategy == Strategy::Fill || types[target];
+            if keeps {
+                let target = if strategy == Strategy::Fill { cheapest } else { target };
+                (solver.claims[claim].target, solver.claims[claim].types) = (target, types);
+                settle(solver, bins, demand, claim, to, n);
                 return true;
             }
-        } else if growing.len() < GROWING {
-            growing.push((index, cell, used));
         }
-    }
-    for (index, cell, used) in growing {
-        let before = solver.price(&solver.claims[index]);
-        let Some(joined) = join(solver, demand, index, cell, used) else { continue };
-        let prices = &solver.cells[cell].prices;
-        let Some(target) = joined.types.ones().min_by_key(|&kind| (prices[kind], kind)) else {
-            continue;
-        };
-        let dearer = prices[target] - before;
-        let elsewhere = own_price(solver, demand, cell);
-        if dearer <= elsewhere || strategy == Strategy::Fill {
-            settle(solver, demand, index, joined, target);
-            return true;
-        }
+        n /= 2;
     }
     false
 }
 
-/// What a place costs that the pod would get on a machine of its own, in micro-dollars, the price of one more machine included.
-#[expect(clippy::cast_possible_truncation, reason = "hourly prices are far below 2^53 millionths")]
-fn own_price(solver: &Solver<'_, '_>, demand: &Demand, cell: CellId) -> i64 {
-    let requests = &solver.problem.shapes[demand.shape].requests;
-    value(solver, cell, requests).ceil() as i64 + solver.problem.policy.node_price.0
-}
-
-/// The cell of a machine to come once the pod is there, if its rules let it.
-fn admits(solver: &mut Solver<'_, '_>, demand: &Demand, index: usize) -> Option<CellId> {
-    let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
-    let claim = &solver.claims[index];
-    if !shape.ports.is_empty() && ports_conflict(&shape.ports, &claim.ports) {
-        return None;
-    }
-    let from = claim.cell;
-    let cell = solver.cells.join(problem, from, shape.class, demand.variant).ok()?;
-    solver.counts.narrow(problem, &mut solver.cells, demand.shape, index, cell).ok()
-}
-
-fn join(
+/// How much dearer a machine to come gets by one more pod, and the type that it then aims at.
+fn grown(
     solver: &Solver<'_, '_>,
     demand: &Demand,
-    index: usize,
-    cell: CellId,
-    used: Vec<i64>,
-) -> Option<Joined> {
-    let problem = solver.problem;
-    let claim = &solver.claims[index];
-    let mut types = claim.types.clone();
-    types.intersect_with(&solver.cells[cell].types);
-    let ports: Vec<_> =
-        claim.ports.iter().chain(&problem.shapes[demand.shape].ports).cloned().collect();
-    solver.keep_fitting(&mut types, solver.cells[cell].template, &used, &ports);
-    let lacking = solver.is_strict() && solver.lacking_values(cell, &types).is_some();
-    (!types.is_clear() && !lacking).then_some(Joined { cell, types, used })
+    claim: usize,
+    to: CellId,
+) -> Option<(i64, usize)> {
+    let shape = &solver.problem.shapes[demand.shape];
+    let types = solver.with(claim, to, &shape.requests, &shape.ports, 1);
+    let target = solver.cells[to].cheapest(&types)?;
+    if solver.is_strict() && solver.lacking_values(to, &types).is_some() {
+        return None;
+    }
+    let claim = &solver.claims[claim];
+    let before = solver.cells[claim.cell].prices[claim.target];
+    Some((solver.cells[to].prices[target] - before, target))
 }
 
+/// Records pods on a machine to come.
 fn settle(
     solver: &mut Solver<'_, '_>,
+    bins: &mut Bins,
     demand: &mut Demand,
     index: usize,
-    joined: Joined,
-    target: usize,
+    to: &Narrowed,
+    n: usize,
 ) {
     let problem = solver.problem;
-    let pod = demand.take(1)[0];
-    solver.counts.add_on_claim(problem, &solver.cells, demand.shape, index, joined.cell);
+    let shape = &problem.shapes[demand.shape];
+    solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, index, to.cell, n);
     let claim = &mut solver.claims[index];
-    claim.pods.push(pod);
-    claim.ports.extend(problem.shapes[demand.shape].ports.iter().cloned());
-    (claim.cell, claim.types, claim.used, claim.target) =
-        (joined.cell, joined.types, joined.used, target);
-}
-
-fn open_claim(
-    solver: &mut Solver<'_, '_>,
-    demand: &mut Demand,
-    template: usize,
-) -> Result<(), Exclusion> {
-    let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
-    let free = solver.open(demand, template)?;
-    let index = solver.claims.len();
-    let cell = solver.counts.narrow(problem, &mut solver.cells, demand.shape, index, free)?;
-    let mut types = solver.cells[cell].types.clone();
-    solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
-    if types.is_clear() {
-        return Err(solver.shortage(cell, &shape.requests));
-    }
-    solver.limits.restrict(problem, template, &mut types)?;
-    if solver.is_strict()
-        && let Some((key, required, found)) = solver.lacking_values(cell, &types)
-    {
-        let key = problem.symbols.key_name(key).to_owned();
-        return Err(Exclusion::MinValues { key, required, found });
-    }
-    let target = target(solver, demand, cell, &types);
-    if solver.limits.any(template) {
-        let modest = solver.limits.modest(problem, template, &types, target);
-        if solver.lacking_values(cell, &modest).is_none() {
-            types = modest;
-        }
-        solver.limits.charge(problem, template, &types);
-    }
-    let relaxed = crate::pack::relax(solver, cell, &types);
-    let pod = demand.take(1)[0];
-    solver.counts.add_on_claim(problem, &solver.cells, demand.shape, index, cell);
-    solver.claims.push(Claim {
-        cell,
-        used: shape.requests.clone(),
-        types,
-        ports: shape.ports.clone(),
-        pods: vec![pod],
-        relaxed,
-        target,
-    });
-    Ok(())
-}
-
-/// The type that holds pods of the shape at the best price each, as far as there are any.
-#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
-fn target(solver: &Solver<'_, '_>, demand: &Demand, cell: CellId, types: &FixedBitSet) -> usize {
-    let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
-    let template = &problem.templates[solver.cells[cell].template];
-    let alone =
-        !shape.ports.is_empty() || problem.rules.one_per_host(demand.shape, problem.keys.hostname);
-    let most = if alone { 1 } else { demand.left().max(1) };
-    let price = |kind: usize| {
-        let n = times(&shape.requests, template.net(kind)).clamp(1, most);
-        let price = solver.cells[cell].prices[kind] + problem.policy.node_price.0;
-        price as f64 / n as f64
-    };
-    let best = types.ones().min_by(|&a, &b| price(a).total_cmp(&price(b)).then(a.cmp(&b)));
-    best.expect("the caller has made sure that there are types")
+    claim.pods.extend_from_slice(demand.take(n));
+    claim.ports.extend(shape.ports.iter().cloned());
+    claim.cell = to.cell;
+    add_times(&mut claim.used, &shape.requests, n);
+    bins.refresh(solver, index);
 }

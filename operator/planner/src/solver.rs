@@ -6,9 +6,10 @@ use rustc_hash::FxHashMap;
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
 use crate::compile::taints::untolerated;
-use crate::compile::{Problem, add_times, machine_meets, take_times, times};
+use crate::compile::{Problem, add_times, machine_meets, times};
 use crate::limits::Limits;
 use crate::plan::Exclusion;
+use crate::rooms::{Query, Rooms, first};
 use crate::topology::Counts;
 
 /// Where a demand opens machines.
@@ -31,6 +32,8 @@ pub(crate) struct Demand {
     pub(crate) next: usize,
     /// The alternative that is being tried.
     pub(crate) variant: usize,
+    /// How many of its preferences about other pods are dropped.
+    pub(crate) dropped: usize,
     /// What a place for one of them is worth, in micro-dollars: what it costs on machines that suit it best.
     pub(crate) value: f64,
     /// Where it opens machines.
@@ -82,12 +85,24 @@ pub(crate) struct Solver<'p, 'a> {
     /// Machines that take no pods in this simulation.
     pub(crate) closed: FixedBitSet,
     room: Vec<i64>,
+    /// Machines by room, as positions in [`crate::compile::machines::Machines::order`].
+    rooms: Rooms,
     ports: Vec<Vec<HostPort>>,
+    /// By position.
     meets: FxHashMap<(ClassId, usize), FixedBitSet>,
 }
 
 impl<'p, 'a> Solver<'p, 'a> {
     pub(crate) fn new(problem: &'p Problem<'a>) -> Self {
+        let machines = &problem.machines;
+        let width = machines.width();
+        let mut rooms = Rooms::default();
+        if !machines.order.is_empty() {
+            rooms = Rooms::new(problem.shapes.iter().map(|shape| &shape.requests[..]), width);
+            for (position, &machine) in machines.order.iter().enumerate() {
+                rooms.insert(position, &machines.room()[machine * width..(machine + 1) * width]);
+            }
+        }
         Self {
             problem,
             cells: Cells::default(),
@@ -96,35 +111,93 @@ impl<'p, 'a> Solver<'p, 'a> {
             claims: Vec::new(),
             placed: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
-            room: problem.machines.room().to_vec(),
-            ports: problem.machines.ports.clone(),
+            room: machines.room().to_vec(),
+            rooms,
+            ports: machines.ports.clone(),
             meets: FxHashMap::default(),
         }
     }
 
-    /// Puts as many of a demand's pods as fit on machines that exist, in the machines' order. Their pods are recorded in `placed`.
+    /// Puts as many of a demand's pods on machines that exist as fit and as their rules allow, in the machines' order. They are recorded in `placed`.
     pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
+        if self.problem.machines.order.is_empty() {
+            return;
+        }
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
         let key = self.meet(shape.class, demand.variant);
-        for &machine in &problem.machines.order {
-            if demand.left() == 0 {
+        let query = self.rooms.query(&shape.requests);
+        loop {
+            // Each pod changes which domains its rules open for the next.
+            let (cells, counts) = (&mut self.cells, &mut self.counts);
+            let domains = counts.open_positions(problem, cells, demand.shape, demand.dropped);
+            let (mut from, mut progress) = (0, false);
+            while demand.left() > 0
+                && let Some(position) = self.candidate(key, &query, domains.as_ref(), demand, from)
+            {
+                from = position + 1;
+                let machine = problem.machines.order[position];
+                let n = if open(machine) { self.fitting(machine, demand) } else { 0 };
+                if n > 0 {
+                    self.put(machine, demand, n);
+                    progress = true;
+                    if domains.is_some() {
+                        break;
+                    }
+                }
+            }
+            if !progress || demand.left() == 0 || domains.is_none() {
                 return;
             }
-            if self.closed[machine] || !self.meets[&key][machine] || !open(machine) {
-                continue;
-            }
-            let mut n = times(&shape.requests, self.room_of(machine)).min(demand.left());
-            if n > 0 && !shape.ports.is_empty() {
-                n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
-            }
-            if n == 0 {
-                continue;
-            }
-            self.occupy(machine, demand.shape, n);
-            let taken = demand.take(n).iter().map(|&pod| (pod, machine));
-            self.placed.extend(taken);
         }
+    }
+
+    /// The next machine, by position, that may take a pod of a demand.
+    fn candidate(
+        &self,
+        key: (ClassId, usize),
+        query: &Query,
+        domains: Option<&FixedBitSet>,
+        demand: &Demand,
+        from: usize,
+    ) -> Option<usize> {
+        let mut sets = self.rooms.sets(query);
+        // All machines are in the first set, so that another can take its place.
+        sets[0] = &self.meets[&key];
+        sets.extend(domains);
+        let (shape, dropped) = (demand.shape, demand.dropped);
+        let closed = self.counts.closed_hosts(self.problem, shape, dropped, false);
+        first(&sets, &closed, from)
+    }
+
+    /// How many pods of a demand a machine takes.
+    fn fitting(&mut self, machine: usize, demand: &Demand) -> usize {
+        let problem = self.problem;
+        let shape = &problem.shapes[demand.shape];
+        if self.closed[machine] {
+            return 0;
+        }
+        let mut n = times(&shape.requests, self.room_of(machine)).min(demand.left());
+        if n > 0 && !shape.ports.is_empty() {
+            n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
+        }
+        if n > 0 && problem.rules.concern(demand.shape) {
+            let (cells, counts) = (&mut self.cells, &mut self.counts);
+            let (shape, dropped) = (demand.shape, demand.dropped);
+            n = n.min(counts.room_on_machine(problem, cells, shape, dropped, machine));
+        }
+        n
+    }
+
+    /// Puts pods of a demand on a machine.
+    fn put(&mut self, machine: usize, demand: &mut Demand, n: usize) {
+        self.occupy(machine, demand.shape, n);
+        if self.problem.rules.concern(demand.shape) {
+            let by = i32::try_from(n).unwrap_or(i32::MAX);
+            self.counts.add_on_machine(self.problem, demand.shape, machine, by);
+        }
+        let taken = demand.take(n).iter().map(|&pod| (pod, machine));
+        self.placed.extend(taken);
     }
 
     /// Makes sure that `meets` has an entry.
@@ -139,10 +212,11 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// Whether a machine takes a shape as far as labels, taints and ports go.
     pub(crate) fn takes(&mut self, machine: usize, shape: usize, variant: usize) -> bool {
+        let Some(position) = self.problem.machines.position(machine) else { return false };
         let shape = &self.problem.shapes[shape];
         let key = self.meet(shape.class, variant);
         !self.closed[machine]
-            && self.meets[&key][machine]
+            && self.meets[&key][position]
             && (shape.ports.is_empty() || !ports_conflict(&shape.ports, &self.ports[machine]))
     }
 
@@ -150,12 +224,12 @@ impl<'p, 'a> Solver<'p, 'a> {
         let problem = self.problem;
         let class = &problem.classes[class];
         let variant = &class.variants[variant];
-        let mut set = FixedBitSet::with_capacity(problem.snapshot.nodes.len());
-        for &machine in &problem.machines.order {
+        let mut set = FixedBitSet::with_capacity(problem.machines.order.len());
+        for (position, &machine) in problem.machines.order.iter().enumerate() {
             let taints = &problem.snapshot.nodes[machine].taints;
             let meets = untolerated(taints, &class.tolerations, variant.preferred_taints).is_none()
                 && machine_meets(problem, machine, &variant.requirements);
-            set.set(machine, meets);
+            set.set(position, meets);
         }
         set
     }
@@ -163,7 +237,8 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// Takes room on a machine.
     pub(crate) fn occupy(&mut self, machine: usize, shape: usize, n: usize) {
         let shape = &self.problem.shapes[shape];
-        take_times(self.room_mut(machine), &shape.requests, n);
+        let n = i64::try_from(n).unwrap_or(i64::MAX);
+        self.change_room(machine, &shape.requests, -n);
         self.ports[machine].extend(shape.ports.iter().cloned());
     }
 
@@ -172,7 +247,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         for (pod, machine) in self.placed.split_off(kept) {
             let problem = self.problem;
             let shape = &problem.shapes[problem.snapshot.pods[pod].shape.0 as usize];
-            add_times(self.room_mut(machine), &shape.requests, 1);
+            self.change_room(machine, &shape.requests, 1);
             for port in &shape.ports {
                 if let Some(at) = self.ports[machine].iter().rposition(|used| used == port) {
                     self.ports[machine].remove(at);
@@ -230,10 +305,43 @@ impl<'p, 'a> Solver<'p, 'a> {
         ports: &[HostPort],
     ) {
         let template = &self.problem.templates[template];
-        for kind in types.ones().collect::<Vec<_>>() {
-            let holds = crate::compile::fits(used, template.net(kind))
-                && (ports.is_empty() || !ports_conflict(ports, template.overheads.ports(kind)));
-            types.set(kind, holds);
+        template.fitting.keep(types, used);
+        if !ports.is_empty() {
+            for kind in types.ones().collect::<Vec<_>>() {
+                let free = !ports_conflict(ports, template.overheads.ports(kind));
+                types.set(kind, free);
+            }
+        }
+    }
+
+    /// The types of a claim that are left when it moves to a narrower cell and takes so many more pods.
+    pub(crate) fn with(
+        &self,
+        claim: usize,
+        cell: CellId,
+        requests: &[i64],
+        ports: &[HostPort],
+        n: usize,
+    ) -> FixedBitSet {
+        let claim = &self.claims[claim];
+        let mut used = claim.used.clone();
+        add_times(&mut used, requests, n);
+        let mut types = claim.types.clone();
+        types.intersect_with(&self.cells[cell].types);
+        self.keep_fitting(&mut types, self.cells[cell].template, &used, ports);
+        types
+    }
+
+    /// Takes out of all claims the types that no longer hold their pods, and lets them aim at the cheapest.
+    pub(crate) fn narrow_claims(&mut self) {
+        for index in 0..self.claims.len() {
+            let types =
+                self.with(index, self.claims[index].cell, &[], &self.claims[index].ports, 0);
+            let claim = &mut self.claims[index];
+            if let Some(cheapest) = self.cells[claim.cell].cheapest(&types) {
+                claim.target = cheapest;
+            }
+            claim.types = types;
         }
     }
 
@@ -294,15 +402,23 @@ impl<'p, 'a> Solver<'p, 'a> {
         &self.room[machine * width..(machine + 1) * width]
     }
 
-    fn room_mut(&mut self, machine: usize) -> &mut [i64] {
+    fn change_room(&mut self, machine: usize, requests: &[i64], n: i64) {
         let width = self.problem.machines.width();
-        &mut self.room[machine * width..(machine + 1) * width]
+        let position = self.problem.machines.position(machine);
+        let row = &mut self.room[machine * width..(machine + 1) * width];
+        for (column, (amount, &more)) in row.iter_mut().zip(requests).enumerate() {
+            let before = *amount;
+            *amount = before.saturating_add(more.saturating_mul(n));
+            if let Some(position) = position {
+                self.rooms.change(position, column, before, *amount);
+            }
+        }
     }
 
     /// The price of a claim: that of the cheapest type that holds its pods.
     pub(crate) fn price(&self, claim: &Claim) -> i64 {
-        let prices = &self.cells[claim.cell].prices;
-        claim.types.ones().map(|kind| prices[kind]).min().unwrap_or(0)
+        let cell = &self.cells[claim.cell];
+        cell.cheapest(&claim.types).map_or(0, |kind| cell.prices[kind])
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Machines {
     pub(crate) ports: Vec<Vec<HostPort>>,
     /// Those that take pods, in the order in which they are tried: initialised first, then by name.
     pub(crate) order: Vec<usize>,
+    /// By machine, where it stands in `order`.
+    positions: Vec<Option<usize>>,
 }
 
 impl Machines {
@@ -51,7 +53,16 @@ impl Machines {
                 &node.key,
             )
         });
+        machines.positions = vec![None; snapshot.nodes.len()];
+        for (position, &machine) in machines.order.iter().enumerate() {
+            machines.positions[machine] = Some(position);
+        }
         machines
+    }
+
+    /// Where a machine stands in `order`, if it takes pods.
+    pub(crate) fn position(&self, machine: usize) -> Option<usize> {
+        self.positions[machine]
     }
 
     /// A label's value.

@@ -52,6 +52,8 @@ pub(crate) struct Variant {
     pub(crate) requirements: Requirements,
     /// Whether PreferNoSchedule taints count.
     pub(crate) preferred_taints: Preferred,
+    /// Which term of preferred node affinity it has, the heaviest first; `None` once all are dropped.
+    pub(crate) preference: Option<usize>,
 }
 
 /// Compiles the shapes of a snapshot.
@@ -130,7 +132,8 @@ fn variants(
             Preferred::Counts => &preferences[..],
             Preferred::Ignored => &preferences[preferences.len() - 1..],
         };
-        for preference in preferences {
+        for (rank, preference) in preferences.iter().enumerate() {
+            let rank = preference.as_ref().map(|_| rank);
             for term in &terms {
                 for volume in &volumes {
                     let mut requirements = selector.clone();
@@ -140,7 +143,7 @@ fn variants(
                     }
                     requirements.extend(volume, symbols);
                     if list.len() < MAX_VARIANTS {
-                        list.insert(Variant { requirements, preferred_taints });
+                        list.insert(Variant { requirements, preferred_taints, preference: rank });
                     }
                 }
             }

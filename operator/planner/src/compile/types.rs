@@ -4,6 +4,7 @@ use fixedbitset::FixedBitSet;
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
+use super::fitting::Fitting;
 use super::{Columns, Problem, fits, label};
 use crate::daemons::{Daemons, Overheads};
 use crate::intern::{Key, Symbols};
@@ -133,6 +134,8 @@ pub(crate) struct Template {
     /// By type and column: what is left for pods.
     net: Vec<i64>,
     width: usize,
+    /// Which types hold an amount next to their daemons.
+    pub(crate) fitting: Fitting,
     /// Daemons per group of types.
     pub(crate) overheads: Overheads,
 }
@@ -210,7 +213,8 @@ impl Template {
                 "none of its instance types meets its requirements and is available".to_owned()
             );
         }
-        Ok(Self { pool, catalog, requirements, types, net, width, overheads })
+        let fitting = Fitting::new(&types, &net, width);
+        Ok(Self { pool, catalog, requirements, types, net, width, fitting, overheads })
     }
 
     /// What a machine of a type has left for pods.

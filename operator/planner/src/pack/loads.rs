@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 
-use crate::cells::{CellId, frontier};
+use crate::cells::{CellId, by_price, frontier};
 use crate::compile::shapes::{HostPort, ports_conflict};
 use crate::compile::{add_times, take_times, times};
 use crate::solver::{Demand, Solver};
@@ -67,7 +67,7 @@ pub(super) fn cheapest_load(
     let kinds = if *allowed == current.types {
         current.frontier.clone()
     } else {
-        frontier(problem, template, allowed, &current.prices)
+        frontier(problem, template, &by_price(allowed, &current.prices))
     };
     let node_price = problem.policy.node_price.0.max(1);
     let mut best: Option<(f64, Load)> = None;

@@ -48,6 +48,14 @@ impl Scope {
         }
     }
 
+    /// A label that pods have to have, if the selector says so.
+    pub(super) fn label(&self) -> Option<(&str, &str)> {
+        self.expressions.iter().flatten().find_map(|(operator, key, values)| {
+            let only = values.first().filter(|_| operator == "In" && values.len() == 1)?;
+            Some((key.as_str(), only.as_str()))
+        })
+    }
+
     /// Whether pods of a shape are among them.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
         self.namespaces.binary_search(&shape.namespace).is_ok()

@@ -1,0 +1,122 @@
+//! Machines to come by cell and by what they still hold, so that a pod is only compared with those that may take it.
+
+use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
+
+use super::Strategy;
+use crate::cells::CellId;
+use crate::rooms::{Query, Rooms, first};
+use crate::solver::Solver;
+
+/// See the module. It follows [`Solver::claims`].
+#[derive(Debug)]
+pub(crate) struct Bins {
+    strategy: Strategy,
+    rooms: Rooms,
+    /// What the claims still hold, row by row: with [`Strategy::Cheapest`] their target type, with [`Strategy::Fill`] the largest of their types.
+    rows: Vec<i64>,
+    width: usize,
+    /// By claim, its place in `cells`.
+    slots: Vec<usize>,
+    cells: Vec<(CellId, FixedBitSet)>,
+    by_cell: FxHashMap<CellId, usize>,
+}
+
+impl Bins {
+    /// For the claims that a solver has.
+    pub(crate) fn new(solver: &Solver<'_, '_>, strategy: Strategy) -> Self {
+        let width = solver.problem.columns.len();
+        let shapes = solver.problem.shapes.iter().map(|shape| &shape.requests[..]);
+        let mut bins = Self {
+            strategy,
+            rooms: Rooms::new(shapes, width),
+            rows: Vec::new(),
+            width,
+            slots: Vec::new(),
+            cells: Vec::new(),
+            by_cell: FxHashMap::default(),
+        };
+        bins.sync(solver);
+        bins
+    }
+
+    /// Adds the claims that came since.
+    pub(crate) fn sync(&mut self, solver: &Solver<'_, '_>) {
+        for claim in self.slots.len()..solver.claims.len() {
+            let row = self.row(solver, claim);
+            self.rooms.insert(claim, &row);
+            self.rows.extend(row);
+            let slot = self.slot(solver.claims[claim].cell);
+            self.slots.push(slot);
+            self.cells[slot].1.grow_and_insert(claim);
+        }
+    }
+
+    /// Notes that a claim has changed.
+    pub(crate) fn refresh(&mut self, solver: &Solver<'_, '_>, claim: usize) {
+        let row = self.row(solver, claim);
+        let known = &mut self.rows[claim * self.width..(claim + 1) * self.width];
+        self.rooms.update(claim, known, &row);
+        known.copy_from_slice(&row);
+        let slot = self.slot(solver.claims[claim].cell);
+        if slot != self.slots[claim] {
+            self.cells[self.slots[claim]].1.set(claim, false);
+            self.cells[slot].1.grow_and_insert(claim);
+            self.slots[claim] = slot;
+        }
+    }
+
+    /// How many cells there are; they keep their number.
+    pub(crate) fn n_cells(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// A cell by its number.
+    pub(crate) fn cell(&self, slot: usize) -> CellId {
+        self.cells[slot].0
+    }
+
+    /// What a claim still holds.
+    pub(crate) fn room(&self, claim: usize) -> &[i64] {
+        &self.rows[claim * self.width..(claim + 1) * self.width]
+    }
+
+    /// What selects the claims that may hold a request.
+    pub(crate) fn query(&self, request: &[i64]) -> Query {
+        self.rooms.query(request)
+    }
+
+    /// The next claim of a cell that may hold a request and is not closed.
+    pub(crate) fn next(
+        &self,
+        query: &Query,
+        slot: usize,
+        closed: &[&FixedBitSet],
+        from: usize,
+    ) -> Option<usize> {
+        let mut sets = self.rooms.sets(query);
+        // The set of the cell is the smallest.
+        sets[0] = &self.cells[slot].1;
+        first(&sets, closed, from)
+    }
+
+    fn slot(&mut self, cell: CellId) -> usize {
+        let next = self.cells.len();
+        let slot = *self.by_cell.entry(cell).or_insert(next);
+        if slot == next {
+            self.cells.push((cell, FixedBitSet::new()));
+        }
+        slot
+    }
+
+    fn row(&self, solver: &Solver<'_, '_>, claim: usize) -> Vec<i64> {
+        let claim = &solver.claims[claim];
+        let template = &solver.problem.templates[solver.cells[claim.cell].template];
+        match self.strategy {
+            Strategy::Cheapest => super::loads::rest(template.net(claim.target), &claim.used),
+            Strategy::Fill => (0..self.width)
+                .map(|column| template.fitting.most(&claim.types, column) - claim.used[column])
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! How many pods of each group are where, and how many more may come.
+
+use std::cmp::Reverse;
+
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+
+use super::domains::{counts_there, universe};
+use super::tallies::{Count, Tally};
+use super::{Group, Kind, Rule};
+use crate::cells::{CellId, Cells};
+use crate::compile::Problem;
+use crate::intern::{Key, Value};
+use crate::plan::Exclusion;
+use crate::requirements::{Requirements, ValueSet};
+use crate::snapshot::Placement;
+
+/// No limit.
+const ANY: u32 = u32::MAX;
+
+/// A host, as rules about host names see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Host {
+    /// A machine that exists.
+    Machine(usize),
+    /// A machine to come.
+    Claim(usize),
+}
+
+/// The cell of a machine to come once a pod is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Narrowed {
+    /// Narrowed to the domains that the pod's rules choose.
+    pub(crate) cell: CellId,
+    /// How many pods of the shape may come to these domains before the others need some.
+    pub(crate) most: usize,
+    /// How good the domains are, the least first: the pods to keep apart from, the pods to be near.
+    pub(crate) rank: (u32, Reverse<u32>),
+    /// Whether rules count the pods there, so that they had better be even.
+    pub(crate) counted: bool,
+}
+
+/// How many pods are where.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    groups: Vec<Count>,
+}
+
+impl Counts {
+    /// Counts the pods that run and stay.
+    pub(crate) fn new(problem: &Problem<'_>) -> Self {
+        let n = problem.rules.groups.len();
+        let mut counts = Self { groups: vec![Count::default(); n] };
+        if n == 0 {
+            return counts;
+        }
+        for pod in &problem.snapshot.pods {
+            let Placement::Bound(node) = pod.placement else { continue };
+            let machine = node.0 as usize;
+            let leaves = problem.snapshot.nodes[machine].deleting
+                && crate::provision::is_currently_reschedulable(pod);
+            if !pod.terminating && !leaves {
+                counts.add_on_machine(problem, pod.shape.0 as usize, machine, 1);
+            }
+        }
+        counts
+    }
+
+    /// Counts a pod on a machine in (1) or out (-1).
+    pub(crate) fn add_on_machine(
+        &mut self,
+        problem: &Problem<'_>,
+        shape: usize,
+        machine: usize,
+        by: i32,
+    ) {
+        for &group in &problem.rules.selected[shape] {
+            if counts_there(problem, &problem.rules.groups[group], machine) {
+                self.change_on_machine(problem, group, machine, by, 0);
+            }
+        }
+        for &group in &problem.rules.carried[shape] {
+            self.change_on_machine(problem, group, machine, 0, by);
+        }
+    }
+
+    fn change_on_machine(
+        &mut self,
+        problem: &Problem<'_>,
+        group: usize,
+        machine: usize,
+        selected: i32,
+        carrying: i32,
+    ) {
+        let rule = &problem.rules.groups[group];
+        let count = &mut self.groups[group];
+        if rule.host {
+            let position = problem.machines.position(machine);
+            count.machines.change(machine, position, selected, carrying);
+        } else if let Some(value) = problem.domains.of(rule.key, machine) {
+            count.change(value, selected, carrying);
+        } else {
+            return;
+        }
+        count.total = count.total.saturating_add_signed(selected);
+    }
+
+    /// Counts pods on a machine to come.
+    pub(crate) fn add_on_claim(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        shape: usize,
+        claim: usize,
+        cell: CellId,
+        n: usize,
+    ) {
+        let n = i32::try_from(n).unwrap_or(i32::MAX);
+        for &group in &problem.rules.selected[shape] {
+            if counts_in(problem, cells, &problem.rules.groups[group], cell) {
+                self.change_on_claim(problem, cells, group, claim, cell, n, 0);
+            }
+        }
+        for &group in &problem.rules.carried[shape] {
+            self.change_on_claim(problem, cells, group, claim, cell, 0, n);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what is counted, where, and by how much")]
+    fn change_on_claim(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        group: usize,
+        claim: usize,
+        cell: CellId,
+        selected: i32,
+        carrying: i32,
+    ) {
+        let rule = &problem.rules.groups[group];
+        let count = &mut self.groups[group];
+        if rule.host {
+            count.claims.change(claim, Some(claim), selected, carrying);
+        } else if let [value] = *cells.values(problem, cell, rule.key) {
+            count.change(value, selected, carrying);
+        } else {
+            return;
+        }
+        count.total = count.total.saturating_add_signed(selected);
+    }
+
+    /// Whether a shape may go on a machine.
+    pub(crate) fn allow_on_machine(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        shape: usize,
+        machine: usize,
+    ) -> bool {
+        let (preferences, _) = problem.rules.preferences(shape);
+        self.room_on_machine(problem, cells, shape, preferences, machine) > 0
+    }
+
+    /// How many pods of a shape may go on a machine, of which only so many preferences are dropped.
+    pub(crate) fn room_on_machine(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        shape: usize,
+        dropped: usize,
+        machine: usize,
+    ) -> usize {
+        let mut most = self.room_on_host(problem, shape, dropped, Host::Machine(machine));
+        for rule in problem.rules.deciding(shape, dropped) {
+            let group = &problem.rules.groups[rule.group];
+            if group.host || most == 0 {
+                continue;
+            }
+            most = match problem.domains.of(group.key, machine) {
+                Some(value) => {
+                    let least = self.least(problem, cells, rule);
+                    let tally = self.groups[rule.group].value(value);
+                    most.min(self.room(problem, rule, tally, least))
+                }
+                None if passes_unlabelled(group, rule) => most,
+                None => 0,
+            };
+        }
+        most as usize
+    }
+
+    /// How many pods of a shape rules about hosts let on a host.
+    pub(crate) fn room_on_host(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        host: Host,
+    ) -> u32 {
+        let mut most = ANY;
+        for rule in problem.rules.deciding(shape, dropped) {
+            if !problem.rules.groups[rule.group].host {
+                continue;
+            }
+            let count = &self.groups[rule.group];
+            let tally = match host {
+                Host::Machine(machine) => count.machines.of(machine),
+                Host::Claim(claim) => count.claims.of(claim),
+            };
+            // There is always one more host, so the least is 0.
+            most = most.min(self.room(problem, rule, tally, 0));
+        }
+        most
+    }
+
+    /// The machines, by position, in domains that may take at least one pod of a shape; `None` when every machine's may.
+    pub(crate) fn open_positions(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        shape: usize,
+        dropped: usize,
+    ) -> Option<FixedBitSet> {
+        let mut open: Option<FixedBitSet> = None;
+        for rule in problem.rules.deciding(shape, dropped) {
+            let group = &problem.rules.groups[rule.group];
+            if group.host || (!rule.carried && group.kind != Kind::Anti) {
+                continue;
+            }
+            let least = self.least(problem, cells, rule);
+            let unlabelled = passes_unlabelled(group, rule);
+            let set = problem.domains.positions(group.key, unlabelled, |value| {
+                self.room(problem, rule, self.groups[rule.group].value(value), least) > 0
+            });
+            match &mut open {
+                None => open = Some(set),
+                Some(open) => open.intersect_with(&set),
+            }
+        }
+        open
+    }
+
+    /// Hosts that rules about host names certainly keep a shape off: machines by position, or machines to come.
+    pub(crate) fn closed_hosts(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        to_come: bool,
+    ) -> SmallVec<[&FixedBitSet; 4]> {
+        let mut closed = SmallVec::new();
+        for rule in problem.rules.deciding(shape, dropped) {
+            let group = &problem.rules.groups[rule.group];
+            if !group.host {
+                continue;
+            }
+            let count = &self.groups[rule.group];
+            let hosts = if to_come { &count.claims } else { &count.machines };
+            match group.kind {
+                Kind::Anti => {
+                    if rule.carried {
+                        closed.push(&hosts.selected);
+                    }
+                    if rule.itself && !rule.soft {
+                        closed.push(&hosts.carrying);
+                    }
+                }
+                Kind::Spread { max_skew, .. } if rule.carried && rule.itself && max_skew <= 1 => {
+                    closed.push(&hosts.selected);
+                }
+                _ => {}
+            }
+        }
+        closed
+    }
+
+    /// The cell in which a machine to come is once a shape has come, narrowed to the domains that its rules choose. Rules about hosts are not looked at.
+    pub(crate) fn narrow(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        shape: usize,
+        dropped: usize,
+        mut cell: CellId,
+    ) -> Result<Narrowed, Exclusion> {
+        let groups = &problem.rules.groups;
+        let mut rules: SmallVec<[&Rule; 8]> = problem
+            .rules
+            .deciding(shape, dropped)
+            .filter(|rule| !groups[rule.group].host)
+            .collect();
+        rules.sort_by_key(|rule| groups[rule.group].key);
+        let (mut most, mut rank, mut counted) = (ANY, (0, Reverse(0)), false);
+        for rules in rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key) {
+            let key = groups[rules[0].group].key;
+            match self.best_domain(problem, cells, rules, cell, key) {
+                Ok(best) => {
+                    most = most.min(best.room);
+                    rank = (rank.0 + best.rank.0, Reverse(rank.1.0 + best.rank.1.0));
+                    counted |= rules.iter().any(|rule| groups[rule.group].kind != Kind::Affinity);
+                    if !best.only {
+                        let mut wanted = Requirements::default();
+                        wanted.add(key, ValueSet::one_of([best.value]), &problem.symbols);
+                        cell = cells
+                            .narrow(problem, cell, &wanted)
+                            .map_err(|_| failed(problem, rules[0]))?;
+                    }
+                }
+                // Others' rules don't matter where a machine has no such label.
+                Err(_)
+                    if rules.iter().all(|rule| !rule.carried)
+                        && cells.values(problem, cell, key).is_empty() => {}
+                Err(blocking) => return Err(failed(problem, blocking)),
+            }
+        }
+        Ok(Narrowed { cell, most: most as usize, rank, counted })
+    }
+
+    /// The best of the domains that a cell can be in, or a rule that closes one.
+    fn best_domain<'r>(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        rules: &[&'r Rule],
+        cell: CellId,
+        key: Key,
+    ) -> Result<Best, &'r Rule> {
+        let least: SmallVec<[u32; 8]> =
+            rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
+        let values = cells.values(problem, cell, key);
+        let only = values.len() == 1;
+        let (mut best, mut blocking): (Option<Best>, _) = (None, rules[0]);
+        for &value in values {
+            let (mut room, mut spread, mut near) = (ANY, 0, 0);
+            for (rule, &least) in rules.iter().zip(&least) {
+                let tally = self.groups[rule.group].value(value);
+                let more = self.room(problem, rule, tally, least);
+                if more == 0 {
+                    (room, blocking) = (0, rule);
+                    break;
+                }
+                room = room.min(more);
+                match problem.rules.groups[rule.group].kind {
+                    Kind::Affinity => near += tally.selected,
+                    _ => spread += tally.selected,
+                }
+            }
+            if room == 0 {
+                continue;
+            }
+            let rank = (spread, Reverse(near));
+            let better = best.as_ref().is_none_or(|best| {
+                let name = |value| problem.symbols.value_name(value);
+                rank < best.rank || (rank == best.rank && name(value) < name(best.value))
+            });
+            if better {
+                best = Some(Best { value, room, rank, only });
+            }
+        }
+        best.ok_or(blocking)
+    }
+
+    /// How many pods of a shape one rule lets into a domain.
+    fn room(&self, problem: &Problem<'_>, rule: &Rule, here: Tally, least: u32) -> u32 {
+        match problem.rules.groups[rule.group].kind {
+            Kind::Anti => {
+                let others = rule.itself && !rule.soft && here.carrying > 0;
+                match (rule.carried && here.selected > 0) || others {
+                    true => 0,
+                    false if rule.carried && rule.itself => 1,
+                    false => ANY,
+                }
+            }
+            // Without the rule the pod is only counted.
+            _ if !rule.carried => ANY,
+            // The first of a group that wants to be together may be anywhere.
+            Kind::Affinity => {
+                let first = rule.itself && self.groups[rule.group].total == 0;
+                if here.selected > 0 || first { ANY } else { 0 }
+            }
+            Kind::Spread { max_skew, .. } => {
+                let limit = i64::from(max_skew) + i64::from(least) - i64::from(here.selected);
+                let limit = u32::try_from(limit).unwrap_or(if limit < 0 { 0 } else { ANY });
+                match rule.itself {
+                    true => limit,
+                    // It adds nothing to the count.
+                    false if i64::from(here.selected) - i64::from(least) <= i64::from(max_skew) => {
+                        ANY
+                    }
+                    false => 0,
+                }
+            }
+        }
+    }
+
+    /// The smallest count of any domain that the pods of a spread group could be in.
+    fn least(&mut self, problem: &Problem<'_>, cells: &mut Cells, rule: &Rule) -> u32 {
+        let group = &problem.rules.groups[rule.group];
+        let Kind::Spread { min_domains, .. } = group.kind else { return 0 };
+        // There is always one more host.
+        if group.host || !rule.carried {
+            return 0;
+        }
+        let count = &mut self.groups[rule.group];
+        let domains = count.universe.get_or_insert_with(|| universe(problem, cells, group));
+        let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
+        if min_domains.is_some_and(few) {
+            return 0;
+        }
+        let domains = &*domains;
+        let values = &count.values;
+        let selected = |value: &Value| {
+            let at = values.binary_search_by_key(value, |&(value, _)| value);
+            at.map_or(0, |at| values[at].1.selected)
+        };
+        domains.iter().map(selected).min().unwrap_or(0)
+    }
+}
+
+/// A domain that a machine to come may be narrowed to.
+struct Best {
+    value: Value,
+    room: u32,
+    rank: (u32, Reverse<u32>),
+    /// There is no other.
+    only: bool,
+}
+
+/// Where a label is missing nobody else's rule applies, and one's own can't be met, unless it only keeps away.
+fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
+    !rule.carried || group.kind == Kind::Anti
+}
+
+/// Whether pods on machines of a cell count for a rule.
+fn counts_in(problem: &Problem<'_>, cells: &Cells, rule: &Group, cell: CellId) -> bool {
+    let Kind::Spread { class, honor_affinity: true, .. } = rule.kind else { return true };
+    let well_known = |key| problem.is_well_known(key);
+    let have = &cells[cell].requirements;
+    let mut required = problem.classes[class].required.iter();
+    required.any(|required| have.compatible(required, well_known, &problem.symbols).is_ok())
+}
+
+/// Why a shape has no domain. For [`Counts::room_on_host`] it is the first rule about hosts.
+fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
+    let group = &problem.rules.groups[rule.group];
+    Exclusion::Topology {
+        key: problem.symbols.key_name(group.key).to_owned(),
+        rule: group.describe(),
+    }
+}
+
+impl Counts {
+    /// What keeps a shape off every host to come.
+    pub(crate) fn no_host(&self, problem: &Problem<'_>, shape: usize, dropped: usize) -> Exclusion {
+        let rules = &problem.rules;
+        let closed = |rule: &&Rule| {
+            rules.groups[rule.group].host && self.room(problem, rule, Tally::default(), 0) == 0
+        };
+        let rule = rules.deciding(shape, dropped).find(closed);
+        failed(problem, rule.expect("a rule about hosts leaves no room"))
+    }
+}
