@@ -221,6 +221,12 @@ impl<'a> Problem<'a> {
         problem
     }
 
+    /// Changes the order in which machines are tried, before anything is placed.
+    pub(crate) fn try_in_order(&mut self, order: Vec<usize>) {
+        self.machines.sort(order);
+        self.domains = Domains::new(self, &self.rules);
+    }
+
     /// Whether machines to come will define a label that neither pool nor type mentions.
     pub(crate) fn is_well_known(&self, key: Key) -> bool {
         self.well_known[key.index()]

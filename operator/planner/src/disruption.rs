@@ -3,37 +3,53 @@
 //! One pass yields all commands that the budgets allow: empty nodes, drifted ones, and those whose pods run elsewhere or on a cheaper machine. Commands of
 //! one plan are independent: a place that one of them takes is gone for the next, and a node that is to receive pods stays.
 
+mod balanced;
+mod bargains;
 mod budgets;
 mod candidates;
 mod consolidation;
 mod cost;
 mod drift;
 mod emptiness;
+mod evaluation;
+mod merging;
+mod moving;
+mod rehearsal;
+mod replacement;
+mod replicas;
 mod revalidate;
+mod statics;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 use jiff::Timestamp;
+use rustc_hash::FxHashMap;
 
 use crate::Cancel;
 use crate::compile::Problem;
 use crate::launch::pod_ref;
-use crate::pack::{Strategy, pack};
 use crate::plan::{Candidate, Command, Launch, Method, PLAN_VERSION, Plan, Stay, StayingNode};
-use crate::policy::Policy;
-use crate::provision::{demands, demands_of, is_currently_reschedulable, nominations};
+use crate::policy::{Policy, Resume};
+use crate::provision::{demands, nominations};
 use crate::resources::MicroUsd;
 use crate::snapshot::{DisruptionReason, NodePhase, Snapshot};
-use crate::solver::{Demand, Solver};
+use crate::solver::Solver;
+use balanced::Totals;
+use bargains::Bargains;
 use budgets::Budgets;
 use candidates::Node;
+use moving::Moves;
+use rehearsal::Arrival;
 
+pub use replicas::replicas;
 pub use revalidate::revalidate;
 
 /// Plans which nodes to disrupt.
 ///
-/// `cancel` is asked before each node; what is in the plan then is valid, the other nodes were not looked at.
+/// `cancel` is asked between nodes. What is in the plan when it says so is valid; [`crate::plan::Report::resume`] then tells where the next pass has to go
+/// on ([`Policy::resume`]) so that every node has its turn. Each pass looks at one node at least.
 pub fn disrupt(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -41,16 +57,40 @@ pub fn disrupt(
     seed: u64,
     cancel: &dyn Cancel,
 ) -> Plan {
-    let problem = Problem::new(snapshot, policy);
-    let mut pass = Pass::new(&problem, now, seed);
-    let nodes = candidates::find(&mut pass);
+    let (problem, candidates) = prepare(snapshot, policy, now);
+    let (mut pass, nodes) = Pass::new(&problem, candidates, now, seed);
+    for (index, stay) in candidates::stays(&pass) {
+        pass.stay(index, stay);
+    }
     emptiness::plan(&mut pass, &nodes);
-    drift::plan(&mut pass, &nodes, cancel);
-    consolidation::plan(&mut pass, &nodes, cancel);
+    statics::plan(&mut pass, &nodes);
+    // A pass that was cut short goes on with the method that it had come to; the other one had its turn.
+    let resume = policy.resume.as_ref();
+    if resume.is_some_and(|resume| resume.method != Method::Drift) {
+        consolidation::plan(&mut pass, &nodes, resume, cancel);
+        drift::plan(&mut pass, &nodes, None, cancel);
+    } else {
+        drift::plan(&mut pass, &nodes, resume, cancel);
+        consolidation::plan(&mut pass, &nodes, None, cancel);
+    }
     pass.into_plan(cancel)
 }
 
+/// A compiled snapshot, with machines in the order in which they receive pods, and the nodes that may go.
+fn prepare<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    now: Timestamp,
+) -> (Problem<'a>, Vec<Node>) {
+    let mut problem = Problem::new(snapshot, policy);
+    let nodes = candidates::find(&problem, now);
+    let order = receivers(&problem, &nodes);
+    problem.try_in_order(order);
+    (problem, nodes)
+}
+
 /// One disruption pass.
+#[derive(Clone)]
 struct Pass<'p, 'a> {
     problem: &'p Problem<'a>,
     solver: Solver<'p, 'a>,
@@ -64,32 +104,37 @@ struct Pass<'p, 'a> {
     receiving: FixedBitSet,
     /// Nodes whose pods have only just settled: nothing is consolidated onto them.
     settling: FixedBitSet,
-    /// Topology rules that have to do with pods which a command of this plan moves.
+    /// Topology rules that have to do with pods which a command of this plan moves, and by which it matters what happens first.
     touched: FixedBitSet,
-}
-
-/// Where the pods of candidates go.
-struct Moves {
-    /// Pods and machines from this index of [`Solver::placed`] on.
-    from: usize,
-    /// How many machines have to be launched; they are in [`Solver::claims`].
-    new_machines: usize,
-    /// How things were before.
-    saved: Saved,
-}
-
-/// What a failed attempt puts back.
-struct Saved {
-    limits: crate::limits::Limits,
-    counts: crate::topology::Counts,
+    /// Rules by which it matters.
+    in_order: FixedBitSet,
+    totals: Arc<Totals>,
+    bargains: Arc<Bargains>,
+    /// By shape: whether a machine to come takes it, before any command.
+    homes: FxHashMap<usize, bool>,
+    /// How many placements are those of pods that were waiting anyway.
+    waiting: usize,
+    /// Pods that commands evict, and machines that they launch.
+    evicted: Vec<usize>,
+    arrivals: Vec<Arrival>,
+    /// Where the next pass has to go on.
+    resume: Option<Resume>,
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
-    fn new(problem: &'p Problem<'a>, now: Timestamp, seed: u64) -> Self {
+    /// A pass over a snapshot, and the nodes that may go, without those that waiting pods will be on.
+    fn new(
+        problem: &'p Problem<'a>,
+        mut nodes: Vec<Node>,
+        now: Timestamp,
+        seed: u64,
+    ) -> (Self, Vec<Node>) {
         let n = problem.snapshot.nodes.len();
+        let mut solver = Solver::new(problem);
+        let bargains = Arc::new(Bargains::new(&mut solver));
         let mut pass = Self {
             problem,
-            solver: Solver::new(problem),
+            solver,
             budgets: Budgets::new(problem.snapshot),
             now,
             seed,
@@ -98,21 +143,41 @@ impl<'p, 'a> Pass<'p, 'a> {
             receiving: FixedBitSet::with_capacity(n),
             settling: FixedBitSet::with_capacity(n),
             touched: FixedBitSet::with_capacity(problem.rules.len()),
+            totals: Arc::new(Totals::new(problem, &nodes)),
+            in_order: problem.rules.in_order(),
+            bargains,
+            homes: FxHashMap::default(),
+            waiting: 0,
+            evicted: Vec::new(),
+            arrivals: Vec::new(),
+            resume: None,
         };
         pass.mark_settling();
         pass.place_waiting();
-        pass
+        nodes.retain(|node| !pass.receiving[node.index]);
+        (pass, nodes)
+    }
+
+    /// For evaluating nodes on another thread: the same state, with nothing planned yet.
+    fn fork(&self) -> Self {
+        Self { commands: Vec::new(), stays: BTreeMap::new(), ..self.clone() }
     }
 
     /// Consolidating onto a node restarts its `consolidateAfter`; until that has passed it takes nothing.
     fn mark_settling(&mut self) {
-        for (index, node) in self.problem.snapshot.nodes.iter().enumerate() {
+        let snapshot = self.problem.snapshot;
+        let waits: BTreeMap<&str, bool> = snapshot
+            .node_pools
+            .iter()
+            .map(|pool| {
+                let after = pool.disruption.consolidate_after;
+                (pool.name.as_str(), after.is_some_and(|after| after.is_positive()))
+            })
+            .collect();
+        for (index, node) in snapshot.nodes.iter().enumerate() {
             let Some(claim) = &node.claim else { continue };
-            let after = claim.node_pool.as_deref().and_then(|name| {
-                let pools = &self.problem.snapshot.node_pools;
-                pools.iter().find(|pool| pool.name == name)?.disruption.consolidate_after
-            });
-            let waits = after.is_some_and(|after| after.is_positive());
+            let pool = claim.node_pool.as_deref();
+            let waits = pool.is_some_and(|pool| waits.get(pool).copied().unwrap_or_default());
             self.settling.set(
                 index,
                 waits && claim.consolidatable.is_none() && node.phase == NodePhase::Initialized,
@@ -132,91 +197,28 @@ impl<'p, 'a> Pass<'p, 'a> {
         for &(_, machine) in &self.solver.placed {
             self.receiving.insert(machine);
         }
-    }
-
-    /// Tries to move the pods of nodes that would go. On failure nothing has changed.
-    fn try_moving(
-        &mut self,
-        nodes: &[&Node],
-        strategy: Strategy,
-        guard: bool,
-        cancel: &dyn Cancel,
-    ) -> Result<Moves, Stay> {
-        let problem = self.problem;
-        let snapshot = problem.snapshot;
-        let from = self.solver.placed.len();
-        let saved =
-            Saved { limits: self.solver.limits.clone(), counts: self.solver.counts.clone() };
-        let pods = nodes
-            .iter()
-            .flat_map(|node| node.pods.iter().copied())
-            .filter(|&pod| is_currently_reschedulable(&snapshot.pods[pod]));
-        let (mut demands, rejected) = demands_of(problem, pods);
-        if let Some((pod, _)) = rejected.first() {
-            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
-        }
-        // What one command does for a rule another can't rely on, nor may it undo it.
-        let rules = &problem.rules;
-        let shape_of = |demand: &Demand| demand.shape;
-        if demands
-            .iter()
-            .map(shape_of)
-            .any(|shape| rules.of(shape).any(|group| self.touched[group]))
-        {
-            return Err(Stay::Later);
-        }
-        for node in nodes {
-            self.close(node);
-        }
-        let settling = &self.settling;
-        let open = |machine: usize| !(guard && settling[machine]);
-        let waiting = pack(&mut self.solver, &mut demands, strategy, &open, cancel);
-        let unplaced = demands.iter().find(|demand| demand.left() > 0);
-        let failure = if let Some(demand) = unplaced {
-            let _ = waiting;
-            Some(Stay::PodsDontFit(pod_ref(&snapshot.pods[first_left(demand)])))
-        } else {
-            self.solver.placed[from..]
-                .iter()
-                .find(|&&(_, machine)| snapshot.nodes[machine].phase != NodePhase::Initialized)
-                .map(|&(pod, _)| Stay::WaitsForMachine(pod_ref(&snapshot.pods[pod])))
-        };
-        let moves = Moves { from, new_machines: self.solver.claims.len(), saved };
-        match failure {
-            None => Ok(moves),
-            Some(stay) => {
-                self.take_back(nodes, moves);
-                Err(stay)
-            }
-        }
-    }
-
-    fn take_back(&mut self, nodes: &[&Node], moves: Moves) {
-        self.solver.undo(moves.from);
-        self.solver.claims.clear();
-        self.solver.limits = moves.saved.limits;
-        self.solver.counts = moves.saved.counts;
-        for node in nodes {
-            self.solver.closed.set(node.index, false);
-        }
+        self.waiting = self.solver.placed.len();
     }
 
     /// Makes moves a command.
     fn decide(
         &mut self,
         nodes: &[&Node],
-        from: usize,
+        moves: &Moves,
         replacements: Vec<Launch>,
         reason: DisruptionReason,
         method: Method,
     ) {
         let snapshot = self.problem.snapshot;
-        let placed = &self.solver.placed[from..];
+        let placed = &self.solver.placed[moves.from..];
         for &(_, machine) in placed {
             self.receiving.insert(machine);
         }
+        let nominations = nominations(snapshot, placed);
         let before: MicroUsd = nodes.iter().filter_map(|node| node.price).sum();
         let after: MicroUsd = replacements.iter().map(|launch| launch.price).sum();
+        self.evicted.extend(nodes.iter().flat_map(|node| node.pods.iter().copied()));
+        self.note_arrivals(&replacements);
         let mut candidates: Vec<_> = nodes.iter().map(|node| self.candidate(node)).collect();
         candidates.sort_by(|a, b| a.node.cmp(&b.node));
         self.commands.push(Command {
@@ -224,7 +226,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             method,
             candidates,
             replacements,
-            nominations: nominations(snapshot, placed),
+            nominations,
             savings: MicroUsd(before.0 - after.0),
         });
         self.solver.claims.clear();
@@ -232,10 +234,23 @@ impl<'p, 'a> Pass<'p, 'a> {
             self.budgets.take(node.pool);
             for &pod in &node.pods {
                 let shape = snapshot.pods[pod].shape.0 as usize;
-                self.touched.extend(self.problem.rules.of(shape));
+                let rules = self.problem.rules.of(shape);
+                self.touched.extend(rules.filter(|&rule| self.in_order[rule]));
             }
             // Another command may be carried out before this one: until then the pods are where they were.
             self.count(node, 1);
+        }
+    }
+
+    /// What the machines of [`Solver::claims`] have room for as the cheapest type that they are launched with.
+    fn note_arrivals(&mut self, replacements: &[Launch]) {
+        for (claim, launch) in self.solver.claims.iter().zip(replacements) {
+            let template = &self.problem.templates[self.solver.cells[claim.cell].template];
+            let table = &self.problem.catalogs[template.catalog];
+            if let Some(kind) = launch.instance_types.first().and_then(|name| table.find(name)) {
+                let room = template.net(kind).to_vec();
+                self.arrivals.push(Arrival { cell: claim.cell, room });
+            }
         }
     }
 
@@ -246,6 +261,9 @@ impl<'p, 'a> Pass<'p, 'a> {
     }
 
     fn count(&mut self, node: &Node, by: i32) {
+        if self.problem.rules.len() == 0 {
+            return;
+        }
         for &pod in &self.problem.pods_on[node.index] {
             let pod = &self.problem.snapshot.pods[pod];
             if !pod.terminating {
@@ -283,7 +301,8 @@ impl<'p, 'a> Pass<'p, 'a> {
     fn into_plan(self, cancel: &dyn Cancel) -> Plan {
         let snapshot = self.problem.snapshot;
         let mut plan = Plan { version: PLAN_VERSION, commands: self.commands, ..Plan::default() };
-        plan.report.cancelled = cancel.is_cancelled();
+        plan.report.cancelled = self.resume.is_some() || cancel.is_cancelled();
+        plan.report.resume = self.resume;
         plan.report.nodes = self
             .stays
             .into_iter()
@@ -296,6 +315,21 @@ impl<'p, 'a> Pass<'p, 'a> {
     }
 }
 
-fn first_left(demand: &Demand) -> usize {
-    demand.pods[demand.next]
+/// The machines in the order in which they receive pods: first those that stay anyway, then the nodes that have least to gain from going, so that what is
+/// left over gathers where most can be saved. Machines that will be replaced for drift come late, those that are still starting last.
+fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
+    let mut ratio = vec![-1.0; problem.snapshot.nodes.len()];
+    for node in nodes {
+        ratio[node.index] = node.savings_ratio();
+    }
+    let rank = |machine: usize| {
+        let node = &problem.snapshot.nodes[machine];
+        let drifted = node.claim.as_ref().is_some_and(|claim| claim.drifted.is_some());
+        (node.phase != NodePhase::Initialized, drifted)
+    };
+    let mut order = problem.machines.order.clone();
+    order.sort_by(|&a, &b| {
+        rank(a).cmp(&rank(b)).then(ratio[a].total_cmp(&ratio[b])).then(a.cmp(&b))
+    });
+    order
 }

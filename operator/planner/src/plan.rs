@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
+use crate::policy::Resume;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, Requirement};
 
@@ -26,6 +27,9 @@ pub struct Plan {
     pub nominations: Vec<Nomination>,
     /// Nodes to disrupt. Independent of each other; in the order of what they gain.
     pub commands: Vec<Command>,
+    /// Machines of static NodePools beyond `spec.replicas`. The first to go first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removals: Vec<Removal>,
     /// Why the rest waits or stays.
     pub report: Report,
 }
@@ -133,6 +137,18 @@ pub struct Candidate {
     pub price: Option<MicroUsd>,
 }
 
+/// A machine that a static NodePool has too many. Neither budgets nor PodDisruptionBudgets are asked; draining respects the latter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removal {
+    /// [`crate::snapshot::Node::key`].
+    pub node: String,
+    /// The NodeClaim to delete.
+    pub claim: String,
+    /// Its NodePool.
+    pub node_pool: String,
+}
+
 /// How a command was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -159,6 +175,9 @@ pub struct Report {
     pub node_pools: Vec<SkippedPool>,
     /// Whether the pass was cut short by its cancel hook: what is in the plan is valid, the rest was not looked at.
     pub cancelled: bool,
+    /// For [`crate::Policy::resume`] of the next disruption pass, when this one was cut short before every node had its turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
 }
 
 /// A pod that stays pending.
@@ -288,10 +307,12 @@ pub enum Stay {
     Later,
     /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
     Changed(String),
-    /// What it would save is too little for what it would disrupt (consolidation policy Balanced).
+    /// What it would save is too little for what it would disrupt ([`crate::Policy::eviction_price`], or the consolidation policy Balanced).
     SavesTooLittle,
     /// A pod would have to wait for a machine that is still starting.
     WaitsForMachine(PodRef),
+    /// A static NodePool has as many machines as its limit allows, or none can be launched: nothing could come in the node's place.
+    NoStaticReplacement,
 }
 
 /// A NodePool that took no part.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::Method;
 use crate::resources::MicroUsd;
 
 /// Options of the planner. Defaults are Karpenter's.
@@ -18,6 +19,22 @@ pub struct Policy {
     pub max_instance_types: usize,
     /// What a further machine is taken to cost per hour beyond its price, when the planner weighs few large machines against many small ones.
     pub node_price: MicroUsd,
+    /// What consolidation has to save per hour for each pod that it evicts, so that nothing is moved for next to nothing. In units of an ordinary pod: one
+    /// with a `pod-deletion-cost` or a priority counts for more or less. 0 takes every saving, as Karpenter does.
+    pub eviction_price: MicroUsd,
+    /// Where a disruption pass that was cut short stopped ([`crate::plan::Report::resume`]): the next one begins there, so that every node has its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+}
+
+/// A place in a disruption pass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resume {
+    /// The method that had more nodes to look at.
+    pub method: Method,
+    /// [`crate::snapshot::Node::key`] of the first of them. It need not exist any more.
+    pub node: String,
 }
 
 impl Default for Policy {
@@ -29,6 +46,9 @@ impl Default for Policy {
             max_instance_types: 600,
             // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never outweighs a real difference in price.
             node_price: MicroUsd(500),
+            // Seven cents a month: an eviction costs some seconds of a restart.
+            eviction_price: MicroUsd(100),
+            resume: None,
         }
     }
 }

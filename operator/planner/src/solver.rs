@@ -170,6 +170,26 @@ impl<'p, 'a> Solver<'p, 'a> {
         first(&sets, &closed, from)
     }
 
+    /// Whether a machine but for one has room for a pod of a demand, whatever its rules say.
+    pub(crate) fn has_room(&mut self, demand: &Demand, variant: usize, but: usize) -> bool {
+        let problem = self.problem;
+        let shape = &problem.shapes[demand.shape];
+        let key = self.meet(shape.class, variant);
+        let query = self.rooms.query(&shape.requests);
+        let mut sets = self.rooms.sets(&query);
+        sets[0] = &self.meets[&key];
+        let mut from = 0;
+        while let Some(position) = first(&sets, &[], from) {
+            from = position + 1;
+            let machine = problem.machines.order[position];
+            let open = machine != but && !self.closed[machine];
+            if open && crate::compile::fits(&shape.requests, self.room_of(machine)) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// How many pods of a demand a machine takes.
     fn fitting(&mut self, machine: usize, demand: &Demand) -> usize {
         let problem = self.problem;

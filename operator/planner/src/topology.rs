@@ -8,6 +8,7 @@
 
 mod counts;
 mod domains;
+mod journal;
 mod selectors;
 mod tallies;
 
@@ -179,6 +180,21 @@ impl Rules {
     /// The groups that a shape has to do with.
     pub(crate) fn of(&self, shape: usize) -> impl Iterator<Item = usize> {
         self.carried[shape].iter().chain(&self.selected[shape]).copied()
+    }
+
+    /// Required rules by which it matters in what order pods move: a zone that is too full or too empty for a while is, unlike a host that is counted twice.
+    pub(crate) fn in_order(&self) -> fixedbitset::FixedBitSet {
+        let mut found = fixedbitset::FixedBitSet::with_capacity(self.groups.len());
+        for &group in self.carried.iter().flatten() {
+            let rule = &self.groups[group];
+            let matters = match rule.kind {
+                Kind::Anti => false,
+                Kind::Spread { .. } => !rule.host,
+                Kind::Affinity => true,
+            };
+            found.set(group, matters);
+        }
+        found
     }
 
     /// How many groups there are.

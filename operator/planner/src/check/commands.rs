@@ -63,7 +63,11 @@ pub(super) fn check_commands(
             if !forced && pods.iter().any(|(_, pod)| blocks(pod)) {
                 must_stay("a pod forbids its eviction");
             }
-            if command.reason != DisruptionReason::Empty {
+            // Static pools replace machines one for one; their pods follow by themselves.
+            let is_static = claim.node_pool.as_ref().is_some_and(|name| {
+                snapshot.node_pools.iter().any(|pool| pool.name == *name && pool.replicas.is_some())
+            });
+            if command.reason != DisruptionReason::Empty && !is_static {
                 for (pod, _) in pods.iter().filter(|(_, pod)| needs_place(pod)) {
                     if !placed.contains(pod) {
                         found.insert(Violation::LosesItsPlace(reference(snapshot, *pod)));
@@ -127,7 +131,8 @@ fn allowance(snapshot: &Snapshot, pool: &str, reason: DisruptionReason) -> u32 {
     let (mut total, mut busy) = (0_u32, 0_u32);
     for node in nodes {
         total += 1;
-        busy += u32::from(node.deleting || !node.ready);
+        // Nodes that are not ready are what repair is for.
+        busy += u32::from(node.deleting || (!node.ready && reason != DisruptionReason::Unhealthy));
     }
     let mut allowed = u32::MAX;
     for budget in &found.disruption.budgets {

@@ -67,7 +67,8 @@ pub(super) fn check_launch(
         found.insert(Violation::Unknown { kind: "NodePool", name: launch.node_pool.clone() });
         return;
     };
-    if pool.not_ready.is_some() || pool.replicas.is_some() {
+    // Machines of static pools are launched for no pods.
+    if pool.not_ready.is_some() || (pool.replicas.is_some() && !launch.pods.is_empty()) {
         found.insert(Violation::PoolNotReady(pool.name.clone()));
     }
     let Some(catalog) = pool.catalog.map(|id| &snapshot.catalogs[id.0 as usize]) else {

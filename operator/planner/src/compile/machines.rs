@@ -53,11 +53,21 @@ impl Machines {
                 &node.key,
             )
         });
-        machines.positions = vec![None; snapshot.nodes.len()];
-        for (position, &machine) in machines.order.iter().enumerate() {
-            machines.positions[machine] = Some(position);
-        }
+        machines.number();
         machines
+    }
+
+    /// Changes the order in which machines are tried.
+    pub(super) fn sort(&mut self, order: Vec<usize>) {
+        self.order = order;
+        self.number();
+    }
+
+    fn number(&mut self) {
+        self.positions = vec![None; self.labels.len()];
+        for (position, &machine) in self.order.iter().enumerate() {
+            self.positions[machine] = Some(position);
+        }
     }
 
     /// Where a machine stands in `order`, if it takes pods.

@@ -15,28 +15,31 @@ struct PoolBudget {
     budgets: Vec<Budget>,
     /// Nodes that count for percentages.
     nodes: u32,
-    /// Nodes that are going already, or not ready.
-    disrupting: u32,
+    /// Nodes that are going already.
+    going: u32,
+    /// Others that are not ready.
+    not_ready: u32,
 }
 
 impl Budgets {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
-        let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        let mut counts: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
         for node in &snapshot.nodes {
             let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
             if let Some(pool) = pool.filter(|_| node.phase == NodePhase::Initialized) {
                 let count = counts.entry(pool).or_default();
                 count.0 += 1;
-                count.1 += u32::from(node.deleting || !node.ready);
+                count.1 += u32::from(node.deleting);
+                count.2 += u32::from(!node.deleting && !node.ready);
             }
         }
         let pools = snapshot
             .node_pools
             .iter()
             .map(|pool| {
-                let (nodes, disrupting) =
+                let (nodes, going, not_ready) =
                     counts.get(pool.name.as_str()).copied().unwrap_or_default();
-                PoolBudget { budgets: pool.disruption.budgets.clone(), nodes, disrupting }
+                PoolBudget { budgets: pool.disruption.budgets.clone(), nodes, going, not_ready }
             })
             .collect();
         Self { pools }
@@ -45,12 +48,15 @@ impl Budgets {
     /// How many nodes of a pool may go for a reason.
     pub(super) fn available(&self, pool: usize, reason: DisruptionReason) -> u32 {
         let pool = &self.pools[pool];
-        allowed(&pool.budgets, pool.nodes, reason).saturating_sub(pool.disrupting)
+        // A node that is not ready is what repair is there for: it does not use up repair's budget.
+        let repair = reason == DisruptionReason::Unhealthy;
+        let disrupting = pool.going + if repair { 0 } else { pool.not_ready };
+        allowed(&pool.budgets, pool.nodes, reason).saturating_sub(disrupting)
     }
 
     /// One more node goes.
     pub(super) fn take(&mut self, pool: usize) {
-        self.pools[pool].disrupting += 1;
+        self.pools[pool].going += 1;
     }
 }
 
@@ -93,6 +99,22 @@ mod tests {
         }
         let counted = mk_budget(BudgetNodes::Count(5));
         assert_eq!(allowed(&[counted], 3, DisruptionReason::Empty), 5);
+    }
+
+    /// Appendix A.14: ten nodes, of which three are not ready, and the default budget.
+    #[test]
+    fn nodes_that_are_not_ready_use_up_all_budgets_but_that_for_repair() {
+        let pool = PoolBudget {
+            budgets: vec![mk_budget(BudgetNodes::Percent(10))],
+            nodes: 10,
+            going: 0,
+            not_ready: 3,
+        };
+        let mut budgets = Budgets { pools: vec![pool] };
+        assert_eq!(budgets.available(0, DisruptionReason::Unhealthy), 1);
+        assert_eq!(budgets.available(0, DisruptionReason::Drifted), 0);
+        budgets.take(0);
+        assert_eq!(budgets.available(0, DisruptionReason::Unhealthy), 0);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Which nodes may be disrupted at all, and what that would cost.
 
+use jiff::Timestamp;
+
+use crate::compile::Problem;
 use crate::disruption::Pass;
 use crate::disruption::cost::{LEAST_COST, reschedule_cost};
 use crate::launch::pod_ref;
@@ -30,27 +33,37 @@ impl Node {
         self.cost <= LEAST_COST
     }
 
+    /// What it costs to evict its pods, in units of an ordinary pod.
+    pub(super) fn eviction_cost(&self) -> f64 {
+        self.cost - LEAST_COST
+    }
+
     /// What it saves per what it costs to move its pods.
     pub(super) fn savings_ratio(&self) -> f64 {
         self.price.unwrap_or_default().as_usd() / self.cost
     }
 }
 
-/// The nodes that may go, by index; of the others the pass notes why they stay.
-pub(super) fn find(pass: &mut Pass<'_, '_>) -> Vec<Node> {
-    let mut nodes = Vec::new();
-    for index in 0..pass.problem.snapshot.nodes.len() {
-        match examine(pass, index) {
-            Ok(node) => nodes.push(node),
-            Err(stay) => pass.stay(index, stay),
-        }
-    }
-    nodes
+/// The nodes that may go, by index, as far as they themselves are concerned.
+pub(super) fn find(problem: &Problem<'_>, now: Timestamp) -> Vec<Node> {
+    let nodes = 0..problem.snapshot.nodes.len();
+    nodes.filter_map(|index| examine(problem, now, index).ok()).collect()
+}
+
+/// Of the other nodes why they stay.
+pub(super) fn stays(pass: &Pass<'_, '_>) -> Vec<(usize, Stay)> {
+    let nodes = 0..pass.problem.snapshot.nodes.len();
+    let stay = |index| match examine(pass.problem, pass.now, index) {
+        Ok(_) if pass.receiving[index] => Some((index, Stay::Nominated)),
+        Ok(_) => None,
+        Err(stay) => Some((index, stay)),
+    };
+    nodes.filter_map(stay).collect()
 }
 
 /// Whether a node may go.
-pub(super) fn examine(pass: &Pass<'_, '_>, index: usize) -> Result<Node, Stay> {
-    let snapshot = pass.problem.snapshot;
+pub(super) fn examine(problem: &Problem<'_>, now: Timestamp, index: usize) -> Result<Node, Stay> {
+    let snapshot = problem.snapshot;
     let node = &snapshot.nodes[index];
     let Some(claim) = &node.claim else { return Err(Stay::NotManaged) };
     if node.deleting {
@@ -59,7 +72,7 @@ pub(super) fn examine(pass: &Pass<'_, '_>, index: usize) -> Result<Node, Stay> {
     if node.name.is_none() || node.phase != NodePhase::Initialized {
         return Err(Stay::NotInitialized);
     }
-    if node.nominated_until.is_some_and(|until| until > pass.now) || pass.receiving[index] {
+    if node.nominated_until.is_some_and(|until| until > now) {
         return Err(Stay::Nominated);
     }
     if node.do_not_disrupt {
@@ -69,7 +82,7 @@ pub(super) fn examine(pass: &Pass<'_, '_>, index: usize) -> Result<Node, Stay> {
         snapshot.node_pools.iter().position(|pool| pool.name == name && pool.catalog.is_some())
     });
     let Some(pool) = pool else { return Err(Stay::NotManaged) };
-    let on_it = || pass.problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
+    let on_it = || problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
     let blocked = on_it().filter(|pod| !pod.terminating).find_map(|pod| match &pod.eviction {
         Eviction::DoNotDisrupt => Some(Stay::PodDoNotDisrupt(pod_ref(pod))),
         Eviction::BlockedByPdb(budget) | Eviction::FullyBlockedByPdb(budget) if !pod.mirror => {
@@ -77,7 +90,7 @@ pub(super) fn examine(pass: &Pass<'_, '_>, index: usize) -> Result<Node, Stay> {
         }
         _ => None,
     });
-    let pods: Vec<_> = pass.problem.pods_on[index]
+    let pods: Vec<_> = problem.pods_on[index]
         .iter()
         .copied()
         .filter(|&pod| is_reschedulable(&snapshot.pods[pod]))

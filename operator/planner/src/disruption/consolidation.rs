@@ -1,50 +1,144 @@
-//! Consolidation of single nodes: a node goes when its pods fit on the others, or on one cheaper machine.
+//! Consolidation: nodes go when their pods fit on the others, or on one cheaper machine.
+//!
+//! Every candidate is evaluated first, each as if it were the only one. Of those that could go the ones that need no new machine come first, because what
+//! they leave behind fills others up; then several nodes at once for one machine ([`super::merging`]); then single nodes for cheaper machines.
 
 use std::collections::BTreeMap;
 
-use fixedbitset::FixedBitSet;
-
+use super::Pass;
 use super::candidates::{Node, by_savings};
-use super::{Moves, Pass};
+use super::evaluation::evaluate;
+use super::merging;
+use super::moving::{Moves, Search};
+use super::rehearsal::Stage;
+use super::replacement::cheaper;
 use crate::Cancel;
 use crate::compile::label;
-use crate::compile::types::NOT_FOR_SALE;
-use crate::launch::{Narrowed, launch, pod_ref};
-use crate::pack::Strategy;
-use crate::plan::{Launch, LaunchReason, Method, Stay};
-use crate::snapshot::{CapacityType, ConsolidationPolicy, DisruptionReason};
-use crate::solver::{Claim, Solver};
+use crate::plan::{Launch, Method, Stay};
+use crate::policy::Resume;
+use crate::snapshot::{ConsolidationPolicy, DisruptionReason};
 
-/// A spot node is replaced by a spot node only if so many cheaper types are left: with fewer the next interruption is likelier than the saving.
-const SPOT_TO_SPOT_TYPES: usize = 15;
+/// How many more nodes a pass that is cut short still tries of those that are known to have something to gain, so that every pass gets something done.
+const LAST_TRIES: usize = 16;
 
-/// With the policy Balanced a move has to save at least half of what it disrupts, each as a share of its pool.
-const BALANCED_THRESHOLD: f64 = 0.5;
+/// What is to become of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// It goes, and nothing comes.
+    Delete,
+    /// It goes, and one cheaper machine may come.
+    Replace,
+}
 
-pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node], cancel: &dyn Cancel) {
-    for node in interleaved(nodes) {
-        if cancel.is_cancelled() {
-            return;
+/// Whether to go on.
+pub(super) struct Patience<'c> {
+    cancel: &'c dyn Cancel,
+    tries: usize,
+}
+
+impl Patience<'_> {
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.cancel.is_cancelled() {
+            self.tries = self.tries.saturating_sub(1);
         }
-        if pass.is_going(node) {
-            continue;
-        }
-        if let Err(stay) = consolidate(pass, nodes, node, cancel) {
-            pass.stay(node.index, stay);
-        }
+        self.tries == 0
     }
 }
 
+pub(super) fn plan(
+    pass: &mut Pass<'_, '_>,
+    nodes: &[Node],
+    resume: Option<&Resume>,
+    cancel: &dyn Cancel,
+) {
+    let mut eligible = Vec::new();
+    for node in nodes {
+        if pass.is_going(node) || node.is_empty() {
+            continue;
+        }
+        match eligibility(pass, node) {
+            Ok(()) => eligible.push(node),
+            // That its drift could not be cured says more.
+            Err(Stay::NotConsolidatable) if pass.stays.contains_key(&node.index) => {}
+            Err(stay) => pass.stay(node.index, stay),
+        }
+    }
+    if eligible.is_empty() {
+        return;
+    }
+    let key = |node: &Node| pass.problem.snapshot.nodes[node.index].key.as_str();
+    if let Some(resume) = resume {
+        let from = eligible.partition_point(|node| key(node) < resume.node.as_str());
+        eligible.rotate_left(from);
+    }
+    let outlooks = evaluate(pass, &eligible, cancel);
+    if let Some(index) = outlooks.iter().position(Option::is_none) {
+        let node = key(eligible[index]).to_owned();
+        pass.resume = Some(Resume { method: Method::SingleNodeConsolidation, node });
+    }
+    let (mut going, mut replaceable) = (Vec::new(), Vec::new());
+    for (&node, outlook) in eligible.iter().zip(outlooks) {
+        match outlook {
+            Some(Ok(Aim::Delete)) => going.push(node),
+            Some(Ok(Aim::Replace)) => replaceable.push(node),
+            Some(Err(stay)) => pass.stay(node.index, stay),
+            None => {}
+        }
+    }
+    let mut patience = Patience { cancel, tries: LAST_TRIES };
+    let mut stage = Stage::new(pass);
+    for node in interleaved(&going) {
+        if patience.is_over() {
+            break;
+        }
+        // Of some the room that they counted on went to others.
+        let _ = stage.try_act(&[node], Aim::Delete);
+    }
+    let left_out = stage.perform(pass);
+
+    replaceable.extend(going);
+    for list in [&mut replaceable, &mut eligible] {
+        list.retain(|node| !pass.is_going(node) && !left_out[node.index]);
+    }
+    let mut stage = Stage::new(pass);
+    merging::plan(&mut stage, &eligible, &mut patience);
+    for node in interleaved(&replaceable) {
+        if patience.is_over() {
+            break;
+        }
+        if stage.pass.is_going(node) {
+            continue;
+        }
+        if let Err(stay) = stage.try_act(&[node], Aim::Replace) {
+            pass.stay(node.index, stay);
+        }
+    }
+    stage.perform(pass);
+}
+
 /// The most promising first within each pool, and the pools in turn.
-fn interleaved(nodes: &[Node]) -> Vec<&Node> {
+fn interleaved<'n>(nodes: &[&'n Node]) -> Vec<&'n Node> {
     let mut pools: BTreeMap<usize, Vec<&Node>> = BTreeMap::new();
-    for node in by_savings(nodes.iter().filter(|node| !node.is_empty())) {
+    for node in by_savings(nodes.iter().copied()) {
         pools.entry(node.pool).or_default().push(node);
     }
     let longest = pools.values().map(Vec::len).max().unwrap_or(0);
     (0..longest)
         .flat_map(|turn| pools.values().filter_map(move |pool| pool.get(turn).copied()))
         .collect()
+}
+
+fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+    permitted(pass, node)?;
+    if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {
+        return Err(Stay::Budget(DisruptionReason::Underutilized));
+    }
+    // No move saves more than the whole node.
+    let most = node.price.unwrap_or_default().as_usd();
+    if !pass.totals.approve(pass.problem, &[node], most) {
+        return Err(Stay::SavesTooLittle);
+    }
+    Ok(())
 }
 
 /// Whether a node may go because its pods can run for less.
@@ -76,156 +170,74 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     Ok(())
 }
 
-fn consolidate(
-    pass: &mut Pass<'_, '_>,
-    nodes: &[Node],
-    node: &Node,
-    cancel: &dyn Cancel,
-) -> Result<(), Stay> {
-    permitted(pass, node)?;
-    if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {
-        return Err(Stay::Budget(DisruptionReason::Underutilized));
-    }
-    let moves = pass.try_moving(&[node], Strategy::Fill, true, cancel)?;
-    match replacement(pass, nodes, node, &moves) {
-        Ok(replacements) => {
-            let (reason, method) =
-                (DisruptionReason::Underutilized, Method::SingleNodeConsolidation);
-            pass.decide(&[node], moves.from, replacements, reason, method);
-            Ok(())
+/// Does one step: nodes go, and at most one machine comes.
+pub(super) fn consolidate(pass: &mut Pass<'_, '_>, nodes: &[&Node], aim: Aim) -> Result<(), Stay> {
+    for node in nodes {
+        if pass.receiving[node.index] {
+            return Err(Stay::Nominated);
         }
+        if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {
+            return Err(Stay::Budget(DisruptionReason::Underutilized));
+        }
+    }
+    let (moves, replacements) = attempt(pass, nodes, aim)?;
+    let method = match nodes {
+        [_] => Method::SingleNodeConsolidation,
+        _ => Method::MultiNodeConsolidation,
+    };
+    pass.decide(nodes, &moves, replacements, DisruptionReason::Underutilized, method);
+    Ok(())
+}
+
+/// Moves the pods of nodes and finds what replaces them, if that is worth it. On failure nothing has changed.
+pub(super) fn attempt(
+    pass: &mut Pass<'_, '_>,
+    nodes: &[&Node],
+    aim: Aim,
+) -> Result<(Moves, Vec<Launch>), Stay> {
+    let price: i64 = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
+    let below = match aim {
+        Aim::Delete => 0,
+        Aim::Replace => price - eviction_price(pass, nodes),
+    };
+    let moves = pass.try_moving(nodes, Search::cheaper_than(below.max(0)))?;
+    match launches(pass, nodes, &moves, price) {
+        Ok(replacements) => Ok((moves, replacements)),
         Err(stay) => {
-            pass.take_back(&[node], moves);
+            pass.take_back(nodes, moves);
             Err(stay)
         }
     }
 }
 
-/// The machine that takes the node's place, if it needs one.
-fn replacement(
+/// The machine that takes the nodes' place, if they need one.
+fn launches(
     pass: &Pass<'_, '_>,
-    nodes: &[Node],
-    node: &Node,
+    nodes: &[&Node],
     moves: &Moves,
+    price: i64,
 ) -> Result<Vec<Launch>, Stay> {
     let replacements = match moves.new_machines {
         0 => Vec::new(),
-        1 => vec![cheaper(pass, node, &pass.solver.claims[0])?],
+        1 => vec![cheaper(pass, nodes, &pass.solver.claims[0])?],
         _ => return Err(Stay::NeedsSeveralReplacements),
     };
-    let pool = &pass.problem.snapshot.node_pools[node.pool];
-    if pool.disruption.consolidation_policy == ConsolidationPolicy::Balanced {
-        let after: f64 = replacements.iter().map(|launch| launch.price.as_usd()).sum();
-        if !is_worth_it(pass, nodes, node, node.price.unwrap_or_default().as_usd() - after) {
-            return Err(Stay::SavesTooLittle);
-        }
+    let after: i64 = replacements.iter().map(|launch| launch.price.0).sum();
+    let savings = crate::resources::MicroUsd(price - after);
+    let priced = nodes.iter().all(|node| node.price.is_some());
+    if priced && savings.0 < eviction_price(pass, nodes) {
+        return Err(Stay::SavesTooLittle);
+    }
+    if !pass.totals.approve(pass.problem, nodes, savings.as_usd()) {
+        return Err(Stay::SavesTooLittle);
     }
     Ok(replacements)
 }
 
-fn cheaper(pass: &Pass<'_, '_>, node: &Node, claim: &Claim) -> Result<Launch, Stay> {
-    let snapshot = pass.problem.snapshot;
-    let price = node.price.unwrap_or_default().0;
-    let on_spot = snapshot.nodes[node.index].labels.get(label::CAPACITY_TYPE).map(String::as_str)
-        == Some(CapacityType::Spot.as_str());
-    let solver = &pass.solver;
-    let mut narrowed = Narrowed::nothing(solver, claim);
-    if on_spot && allows(solver, claim, CapacityType::Spot) {
-        if !pass.problem.policy.spot_to_spot {
-            return Err(Stay::SpotToSpot);
-        }
-        narrowed.types = below(solver, claim, CapacityType::Spot, price);
-        narrowed.capacity_type = Some(CapacityType::Spot);
-        if narrowed.types.is_clear() {
-            return Err(Stay::NothingCheaper);
-        }
-        if narrowed.types.count_ones(..) < SPOT_TO_SPOT_TYPES {
-            return Err(Stay::SpotToSpot);
-        }
-        narrowed.at_most = SPOT_TO_SPOT_TYPES.max(needed_for_min_values(solver, claim, &narrowed));
-    } else {
-        // One capacity type is asked for, the first of which a cheaper offering exists: a request that could fall back to a dearer one might
-        // replace the node by a dearer machine.
-        let found = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand]
-            .into_iter()
-            .map(|capacity_type| (capacity_type, below(solver, claim, capacity_type, price)))
-            .find(|(_, types)| !types.is_clear());
-        let Some((capacity_type, types)) = found else { return Err(Stay::NothingCheaper) };
-        (narrowed.types, narrowed.capacity_type) = (types, Some(capacity_type));
-    }
-    if solver.lacking_values(claim.cell, &narrowed.types).is_some() {
-        return Err(Stay::NothingCheaper);
-    }
-    let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
-    let pods = &claim.pods;
-    launch(solver, claim, &narrowed, reason, pass.seed)
-        .map_err(|_| Stay::PodsDontFit(pod_ref(&snapshot.pods[pods[0]])))
-}
-
-fn allows(solver: &Solver<'_, '_>, claim: &Claim, capacity_type: CapacityType) -> bool {
-    crate::launch::prices(solver, claim, Some(capacity_type))
-        .iter()
-        .any(|&price| price != NOT_FOR_SALE)
-}
-
-/// Types of which even the dearest offering of a capacity type costs less than a price; of a type that also has offerings of a capacity type that the
-/// provider takes first, these count.
-fn below(
-    solver: &Solver<'_, '_>,
-    claim: &Claim,
-    capacity_type: CapacityType,
-    price: i64,
-) -> FixedBitSet {
-    let cell = &solver.cells[claim.cell];
-    let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
-    let mut types = claim.types.clone();
-    for kind in claim.types.ones() {
-        let worst = cell
-            .markets
-            .ones()
-            .filter(|&market| table.markets[market].capacity_type == capacity_type)
-            .map(|market| table.prices(kind)[market])
-            .filter(|&price| price != NOT_FOR_SALE)
-            .max();
-        types.set(kind, worst.is_some_and(|worst| worst < price));
-    }
-    types
-}
-
-/// How many of the cheapest types it takes to have all `minValues`.
-fn needed_for_min_values(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> usize {
-    let prices = crate::launch::prices(solver, claim, narrowed.capacity_type);
-    let mut ranked: Vec<_> = narrowed.types.ones().collect();
-    ranked.sort_by_key(|&kind| (prices[kind], kind));
-    let mut types = FixedBitSet::with_capacity(prices.len());
-    for (index, &kind) in ranked.iter().enumerate() {
-        types.insert(kind);
-        if solver.lacking_values(claim.cell, &types).is_none() {
-            return index + 1;
-        }
-    }
-    ranked.len()
-}
-
-/// Whether a move saves enough for what it disrupts: the shares of the pool's price and of its disruption cost are compared.
-#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
-fn is_worth_it(pass: &Pass<'_, '_>, nodes: &[Node], node: &Node, savings: f64) -> bool {
-    let snapshot = pass.problem.snapshot;
-    let pool = &snapshot.node_pools[node.pool].name;
-    let (mut price, mut cost) = (0.0, 0.0);
-    for (index, other) in snapshot.nodes.iter().enumerate() {
-        if other.claim.as_ref().and_then(|claim| claim.node_pool.as_ref()) != Some(pool) {
-            continue;
-        }
-        price += other.price.unwrap_or_default().0 as f64 / 1e6;
-        cost += nodes.iter().find(|node| node.index == index).map_or_else(
-            || {
-                let pods = pass.problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
-                super::cost::reschedule_cost(pods.filter(|pod| !pod.daemon))
-            },
-            |node| node.cost,
-        );
-    }
-    let disruption = node.cost / cost;
-    price > 0.0 && savings > 0.0 && (savings / price) / disruption >= BALANCED_THRESHOLD
+/// What moving the pods of nodes has to save per hour.
+#[expect(clippy::cast_precision_loss, reason = "prices per hour are far below 2^52 millionths")]
+#[expect(clippy::cast_possible_truncation, reason = "a cost per pod of 10 at most")]
+pub(super) fn eviction_price(pass: &Pass<'_, '_>, nodes: &[&Node]) -> i64 {
+    let cost: f64 = nodes.iter().map(|node| node.eviction_cost()).sum();
+    (cost * pass.problem.policy.eviction_price.0 as f64).round() as i64
 }

@@ -2,30 +2,47 @@
 
 use super::Pass;
 use super::candidates::Node;
+use super::moving::Search;
 use crate::Cancel;
 use crate::launch::{Narrowed, launch};
-use crate::pack::Strategy;
 use crate::plan::{LaunchReason, Method, Stay};
+use crate::policy::Resume;
 use crate::snapshot::DisruptionReason;
 
-pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node], cancel: &dyn Cancel) {
+pub(super) fn plan(
+    pass: &mut Pass<'_, '_>,
+    nodes: &[Node],
+    resume: Option<&Resume>,
+    cancel: &dyn Cancel,
+) {
     let mut drifted: Vec<_> = nodes
         .iter()
         .filter_map(|node| {
             let claim = pass.problem.snapshot.nodes[node.index].claim.as_ref()?;
             let (_, since) = claim.drifted.as_ref()?;
+            // Static pools replace their nodes one for one.
+            if pass.problem.snapshot.node_pools[node.pool].replicas.is_some() {
+                return None;
+            }
             Some((!node.pods.is_empty(), *since, node))
         })
         .collect();
     drifted.sort_by_key(|&(has_pods, since, node)| (has_pods, since, node.index));
-    for (_, _, node) in drifted {
-        if cancel.is_cancelled() {
+    let snapshot = pass.problem.snapshot;
+    let came_to = resume.and_then(|resume| {
+        drifted.iter().position(|(_, _, node)| snapshot.nodes[node.index].key == resume.node)
+    });
+    drifted.rotate_left(came_to.unwrap_or(0));
+    for (turn, &(_, _, node)) in drifted.iter().enumerate() {
+        if turn > 0 && cancel.is_cancelled() {
+            let node = snapshot.nodes[node.index].key.clone();
+            pass.resume.get_or_insert(Resume { method: Method::Drift, node });
             return;
         }
         if pass.is_going(node) {
             continue;
         }
-        if let Err(stay) = replace(pass, node, cancel) {
+        if let Err(stay) = replace(pass, node) {
             pass.stay(node.index, stay);
         }
     }
@@ -38,19 +55,17 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     match &node.blocked {
         Some(blocked) if !claim.has_termination_grace_period => Err(blocked.clone()),
         _ if claim.drifted.is_none() => Err(Stay::Changed("it is not drifted any more".to_owned())),
-        // Static pools replace their nodes one for one; that is not planned here.
-        _ if snapshot.node_pools[node.pool].replicas.is_some() => Err(Stay::Later),
         _ if pass.receiving[node.index] => Err(Stay::Nominated),
         _ => Ok(()),
     }
 }
 
-fn replace(pass: &mut Pass<'_, '_>, node: &Node, cancel: &dyn Cancel) -> Result<(), Stay> {
+fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     permitted(pass, node)?;
     if pass.budgets.available(node.pool, DisruptionReason::Drifted) == 0 {
         return Err(Stay::Budget(DisruptionReason::Drifted));
     }
-    let moves = pass.try_moving(&[node], Strategy::Cheapest, false, cancel)?;
+    let moves = pass.try_moving(&[node], Search::DRIFT)?;
     let mut launches = Vec::new();
     for claim in &pass.solver.claims {
         let narrowed = Narrowed::nothing(&pass.solver, claim);
@@ -62,6 +77,6 @@ fn replace(pass: &mut Pass<'_, '_>, node: &Node, cancel: &dyn Cancel) -> Result<
         };
         launches.push(launch);
     }
-    pass.decide(&[node], moves.from, launches, DisruptionReason::Drifted, Method::Drift);
+    pass.decide(&[node], &moves, launches, DisruptionReason::Drifted, Method::Drift);
     Ok(())
 }

@@ -12,9 +12,8 @@ pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
         } else if pass.budgets.available(node.pool, DisruptionReason::Empty) == 0 {
             pass.stay(node.index, Stay::Budget(DisruptionReason::Empty));
         } else {
-            let from = pass.solver.placed.len();
-            pass.close(node);
-            pass.decide(&[node], from, Vec::new(), DisruptionReason::Empty, Method::Emptiness);
+            let moves = pass.begin(&[node]);
+            pass.decide(&[node], &moves, Vec::new(), DisruptionReason::Empty, Method::Emptiness);
         }
     }
 }

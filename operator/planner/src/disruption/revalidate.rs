@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 
 use super::candidates::{Node, examine};
-use super::{Pass, consolidation, drift, emptiness};
-use crate::compile::{Problem, fits};
+use super::moving::Search;
+use super::{Pass, consolidation, drift, emptiness, prepare};
+use crate::compile::fits;
 use crate::launch::pod_ref;
-use crate::pack::Strategy;
 use crate::plan::{Command, Method, Stay};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
@@ -19,8 +19,8 @@ pub fn revalidate(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<(), Stay> {
-    let problem = Problem::new(snapshot, policy);
-    let mut pass = Pass::new(&problem, now, 0);
+    let (problem, candidates) = prepare(snapshot, policy, now);
+    let (mut pass, _) = Pass::new(&problem, candidates.clone(), now, 0);
     let mut nodes = Vec::new();
     for candidate in &command.candidates {
         let node = find(&pass, candidate)?;
@@ -45,16 +45,20 @@ pub fn revalidate(
     }
     if let Err(taken) = places_are_free(&mut pass, command, &nodes) {
         // Other places will do, with no more new machines than planned.
-        let mut pass = Pass::new(&problem, now, 0);
+        let (mut pass, _) = Pass::new(&problem, candidates, now, 0);
         let nodes: Vec<_> = nodes.iter().collect();
+        let price = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
         let drift = command.method == Method::Drift;
-        let strategy = if drift { Strategy::Cheapest } else { Strategy::Fill };
-        let moves = pass.try_moving(&nodes, strategy, !drift, &()).map_err(|_| taken.clone())?;
+        let search = if drift { Search::DRIFT } else { Search::cheaper_than(price) };
+        let moves = pass.try_moving(&nodes, search).map_err(|_| taken.clone())?;
         if moves.new_machines > command.replacements.len() {
             return Err(taken);
         }
     }
     for launch in &command.replacements {
+        if is_static(snapshot, &launch.node_pool) {
+            continue;
+        }
         let template = problem.template_of(&launch.node_pool).ok_or(Stay::NothingCheaper)?;
         let template = &problem.templates[template];
         let table = &problem.catalogs[template.catalog];
@@ -64,6 +68,14 @@ pub fn revalidate(
         }
     }
     Ok(())
+}
+
+/// Static pools launch what their template says, whatever is on sale.
+fn is_static(snapshot: &Snapshot, pool: &str) -> bool {
+    snapshot
+        .node_pools
+        .iter()
+        .any(|found| found.name == pool && found.replicas.is_some() && found.not_ready.is_none())
 }
 
 /// Whether the pods still fit where they were to go, next to those that wait for a place. Looking for places anew could give others and fail where these do:
@@ -122,7 +134,10 @@ fn find(pass: &Pass<'_, '_>, candidate: &crate::plan::Candidate) -> Result<Node,
     if claim.name != candidate.claim {
         return Err(gone());
     }
-    let node = examine(pass, index)?;
+    let node = examine(pass.problem, pass.now, index)?;
+    if pass.receiving[index] {
+        return Err(Stay::Nominated);
+    }
     for &pod in &node.pods {
         let pod = pod_ref(&snapshot.pods[pod]);
         if !candidate.pods.contains(&pod) {

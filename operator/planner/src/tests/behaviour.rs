@@ -1,20 +1,17 @@
 //! Behaviours of Karpenter that a naive implementation misses, and those where this planner does better on purpose.
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::world::*;
-use crate::plan::{Exclusion, Method, Stay};
+use crate::plan::Exclusion;
 use crate::policy::{MinValuesPolicy, Policy, PreferencePolicy};
-use crate::revalidate;
 use crate::snapshot::{
-    Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
-    Operator, PodAffinityTerm, PodShape, TopologySpread,
+    CapacityType, Eviction, NodePhase, Operator, PodAffinityTerm, PodShape, TopologySpread,
 };
-use crate::testing::{apply, usd};
+use crate::testing::usd;
 
-const ZONE: &str = "topology.kubernetes.io/zone";
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
 fn select(app: &str) -> LabelSelector {
@@ -24,13 +21,13 @@ fn select(app: &str) -> LabelSelector {
     }
 }
 
-fn app(name: &str, cpu: i64) -> PodShape {
+pub(super) fn app(name: &str, cpu: i64) -> PodShape {
     let mut shape = shape(cpu, GI / 4);
     shape.labels.insert("app".to_owned(), name.to_owned());
     shape
 }
 
-fn spread(mut shape: PodShape, key: &str, max_skew: i32) -> PodShape {
+pub(super) fn spread(mut shape: PodShape, key: &str, max_skew: i32) -> PodShape {
     let name = shape.labels["app"].clone();
     shape.topology_spread.push(TopologySpread {
         topology_key: key.to_owned(),
@@ -44,7 +41,7 @@ fn spread(mut shape: PodShape, key: &str, max_skew: i32) -> PodShape {
     shape
 }
 
-fn near(mut shape: PodShape, key: &str, app: &str, anti: bool) -> PodShape {
+pub(super) fn near(mut shape: PodShape, key: &str, app: &str, anti: bool) -> PodShape {
     shape.pod_affinity.push(PodAffinityTerm {
         anti,
         weight: None,
@@ -564,355 +561,6 @@ mod topology {
         pinned.volume_topology = vec![vec![need(ZONE, Operator::In, &["zone-b"])]];
         let snapshot = builder().pool(pool("default")).pending("web", pinned).build();
         assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
-    }
-}
-
-mod disrupting {
-    use super::*;
-
-    fn commands(plan: &crate::Plan) -> Vec<(DisruptionReason, &str, usize)> {
-        plan.commands
-            .iter()
-            .map(|command| {
-                (command.reason, command.candidates[0].node.as_str(), command.replacements.len())
-            })
-            .collect()
-    }
-
-    fn stay<'p>(plan: &'p crate::Plan, node: &str) -> &'p Stay {
-        let found = plan.report.nodes.iter().find(|staying| staying.node == node);
-        &found.expect("the node stays").reason
-    }
-
-    #[test]
-    fn empty_nodes_go_as_far_as_budgets_allow() {
-        let mut careful = on_demand("default");
-        careful.disruption.budgets =
-            vec![Budget { nodes: BudgetNodes::Count(2), reasons: Vec::new() }];
-        let mut world = builder().pool(careful);
-        for name in ["a", "b", "c"] {
-            world = world.node(node(name, "default", "m.large", "zone-a"));
-        }
-        let plan = disruption(&world.build());
-        assert_eq!(
-            commands(&plan),
-            [(DisruptionReason::Empty, "a", 0), (DisruptionReason::Empty, "b", 0)]
-        );
-        assert_eq!(*stay(&plan, "c"), Stay::Budget(DisruptionReason::Empty));
-    }
-
-    #[test]
-    fn not_ready_and_deleting_nodes_use_up_budgets() {
-        let mut careful = on_demand("default");
-        careful.disruption.budgets =
-            vec![Budget { nodes: BudgetNodes::Count(2), reasons: Vec::new() }];
-        let mut leaving = node("b", "default", "m.large", "zone-a");
-        leaving.deleting = true;
-        let mut sick = node("c", "default", "m.large", "zone-a");
-        sick.ready = false;
-        sick.do_not_disrupt = true;
-        let snapshot = builder()
-            .pool(careful)
-            .node(node("a", "default", "m.large", "zone-a"))
-            .node(leaving)
-            .node(sick)
-            .build();
-        let plan = disruption(&snapshot);
-        assert!(plan.commands.is_empty());
-        assert_eq!(*stay(&plan, "a"), Stay::Budget(DisruptionReason::Empty));
-        assert_eq!(*stay(&plan, "b"), Stay::Deleting);
-        assert_eq!(*stay(&plan, "c"), Stay::DoNotDisrupt);
-    }
-
-    #[test]
-    fn pods_with_negative_deletion_cost_leave_a_node_empty() {
-        let snapshot = builder()
-            .pool(on_demand("default"))
-            .node(node("a", "default", "m.large", "zone-a"))
-            .pod_with("idle", shape(100, GI), Some("a"), |pod| pod.deletion_cost = -(1 << 27))
-            .build();
-        assert_eq!(commands(&disruption(&snapshot)), [(DisruptionReason::Empty, "a", 0)]);
-    }
-
-    #[test]
-    fn a_node_whose_pods_fit_elsewhere_goes() {
-        let snapshot = builder()
-            .pool(on_demand("default"))
-            .node(node("a", "default", "m.large", "zone-a"))
-            .node(node("b", "default", "m.xlarge", "zone-b"))
-            .pod("web", shape(1000, GI), Some("a"))
-            .pod("db", shape(2500, 8 * GI), Some("b"))
-            .build();
-        let plan = disruption(&snapshot);
-        assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "a", 0)]);
-        let command = &plan.commands[0];
-        assert_eq!(command.nominations[0].node, "b");
-        assert_eq!(command.savings, usd(0.096));
-        assert_eq!(*stay(&plan, "b"), Stay::NothingCheaper);
-        assert_eq!(disruption(&apply(&snapshot, &plan)).commands, []);
-    }
-
-    #[test]
-    fn two_commands_never_count_on_the_same_room() {
-        let mut world = builder()
-            .pool(on_demand("default"))
-            .node(node("big", "default", "m.xlarge", "zone-a"))
-            .pod("db", shape(2800, 12 * GI), Some("big"));
-        for name in ["a", "b"] {
-            world = world.node(node(name, "default", "c.large", "zone-a")).pod(
-                &format!("web-{name}"),
-                shape(1000, GI),
-                Some(name),
-            );
-        }
-        let plan = disruption(&world.build());
-        assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "a", 0)]);
-    }
-
-    #[test]
-    fn an_oversized_node_is_replaced_by_a_strictly_cheaper_one() {
-        let snapshot = builder()
-            .pool(on_demand("default"))
-            .node(node("a", "default", "m.4xlarge", "zone-a"))
-            .pod("web", shape(1500, 3 * GI), Some("a"))
-            .build();
-        let plan = disruption(&snapshot);
-        assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "a", 1)]);
-        let replacement = &plan.commands[0].replacements[0];
-        assert_eq!(replacement.instance_types[0], "c.large");
-        assert!(
-            !replacement
-                .instance_types
-                .iter()
-                .any(|name| name == "m.4xlarge" || name == "r.4xlarge")
-        );
-        let after = apply(&snapshot, &plan);
-        let again = disruption(&after);
-        assert_eq!(again.commands, []);
-        assert_eq!(again.report.nodes[0].reason, Stay::NothingCheaper);
-    }
-
-    #[test]
-    fn replacing_on_demand_where_spot_is_allowed_asks_for_spot_only() {
-        let snapshot = builder()
-            .pool(pool("default"))
-            .node(node("a", "default", "m.large", "zone-a"))
-            .pod("web", shape(1500, 3 * GI), Some("a"))
-            .build();
-        let plan = disruption(&snapshot);
-        assert_eq!(plan.commands[0].replacements[0].capacity_types, [CapacityType::Spot]);
-    }
-
-    fn on_spot() -> crate::Snapshot {
-        let mut spot = node("a", "default", "m.8xlarge", "zone-a");
-        spot.labels.insert("karpenter.sh/capacity-type".to_owned(), "spot".to_owned());
-        let cheap = spot.price.expect("a price").0 * 4 / 10;
-        spot.price = Some(crate::resources::MicroUsd(cheap));
-        builder()
-            .pool(pool("default"))
-            .node(spot)
-            .pod("web", shape(1500, 3 * GI), Some("a"))
-            .build()
-    }
-
-    #[test]
-    fn spot_to_spot_needs_the_gate_and_fifteen_cheaper_types() {
-        let plan = disruption(&on_spot());
-        assert_eq!(*stay(&plan, "a"), Stay::SpotToSpot);
-        let policy = Policy { spot_to_spot: true, ..Policy::default() };
-        // Thirteen types are cheaper than m.8xlarge.
-        assert_eq!(*stay(&disruption_with(&on_spot(), &policy), "a"), Stay::SpotToSpot);
-    }
-
-    #[test]
-    fn pods_that_may_not_be_evicted_keep_their_node() {
-        for (eviction, expected) in [
-            (Eviction::DoNotDisrupt, "do-not-disrupt"),
-            (Eviction::BlockedByPdb("pdb".to_owned()), "pdb"),
-        ] {
-            let snapshot = builder()
-                .pool(on_demand("default"))
-                .node(node("a", "default", "m.4xlarge", "zone-a"))
-                .pod_with("web", shape(100, GI), Some("a"), |pod| pod.eviction = eviction)
-                .build();
-            let plan = disruption(&snapshot);
-            assert!(plan.commands.is_empty());
-            match stay(&plan, "a") {
-                Stay::PodDoNotDisrupt(pod) => {
-                    assert_eq!((pod.name.as_str(), expected), ("web", "do-not-disrupt"));
-                }
-                Stay::Pdb { budget, .. } => assert_eq!(budget, expected),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn drifted(key: &str, since: i64) -> crate::snapshot::Node {
-        let mut node = node(key, "default", "m.large", "zone-a");
-        let claim = node.claim.as_mut().expect("a claim");
-        let since = Timestamp::from_second(since).expect("a valid time");
-        claim.drifted = Some(("NodePoolDrifted".to_owned(), since));
-        node
-    }
-
-    #[test]
-    fn drifted_nodes_are_replaced_those_without_pods_first_then_the_oldest() {
-        let mut careful = on_demand("default");
-        careful.disruption.consolidate_after = None;
-        careful.disruption.budgets =
-            vec![Budget { nodes: BudgetNodes::Count(2), reasons: Vec::new() }];
-        let snapshot = builder()
-            .pool(careful)
-            .node(drifted("a", 300))
-            .node(drifted("b", 200))
-            .node(drifted("c", 400))
-            .pod("web-a", shape(1500, GI), Some("a"))
-            .pod("web-b", shape(1500, GI), Some("b"))
-            .build();
-        let plan = disruption(&snapshot);
-        assert_eq!(
-            commands(&plan),
-            [(DisruptionReason::Drifted, "c", 0), (DisruptionReason::Drifted, "b", 1)]
-        );
-        assert_eq!(*stay(&plan, "a"), Stay::NotConsolidatable);
-    }
-
-    #[test]
-    fn drift_passes_over_blocking_pods_only_with_a_termination_grace_period() {
-        for (grace, expected) in [(false, 0), (true, 1)] {
-            let mut old = drifted("a", 300);
-            old.claim.as_mut().expect("a claim").has_termination_grace_period = grace;
-            let snapshot = builder()
-                .pool(on_demand("default"))
-                .node(old)
-                .pod_with("web", shape(100, GI), Some("a"), |pod| {
-                    pod.eviction = Eviction::BlockedByPdb("pdb".to_owned());
-                })
-                .build();
-            assert_eq!(disruption(&snapshot).commands.len(), expected, "grace {grace}");
-        }
-    }
-
-    #[test]
-    fn nodes_stay_while_pods_are_expected_on_them() {
-        let mut expected = node("a", "default", "m.large", "zone-a");
-        expected.nominated_until = Some(now() + SignedDuration::from_secs(10));
-        let snapshot = builder().pool(on_demand("default")).node(expected).build();
-        assert_eq!(*stay(&disruption(&snapshot), "a"), Stay::Nominated);
-    }
-
-    #[test]
-    fn nothing_is_consolidated_onto_nodes_that_are_still_settling() {
-        let mut patient = on_demand("default");
-        patient.disruption.consolidate_after = Some(SignedDuration::from_secs(60));
-        let mut settling = node("b", "default", "m.large", "zone-a");
-        settling.claim.as_mut().expect("a claim").consolidatable = None;
-        let snapshot = builder()
-            .pool(patient)
-            .node(node("a", "default", "c.large", "zone-a"))
-            .node(settling)
-            .pod("web-a", shape(500, GI), Some("a"))
-            .pod("web-b", shape(500, GI), Some("b"))
-            .build();
-        let plan = disruption(&snapshot);
-        assert_eq!(*stay(&plan, "a"), Stay::NothingCheaper);
-        assert_eq!(*stay(&plan, "b"), Stay::NotConsolidatable);
-    }
-
-    #[test]
-    fn a_machine_that_is_starting_takes_no_consolidated_pods() {
-        let mut starting = node("b", "default", "m.large", "zone-a");
-        starting.phase = NodePhase::Registered;
-        let snapshot = builder()
-            .pool(on_demand("default"))
-            .node(node("a", "default", "c.large", "zone-a"))
-            .node(starting)
-            .pod("web-a", shape(500, GI), Some("a"))
-            .build();
-        assert!(matches!(stay(&disruption(&snapshot), "a"), Stay::WaitsForMachine(_)));
-    }
-
-    #[test]
-    fn when_empty_touches_empty_nodes_only() {
-        let mut shy = on_demand("default");
-        shy.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
-        let snapshot = builder()
-            .pool(shy)
-            .node(node("a", "default", "m.4xlarge", "zone-a"))
-            .node(node("b", "default", "m.large", "zone-a"))
-            .pod("web", shape(100, GI), Some("a"))
-            .build();
-        let plan = disruption(&snapshot);
-        assert_eq!(commands(&plan), [(DisruptionReason::Empty, "b", 0)]);
-        assert_eq!(*stay(&plan, "a"), Stay::NotConsolidatable);
-    }
-
-    #[test]
-    fn balanced_leaves_moves_that_save_too_little() {
-        // Nine of ten nodes are full; the tenth could be replaced for a tenth less.
-        let scene = |policy| {
-            let mut balanced = on_demand("default");
-            balanced.disruption.consolidation_policy = policy;
-            let mut world = builder().pool(balanced);
-            for i in 0..10 {
-                let (name, kind) = (format!("n{i}"), if i == 0 { "m.large" } else { "c.large" });
-                let pod = shape(1700, 3 * GI);
-                world = world.node(node(&name, "default", kind, "zone-a")).pod(
-                    &format!("web-{i}"),
-                    pod,
-                    Some(&name),
-                );
-            }
-            disruption(&world.build())
-        };
-        assert_eq!(scene(ConsolidationPolicy::WhenEmptyOrUnderutilized).commands.len(), 1);
-        let plan = scene(ConsolidationPolicy::Balanced);
-        assert_eq!(*stay(&plan, "n0"), Stay::SavesTooLittle);
-    }
-
-    #[test]
-    fn anti_affinity_is_respected_when_pods_move() {
-        let mut world = builder().pool(on_demand("default"));
-        for name in ["a", "b"] {
-            world = world.node(node(name, "default", "c.large", "zone-a")).pod(
-                &format!("db-{name}"),
-                near(app("db", 100), HOSTNAME, "db", true),
-                Some(name),
-            );
-        }
-        let plan = disruption(&world.build());
-        assert_eq!(plan.commands, []);
-        assert_eq!(*stay(&plan, "a"), Stay::NothingCheaper);
-    }
-
-    #[test]
-    fn a_command_is_void_when_a_pod_came_or_the_node_is_needed() {
-        let make = |more: bool| {
-            let world = builder()
-                .pool(on_demand("default"))
-                .node(node("a", "default", "m.4xlarge", "zone-a"))
-                .pod("web", shape(1500, 3 * GI), Some("a"));
-            let world = if more { world.pod("extra", shape(100, GI), Some("a")) } else { world };
-            world.build()
-        };
-        let before = make(false);
-        let plan = disruption(&before);
-        let command = &plan.commands[0];
-        assert_eq!(command.method, Method::SingleNodeConsolidation);
-        let valid =
-            |snapshot: &crate::Snapshot| revalidate(command, snapshot, &Policy::default(), now());
-        assert_eq!(valid(&before), Ok(()));
-        assert!(matches!(valid(&make(true)), Err(Stay::Changed(_))));
-        let mut nominated = before.clone();
-        nominated.nodes[0].nominated_until = Some(now() + SignedDuration::from_secs(5));
-        assert_eq!(valid(&nominated), Err(Stay::Nominated));
-        let mut gone = before.clone();
-        (gone.nodes, gone.pods) = (Vec::new(), Vec::new());
-        assert!(matches!(valid(&gone), Err(Stay::Changed(_))));
-        let mut frozen = before;
-        frozen.node_pools[0].disruption.budgets =
-            vec![Budget { nodes: BudgetNodes::Count(0), reasons: Vec::new() }];
-        assert_eq!(valid(&frozen), Err(Stay::Budget(DisruptionReason::Underutilized)));
     }
 }
 

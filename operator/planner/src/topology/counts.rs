@@ -6,6 +6,7 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::domains::{counts_there, universe};
+use super::journal::{Change, Place};
 use super::tallies::{Count, Tally};
 use super::{Group, Kind, Rule};
 use crate::cells::{CellId, Cells};
@@ -43,14 +44,16 @@ pub(crate) struct Narrowed {
 /// How many pods are where.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    groups: Vec<Count>,
+    pub(super) groups: Vec<Count>,
+    /// What was counted since it may have to be taken back.
+    pub(super) journal: Option<Vec<Change>>,
 }
 
 impl Counts {
     /// Counts the pods that run and stay.
     pub(crate) fn new(problem: &Problem<'_>) -> Self {
         let n = problem.rules.groups.len();
-        let mut counts = Self { groups: vec![Count::default(); n] };
+        let mut counts = Self { groups: vec![Count::default(); n], journal: None };
         if n == 0 {
             return counts;
         }
@@ -93,16 +96,14 @@ impl Counts {
         carrying: i32,
     ) {
         let rule = &problem.rules.groups[group];
-        let count = &mut self.groups[group];
-        if rule.host {
-            let position = problem.machines.position(machine);
-            count.machines.change(machine, position, selected, carrying);
+        let (place, bit) = if rule.host {
+            (Place::Machine(machine), problem.machines.position(machine))
         } else if let Some(value) = problem.domains.of(rule.key, machine) {
-            count.change(value, selected, carrying);
+            (Place::Value(value), None)
         } else {
             return;
-        }
-        count.total = count.total.saturating_add_signed(selected);
+        };
+        self.count(Change { group, place, bit, selected, carrying });
     }
 
     /// Counts pods on a machine to come.
@@ -138,15 +139,14 @@ impl Counts {
         carrying: i32,
     ) {
         let rule = &problem.rules.groups[group];
-        let count = &mut self.groups[group];
-        if rule.host {
-            count.claims.change(claim, Some(claim), selected, carrying);
+        let (place, bit) = if rule.host {
+            (Place::Claim(claim), Some(claim))
         } else if let [value] = *cells.values(problem, cell, rule.key) {
-            count.change(value, selected, carrying);
+            (Place::Value(value), None)
         } else {
             return;
-        }
-        count.total = count.total.saturating_add_signed(selected);
+        };
+        self.count(Change { group, place, bit, selected, carrying });
     }
 
     /// Whether a shape may go on a machine.

@@ -42,6 +42,10 @@ pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> 
             UNCONSOLIDATABLE,
             "SpotToSpotConsolidation is disabled or has too few cheaper instance types, can't replace a spot node with a spot node".to_owned(),
         ),
+        Stay::NoStaticReplacement => (
+            BLOCKED,
+            "static NodePool is at its node limit and cannot stage a replacement".to_owned(),
+        ),
         Stay::SavesTooLittle => {
             (UNCONSOLIDATABLE, "Savings do not outweigh the disruption".to_owned())
         }

@@ -1,0 +1,166 @@
+//! Places for the pods of nodes that would go, tried on the state that all candidates share and taken back when it comes to nothing.
+
+use super::Pass;
+use super::candidates::Node;
+use crate::launch::pod_ref;
+use crate::pack::{Strategy, pack};
+use crate::plan::Stay;
+use crate::provision::{demands_of, is_currently_reschedulable};
+use crate::snapshot::NodePhase;
+use crate::solver::Demand;
+
+/// Where the pods of candidates go.
+#[derive(Debug)]
+pub(super) struct Moves {
+    /// Pods and machines from this index of [`crate::solver::Solver::placed`] on.
+    pub(super) from: usize,
+    /// How many machines have to be launched; they are in [`crate::solver::Solver::claims`].
+    pub(super) new_machines: usize,
+    /// What was left of limits before.
+    limits: Option<crate::limits::Limits>,
+    /// Mark of the topology counts.
+    counts: usize,
+}
+
+/// How to look for places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    pub(super) strategy: Strategy,
+    /// Whether nodes whose pods have only just settled are left alone.
+    pub(super) guard: bool,
+    /// The most that a new machine may cost, this price excluded; 0 allows none, and then the places have to be on machines that exist.
+    pub(super) below: Option<i64>,
+}
+
+impl Search {
+    pub(super) const DRIFT: Self = Self { strategy: Strategy::Cheapest, guard: false, below: None };
+
+    /// For consolidation: at most one machine that costs less than `price`.
+    pub(super) fn cheaper_than(price: i64) -> Self {
+        Self { strategy: Strategy::Fill, guard: true, below: Some(price) }
+    }
+}
+
+impl Pass<'_, '_> {
+    /// Tries to move the pods of nodes that would go. On failure nothing has changed.
+    pub(super) fn try_moving(&mut self, nodes: &[&Node], search: Search) -> Result<Moves, Stay> {
+        let problem = self.problem;
+        let snapshot = problem.snapshot;
+        let pods = nodes
+            .iter()
+            .flat_map(|node| node.pods.iter().copied())
+            .filter(|&pod| is_currently_reschedulable(&snapshot.pods[pod]));
+        let (mut demands, rejected) = demands_of(problem, pods);
+        if let Some((pod, _)) = rejected.first() {
+            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
+        }
+        // What one command does for a rule another can't rely on, nor may it undo it.
+        let rules = &problem.rules;
+        let touches = |demand: &Demand| rules.of(demand.shape).any(|group| self.touched[group]);
+        if demands.iter().any(touches) {
+            return Err(Stay::Later);
+        }
+        let mut moves = self.begin(nodes);
+        match self.place(&mut demands, search, moves.from) {
+            Ok(()) => {
+                moves.new_machines = self.solver.claims.len();
+                Ok(moves)
+            }
+            Err(stay) => {
+                self.take_back(nodes, moves);
+                Err(stay)
+            }
+        }
+    }
+
+    /// Takes nodes out, to be put back by [`Self::take_back`].
+    pub(super) fn begin(&mut self, nodes: &[&Node]) -> Moves {
+        let from = self.solver.placed.len();
+        let templates = 0..self.problem.templates.len();
+        let limited = templates.into_iter().any(|template| self.solver.limits.any(template));
+        let limits = limited.then(|| self.solver.limits.clone());
+        let counts = self.solver.counts.mark();
+        for node in nodes {
+            self.close(node);
+        }
+        Moves { from, new_machines: 0, limits, counts }
+    }
+
+    fn place(&mut self, demands: &mut [Demand], search: Search, from: usize) -> Result<(), Stay> {
+        let problem = self.problem;
+        let snapshot = problem.snapshot;
+        let plain = demands.iter().all(|demand| {
+            let class = problem.shapes[demand.shape].class;
+            !problem.rules.concern(demand.shape) && problem.classes[class].variants.len() == 1
+        });
+        let settling = &self.settling;
+        let open = |machine: usize| !(search.guard && settling[machine]);
+        if plain {
+            for demand in demands.iter_mut() {
+                self.solver.place_on_machines(demand, open);
+            }
+        }
+        let left = demands.iter().any(|demand| demand.left() > 0);
+        if left && let (true, Some(price)) = (plain, search.below) {
+            self.could_be_cheaper(demands, price)?;
+        }
+        if left {
+            let settling = &self.settling;
+            let open = |machine: usize| !(search.guard && settling[machine]);
+            // A single attempt is short; whoever asks for many looks at `cancel` in between.
+            pack(&mut self.solver, demands, search.strategy, &open, &());
+        }
+        if let Some(demand) = demands.iter().find(|demand| demand.left() > 0) {
+            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[demand.pods[demand.next]])));
+        }
+        if search.below == Some(0) && !self.solver.claims.is_empty() {
+            return Err(Stay::NothingCheaper);
+        }
+        let waits = self.solver.placed[from..]
+            .iter()
+            .find(|&&(_, machine)| snapshot.nodes[machine].phase != NodePhase::Initialized);
+        match waits {
+            Some(&(pod, _)) => Err(Stay::WaitsForMachine(pod_ref(&snapshot.pods[pod]))),
+            None => Ok(()),
+        }
+    }
+
+    /// A quick look whether one machine below a price could hold what found no place, before any machine is put together.
+    fn could_be_cheaper(&mut self, demands: &[Demand], price: i64) -> Result<(), Stay> {
+        let mut need = vec![0; self.problem.columns.len()];
+        for demand in demands.iter().filter(|demand| demand.left() > 0) {
+            if !self.has_home(demand) {
+                let pod = &self.problem.snapshot.pods[demand.pods[demand.next]];
+                return Err(Stay::PodsDontFit(pod_ref(pod)));
+            }
+            let requests = &self.problem.shapes[demand.shape].requests;
+            crate::compile::add_times(&mut need, requests, demand.left());
+        }
+        match self.bargains.cheapest(&need) {
+            None => Err(Stay::NeedsSeveralReplacements),
+            Some(cheapest) if cheapest >= price => Err(Stay::NothingCheaper),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn has_home(&mut self, demand: &Demand) -> bool {
+        if let Some(&known) = self.homes.get(&demand.shape) {
+            return known;
+        }
+        let found = self.solver.home(demand).is_ok();
+        self.homes.insert(demand.shape, found);
+        found
+    }
+
+    pub(super) fn take_back(&mut self, nodes: &[&Node], moves: Moves) {
+        self.solver.undo(moves.from);
+        self.solver.claims.clear();
+        if let Some(limits) = moves.limits {
+            self.solver.limits = limits;
+        }
+        self.solver.counts.rewind(moves.counts);
+        for node in nodes {
+            self.solver.closed.set(node.index, false);
+        }
+    }
+}

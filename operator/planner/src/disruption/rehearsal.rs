@@ -1,0 +1,241 @@
+//! Whether pods find a place however kube-scheduler deals them out.
+//!
+//! A plan says where evicted pods fit; kube-scheduler decides where they go, one by one in no certain order, each on the machine with the most left. What fits
+//! when it is packed tightly may then leave the last pods without a place, and a machine would be launched for them: the cluster would grow again by what
+//! was meant to shrink it. So what consolidation would do is rehearsed in that way on a copy of the pass, and only as much of it happens as leaves a place
+//! for everybody.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fixedbitset::FixedBitSet;
+
+use super::Pass;
+use super::candidates::Node;
+use super::consolidation::{Aim, consolidate};
+use crate::cells::CellId;
+use crate::compile::{fits, take_times};
+use crate::plan::Stay;
+use crate::provision::is_currently_reschedulable;
+use crate::solver::Solver;
+
+/// How often what is too much is left out and the rest tried once more, times nodes: in small clusters every step is given its chance.
+const ROUNDS_TIMES_NODES: usize = 20_000;
+
+/// In how many orders pods are dealt out.
+const ORDERS: u64 = 3;
+
+/// One step of a consolidation: nodes that go together.
+#[derive(Debug)]
+pub(super) struct Act<'n> {
+    nodes: Vec<&'n Node>,
+    aim: Aim,
+    /// How many pods have been evicted after it, and how many machines have come.
+    evicted: usize,
+    arrivals: usize,
+}
+
+/// A machine that a command launches.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    pub(super) cell: CellId,
+    /// What its pods may use.
+    pub(super) room: Vec<i64>,
+}
+
+/// A copy of a pass on which steps are tried one after the other.
+pub(super) struct Stage<'n, 'p, 'a> {
+    pub(super) pass: Pass<'p, 'a>,
+    acts: Vec<Act<'n>>,
+}
+
+impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
+    pub(super) fn new(pass: &Pass<'p, 'a>) -> Self {
+        Self { pass: pass.fork(), acts: Vec::new() }
+    }
+
+    /// Adds a step if it works after those before.
+    pub(super) fn try_act(&mut self, nodes: &[&'n Node], aim: Aim) -> Result<(), Stay> {
+        consolidate(&mut self.pass, nodes, aim)?;
+        let (evicted, arrivals) = (self.pass.evicted.len(), self.pass.arrivals.len());
+        self.acts.push(Act { nodes: nodes.to_vec(), aim, evicted, arrivals });
+        Ok(())
+    }
+
+    /// Does on the real pass as much as leaves a place for everybody, and notes why the other nodes wait. Answers which ones were too much.
+    pub(super) fn perform(mut self, pass: &mut Pass<'p, 'a>) -> FixedBitSet {
+        let mut left_out = FixedBitSet::with_capacity(pass.problem.snapshot.nodes.len());
+        let hopeful: Vec<&Node> =
+            self.acts.iter().flat_map(|act| act.nodes.iter().copied()).collect();
+        let nodes = pass.problem.snapshot.nodes.len().max(1);
+        let rounds = (ROUNDS_TIMES_NODES / nodes).clamp(4, 64);
+        for round in 0..rounds {
+            let enough = self.longest();
+            let mut acts = std::mem::take(&mut self.acts).into_iter();
+            for act in acts.by_ref().take(enough) {
+                // From the same state the same step has the same outcome.
+                let _ = consolidate(pass, &act.nodes, act.aim);
+            }
+            // The first one that would be too much is left out; those after it may still do.
+            let Some(act) = acts.next() else { break };
+            left_out.extend(act.nodes.iter().map(|node| node.index));
+            if round + 1 == rounds {
+                left_out.extend(acts.flat_map(|act| act.nodes).map(|node| node.index));
+                break;
+            }
+            self = Self::new(pass);
+            for act in acts {
+                let _ = self.try_act(&act.nodes, act.aim);
+            }
+        }
+        for node in hopeful {
+            pass.stay(node.index, Stay::Later);
+        }
+        left_out
+    }
+
+    /// How many of the acts leave a place for everybody.
+    fn longest(&mut self) -> usize {
+        let (mut enough, mut too_many) = (0, self.acts.len() + 1);
+        while too_many - enough > 1 {
+            let n = usize::midpoint(enough, too_many);
+            if self.all_find_places(n) {
+                enough = n;
+            } else {
+                too_many = n;
+            }
+        }
+        enough
+    }
+
+    /// Deals out the pods of the first acts, and of what was decided before.
+    fn all_find_places(&self, acts: usize) -> bool {
+        let stage = &self.pass;
+        let problem = stage.problem;
+        let (before, after) = self.acts.split_at(acts);
+        let (evicted, arrivals) =
+            before.last().map_or((0, 0), |last| (last.evicted, last.arrivals));
+        let mut solver = stage.solver.clone();
+        solver.undo(stage.waiting);
+        for node in after.iter().flat_map(|act| &act.nodes) {
+            solver.closed.set(node.index, false);
+        }
+        let mut pods: Vec<usize> = stage.evicted[..evicted].to_vec();
+        pods.retain(|&pod| is_currently_reschedulable(&problem.snapshot.pods[pod]));
+        let start = Deal::new(solver, &stage.settling, &stage.arrivals[..arrivals]);
+        (0..ORDERS).all(|order| {
+            shuffle(&mut pods, order);
+            let mut deal = start.clone();
+            pods.iter().all(|&pod| deal.place(pod))
+        })
+    }
+}
+
+/// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as they are.
+fn shuffle(pods: &mut [usize], order: u64) {
+    let mut draw = order;
+    for at in (1..pods.len()).rev().filter(|_| order > 0) {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let other = usize::try_from(draw >> 33).unwrap_or(0) % (at + 1);
+        pods.swap(at, other);
+    }
+}
+
+/// Machines by what they have left.
+#[derive(Clone)]
+struct Deal<'p, 'a> {
+    solver: Solver<'p, 'a>,
+    arrivals: Vec<Arrival>,
+    /// What arrivals could hold at first.
+    sizes: Vec<Vec<i64>>,
+    heap: BinaryHeap<(u64, Reverse<usize>)>,
+    passed_over: Vec<(u64, Reverse<usize>)>,
+}
+
+impl<'p, 'a> Deal<'p, 'a> {
+    fn new(solver: Solver<'p, 'a>, settling: &FixedBitSet, arrivals: &[Arrival]) -> Self {
+        let problem = solver.problem;
+        let sizes = arrivals.iter().map(|arrival| arrival.room.clone()).collect();
+        let mut deal = Self {
+            solver,
+            arrivals: arrivals.to_vec(),
+            sizes,
+            heap: BinaryHeap::new(),
+            passed_over: Vec::new(),
+        };
+        let machines = problem.machines.order.iter().copied();
+        let open = |&machine: &usize| !deal.solver.closed[machine] && !settling[machine];
+        let all: Vec<usize> = machines
+            .filter(open)
+            .chain((0..arrivals.len()).map(|arrival| problem.snapshot.nodes.len() + arrival))
+            .collect();
+        deal.heap = all.into_iter().map(|at| (deal.share_left(at), Reverse(at))).collect();
+        deal
+    }
+
+    /// Puts a pod where most is left.
+    fn place(&mut self, pod: usize) -> bool {
+        let problem = self.solver.problem;
+        let shape = problem.snapshot.pods[pod].shape.0 as usize;
+        let home = loop {
+            let Some((left, Reverse(at))) = self.heap.pop() else { break None };
+            if self.takes(at, shape) {
+                break Some(at);
+            }
+            self.passed_over.push((left, Reverse(at)));
+        };
+        self.heap.extend(self.passed_over.drain(..));
+        let Some(at) = home else { return false };
+        match at.checked_sub(problem.snapshot.nodes.len()) {
+            None => self.solver.occupy(at, shape, 1),
+            Some(arrival) => {
+                let requests = &problem.shapes[shape].requests;
+                take_times(&mut self.arrivals[arrival].room, requests, 1);
+            }
+        }
+        self.heap.push((self.share_left(at), Reverse(at)));
+        true
+    }
+
+    fn takes(&mut self, at: usize, shape: usize) -> bool {
+        let problem = self.solver.problem;
+        let compiled = &problem.shapes[shape];
+        let variants = problem.classes[compiled.class].variants.len();
+        match at.checked_sub(problem.snapshot.nodes.len()) {
+            None => {
+                fits(&compiled.requests, self.solver.room_of(at))
+                    && (0..variants).any(|variant| self.solver.takes(at, shape, variant))
+            }
+            Some(arrival) => {
+                let Arrival { cell, room } = &self.arrivals[arrival];
+                let cells = &mut self.solver.cells;
+                fits(&compiled.requests, room)
+                    && (0..variants)
+                        .any(|variant| cells.join(problem, *cell, compiled.class, variant).is_ok())
+            }
+        }
+    }
+
+    /// What share of its CPU and memory a machine has left, in millionths; what kube-scheduler goes by when nothing else decides.
+    fn share_left(&self, at: usize) -> u64 {
+        let problem = self.solver.problem;
+        let share = |left: i64, all: i64| {
+            let millionths = i128::from(left.max(0)) * 1_000_000 / i128::from(all.max(1));
+            u64::try_from(millionths).unwrap_or(u64::MAX / 2)
+        };
+        let of = |name: &str, all: i64, room: &[i64]| {
+            problem.columns.index(name).map_or(0, |column| share(room[column], all))
+        };
+        match at.checked_sub(problem.snapshot.nodes.len()) {
+            None => {
+                let all = &problem.snapshot.nodes[at].allocatable;
+                let room = self.solver.room_of(at);
+                of("cpu", all.cpu, room) + of("memory", all.memory, room)
+            }
+            Some(arrival) => {
+                let (room, all) = (&self.arrivals[arrival].room, &self.sizes[arrival]);
+                share(room[0], all[0]) + share(room[1], all[1])
+            }
+        }
+    }
+}

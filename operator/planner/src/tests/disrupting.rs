@@ -1,0 +1,639 @@
+//! Which nodes go and which stay, and why.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
+use super::world::*;
+use crate::plan::{Method, Stay};
+use crate::policy::Policy;
+use crate::revalidate;
+use crate::snapshot::{
+    Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
+    Operator,
+};
+use crate::testing::{apply, usd};
+
+pub(super) fn commands(plan: &crate::Plan) -> Vec<(DisruptionReason, &str, usize)> {
+    plan.commands
+        .iter()
+        .map(|command| {
+            (command.reason, command.candidates[0].node.as_str(), command.replacements.len())
+        })
+        .collect()
+}
+
+pub(super) fn stay<'p>(plan: &'p crate::Plan, node: &str) -> &'p Stay {
+    let found = plan.report.nodes.iter().find(|staying| staying.node == node);
+    &found.expect("the node stays").reason
+}
+
+#[test]
+fn empty_nodes_go_as_far_as_budgets_allow() {
+    let mut careful = on_demand("default");
+    careful.disruption.budgets = vec![Budget { nodes: BudgetNodes::Count(2), reasons: Vec::new() }];
+    let mut world = builder().pool(careful);
+    for name in ["a", "b", "c"] {
+        world = world.node(node(name, "default", "m.large", "zone-a"));
+    }
+    let plan = disruption(&world.build());
+    assert_eq!(
+        commands(&plan),
+        [(DisruptionReason::Empty, "a", 0), (DisruptionReason::Empty, "b", 0)]
+    );
+    assert_eq!(*stay(&plan, "c"), Stay::Budget(DisruptionReason::Empty));
+}
+
+#[test]
+fn not_ready_and_deleting_nodes_use_up_budgets() {
+    let mut careful = on_demand("default");
+    careful.disruption.budgets = vec![Budget { nodes: BudgetNodes::Count(2), reasons: Vec::new() }];
+    let mut leaving = node("b", "default", "m.large", "zone-a");
+    leaving.deleting = true;
+    let mut sick = node("c", "default", "m.large", "zone-a");
+    sick.ready = false;
+    sick.do_not_disrupt = true;
+    let snapshot = builder()
+        .pool(careful)
+        .node(node("a", "default", "m.large", "zone-a"))
+        .node(leaving)
+        .node(sick)
+        .build();
+    let plan = disruption(&snapshot);
+    assert!(plan.commands.is_empty());
+    assert_eq!(*stay(&plan, "a"), Stay::Budget(DisruptionReason::Empty));
+    assert_eq!(*stay(&plan, "b"), Stay::Deleting);
+    assert_eq!(*stay(&plan, "c"), Stay::DoNotDisrupt);
+}
+
+#[test]
+fn pods_with_negative_deletion_cost_leave_a_node_empty() {
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "m.large", "zone-a"))
+        .pod_with("idle", shape(100, GI), Some("a"), |pod| pod.deletion_cost = -(1 << 27))
+        .build();
+    assert_eq!(commands(&disruption(&snapshot)), [(DisruptionReason::Empty, "a", 0)]);
+}
+
+#[test]
+fn a_node_whose_pods_fit_elsewhere_goes() {
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "m.large", "zone-a"))
+        .node(node("b", "default", "m.xlarge", "zone-b"))
+        .pod("web", shape(1000, GI), Some("a"))
+        .pod("db", shape(2500, 8 * GI), Some("b"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "a", 0)]);
+    let command = &plan.commands[0];
+    assert_eq!(command.nominations[0].node, "b");
+    assert_eq!(command.savings, usd(0.096));
+    assert_eq!(*stay(&plan, "b"), Stay::NothingCheaper);
+    assert_eq!(disruption(&apply(&snapshot, &plan)).commands, []);
+}
+
+#[test]
+fn two_commands_never_count_on_the_same_room() {
+    let mut world = builder()
+        .pool(on_demand("default"))
+        .node(node("big", "default", "m.xlarge", "zone-a"))
+        .pod("db", shape(2800, 12 * GI), Some("big"));
+    for name in ["a", "b"] {
+        world = world.node(node(name, "default", "c.large", "zone-a")).pod(
+            &format!("web-{name}"),
+            shape(1000, GI),
+            Some(name),
+        );
+    }
+    let plan = disruption(&world.build());
+    assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "a", 0)]);
+}
+
+#[test]
+fn an_oversized_node_is_replaced_by_a_strictly_cheaper_one() {
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "m.4xlarge", "zone-a"))
+        .pod("web", shape(1500, 3 * GI), Some("a"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "a", 1)]);
+    let replacement = &plan.commands[0].replacements[0];
+    assert_eq!(replacement.instance_types[0], "c.large");
+    assert!(
+        !replacement.instance_types.iter().any(|name| name == "m.4xlarge" || name == "r.4xlarge")
+    );
+    let after = apply(&snapshot, &plan);
+    let again = disruption(&after);
+    assert_eq!(again.commands, []);
+    assert_eq!(again.report.nodes[0].reason, Stay::NothingCheaper);
+}
+
+#[test]
+fn replacing_on_demand_where_spot_is_allowed_asks_for_spot_only() {
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(node("a", "default", "m.large", "zone-a"))
+        .pod("web", shape(1500, 3 * GI), Some("a"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(plan.commands[0].replacements[0].capacity_types, [CapacityType::Spot]);
+}
+
+fn on_spot() -> crate::Snapshot {
+    let mut spot = node("a", "default", "m.8xlarge", "zone-a");
+    spot.labels.insert("karpenter.sh/capacity-type".to_owned(), "spot".to_owned());
+    let cheap = spot.price.expect("a price").0 * 4 / 10;
+    spot.price = Some(crate::resources::MicroUsd(cheap));
+    builder().pool(pool("default")).node(spot).pod("web", shape(1500, 3 * GI), Some("a")).build()
+}
+
+#[test]
+fn spot_to_spot_needs_the_gate_and_fifteen_cheaper_types() {
+    let plan = disruption(&on_spot());
+    assert_eq!(*stay(&plan, "a"), Stay::SpotToSpot);
+    let policy = Policy { spot_to_spot: true, ..Policy::default() };
+    // Thirteen types are cheaper than m.8xlarge.
+    assert_eq!(*stay(&disruption_with(&on_spot(), &policy), "a"), Stay::SpotToSpot);
+}
+
+#[test]
+fn pods_that_may_not_be_evicted_keep_their_node() {
+    for (eviction, expected) in [
+        (Eviction::DoNotDisrupt, "do-not-disrupt"),
+        (Eviction::BlockedByPdb("pdb".to_owned()), "pdb"),
+    ] {
+        let snapshot = builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "m.4xlarge", "zone-a"))
+            .pod_with("web", shape(100, GI), Some("a"), |pod| pod.eviction = eviction)
+            .build();
+        let plan = disruption(&snapshot);
+        assert!(plan.commands.is_empty());
+        match stay(&plan, "a") {
+            Stay::PodDoNotDisrupt(pod) => {
+                assert_eq!((pod.name.as_str(), expected), ("web", "do-not-disrupt"));
+            }
+            Stay::Pdb { budget, .. } => assert_eq!(budget, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn drifted(key: &str, since: i64) -> crate::snapshot::Node {
+    let mut node = node(key, "default", "m.large", "zone-a");
+    let claim = node.claim.as_mut().expect("a claim");
+    let since = Timestamp::from_second(since).expect("a valid time");
+    claim.drifted = Some(("NodePoolDrifted".to_owned(), since));
+    node
+}
+
+#[test]
+fn drifted_nodes_are_replaced_those_without_pods_first_then_the_oldest() {
+    let mut careful = on_demand("default");
+    careful.disruption.consolidate_after = None;
+    careful.disruption.budgets = vec![Budget { nodes: BudgetNodes::Count(2), reasons: Vec::new() }];
+    let snapshot = builder()
+        .pool(careful)
+        .node(drifted("a", 300))
+        .node(drifted("b", 200))
+        .node(drifted("c", 400))
+        .pod("web-a", shape(1500, GI), Some("a"))
+        .pod("web-b", shape(1500, GI), Some("b"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(
+        commands(&plan),
+        [(DisruptionReason::Drifted, "c", 0), (DisruptionReason::Drifted, "b", 1)]
+    );
+    assert_eq!(*stay(&plan, "a"), Stay::Budget(DisruptionReason::Drifted));
+}
+
+#[test]
+fn drift_passes_over_blocking_pods_only_with_a_termination_grace_period() {
+    for (grace, expected) in [(false, 0), (true, 1)] {
+        let mut old = drifted("a", 300);
+        old.claim.as_mut().expect("a claim").has_termination_grace_period = grace;
+        let snapshot = builder()
+            .pool(on_demand("default"))
+            .node(old)
+            .pod_with("web", shape(100, GI), Some("a"), |pod| {
+                pod.eviction = Eviction::BlockedByPdb("pdb".to_owned());
+            })
+            .build();
+        assert_eq!(disruption(&snapshot).commands.len(), expected, "grace {grace}");
+    }
+}
+
+#[test]
+fn nodes_stay_while_pods_are_expected_on_them() {
+    let mut expected = node("a", "default", "m.large", "zone-a");
+    expected.nominated_until = Some(now() + SignedDuration::from_secs(10));
+    let snapshot = builder().pool(on_demand("default")).node(expected).build();
+    assert_eq!(*stay(&disruption(&snapshot), "a"), Stay::Nominated);
+}
+
+#[test]
+fn nothing_is_consolidated_onto_nodes_that_are_still_settling() {
+    let mut patient = on_demand("default");
+    patient.disruption.consolidate_after = Some(SignedDuration::from_secs(60));
+    let mut settling = node("b", "default", "m.large", "zone-a");
+    settling.claim.as_mut().expect("a claim").consolidatable = None;
+    let snapshot = builder()
+        .pool(patient)
+        .node(node("a", "default", "c.large", "zone-a"))
+        .node(settling)
+        .pod("web-a", shape(500, GI), Some("a"))
+        .pod("web-b", shape(500, GI), Some("b"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(*stay(&plan, "a"), Stay::NothingCheaper);
+    assert_eq!(*stay(&plan, "b"), Stay::NotConsolidatable);
+}
+
+#[test]
+fn a_machine_that_is_starting_takes_no_consolidated_pods() {
+    let mut starting = node("b", "default", "m.large", "zone-a");
+    starting.phase = NodePhase::Registered;
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "c.large", "zone-a"))
+        .node(starting)
+        .pod("web-a", shape(500, GI), Some("a"))
+        .build();
+    assert!(matches!(stay(&disruption(&snapshot), "a"), Stay::WaitsForMachine(_)));
+}
+
+#[test]
+fn when_empty_touches_empty_nodes_only() {
+    let mut shy = on_demand("default");
+    shy.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+    let snapshot = builder()
+        .pool(shy)
+        .node(node("a", "default", "m.4xlarge", "zone-a"))
+        .node(node("b", "default", "m.large", "zone-a"))
+        .pod("web", shape(100, GI), Some("a"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(commands(&plan), [(DisruptionReason::Empty, "b", 0)]);
+    assert_eq!(*stay(&plan, "a"), Stay::NotConsolidatable);
+}
+
+#[test]
+fn balanced_leaves_moves_that_save_too_little() {
+    // Nine of ten nodes are full; the tenth could be replaced for a tenth less.
+    let scene = |policy| {
+        let mut balanced = on_demand("default");
+        balanced.disruption.consolidation_policy = policy;
+        let mut world = builder().pool(balanced);
+        for i in 0..10 {
+            let (name, kind) = (format!("n{i}"), if i == 0 { "m.large" } else { "c.large" });
+            let pod = shape(1700, 3 * GI);
+            world = world.node(node(&name, "default", kind, "zone-a")).pod(
+                &format!("web-{i}"),
+                pod,
+                Some(&name),
+            );
+        }
+        disruption(&world.build())
+    };
+    assert_eq!(scene(ConsolidationPolicy::WhenEmptyOrUnderutilized).commands.len(), 1);
+    let plan = scene(ConsolidationPolicy::Balanced);
+    assert_eq!(*stay(&plan, "n0"), Stay::SavesTooLittle);
+}
+
+#[test]
+fn anti_affinity_is_respected_when_pods_move() {
+    let mut world = builder().pool(on_demand("default"));
+    for name in ["a", "b"] {
+        world = world.node(node(name, "default", "c.large", "zone-a")).pod(
+            &format!("db-{name}"),
+            near(app("db", 100), HOSTNAME, "db", true),
+            Some(name),
+        );
+    }
+    let plan = disruption(&world.build());
+    assert_eq!(plan.commands, []);
+    assert_eq!(*stay(&plan, "a"), Stay::NothingCheaper);
+}
+
+#[test]
+fn a_command_is_void_when_a_pod_came_or_the_node_is_needed() {
+    let make = |more: bool| {
+        let world = builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "m.4xlarge", "zone-a"))
+            .pod("web", shape(1500, 3 * GI), Some("a"));
+        let world = if more { world.pod("extra", shape(100, GI), Some("a")) } else { world };
+        world.build()
+    };
+    let before = make(false);
+    let plan = disruption(&before);
+    let command = &plan.commands[0];
+    assert_eq!(command.method, Method::SingleNodeConsolidation);
+    let valid =
+        |snapshot: &crate::Snapshot| revalidate(command, snapshot, &Policy::default(), now());
+    assert_eq!(valid(&before), Ok(()));
+    assert!(matches!(valid(&make(true)), Err(Stay::Changed(_))));
+    let mut nominated = before.clone();
+    nominated.nodes[0].nominated_until = Some(now() + SignedDuration::from_secs(5));
+    assert_eq!(valid(&nominated), Err(Stay::Nominated));
+    let mut gone = before.clone();
+    (gone.nodes, gone.pods) = (Vec::new(), Vec::new());
+    assert!(matches!(valid(&gone), Err(Stay::Changed(_))));
+    let mut frozen = before;
+    frozen.node_pools[0].disruption.budgets =
+        vec![Budget { nodes: BudgetNodes::Count(0), reasons: Vec::new() }];
+    assert_eq!(valid(&frozen), Err(Stay::Budget(DisruptionReason::Underutilized)));
+}
+
+#[test]
+fn several_nodes_become_one_cheaper_machine() {
+    // Neither pod fits next to the other, and neither has a cheaper machine of its own.
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "r.large", "zone-a"))
+        .node(node("b", "default", "r.large", "zone-a"))
+        .node(node("c", "default", "r.large", "zone-a"))
+        .pod("web-a", shape(1200, 9 * GI), Some("a"))
+        .pod("web-b", shape(1200, 9 * GI), Some("b"))
+        .pod("web-c", shape(1200, 9 * GI), Some("c"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(plan.commands.len(), 1, "{:?}", plan.report.nodes);
+    let command = &plan.commands[0];
+    assert_eq!(command.method, Method::MultiNodeConsolidation);
+    assert_eq!((command.candidates.len(), command.replacements.len()), (3, 1));
+    assert!(command.savings.0 > 0);
+    assert_eq!(revalidate(command, &snapshot, &Policy::default(), now()), Ok(()));
+    assert_eq!(disruption(&apply(&snapshot, &plan)).commands, []);
+}
+
+#[test]
+fn several_spot_nodes_are_merged_without_fifteen_types_to_choose_from_but_not_without_the_gate() {
+    let on_spot = |key: &str| {
+        let mut spot = node(key, "default", "r.large", "zone-a");
+        spot.labels.insert("karpenter.sh/capacity-type".to_owned(), "spot".to_owned());
+        spot.price = spot.price.map(|price| crate::resources::MicroUsd(price.0 * 4 / 10));
+        spot
+    };
+    let mut world = builder().pool(pool("default"));
+    for name in ["a", "b", "c"] {
+        world = world.node(on_spot(name)).pod(name, shape(1200, 9 * GI), Some(name));
+    }
+    let snapshot = world.build();
+    assert_eq!(disruption(&snapshot).commands, []);
+    let policy = Policy { spot_to_spot: true, ..Policy::default() };
+    let plan = disruption_with(&snapshot, &policy);
+    assert_eq!(plan.commands.len(), 1, "{:?}", plan.report.nodes);
+    assert_eq!(plan.commands[0].replacements[0].capacity_types, [CapacityType::Spot]);
+    assert!(plan.commands[0].replacements[0].instance_types.len() < 15);
+}
+
+#[test]
+fn all_independent_commands_come_in_one_pass() {
+    let mut world = builder().pool(on_demand("default"));
+    for index in 0..10 {
+        let name = format!("n{index}");
+        world = world.node(node(&name, "default", "c.xlarge", "zone-a"));
+        for pod in 0..2 {
+            world = world.pod(&format!("web-{index}-{pod}"), shape(500, GI), Some(&name));
+        }
+    }
+    let snapshot = world.build();
+    let plan = disruption(&snapshot);
+    // Twenty halves of a core need three of these machines; the rest goes at once.
+    assert_eq!(plan.commands.len(), 7, "{:?}", plan.report.nodes);
+    let after = apply(&snapshot, &plan);
+    assert_eq!(after.nodes.len(), 3);
+    assert_eq!(disruption(&after).commands, []);
+}
+
+#[test]
+fn commands_whose_pods_keep_off_each_others_hosts_come_in_one_pass() {
+    let mut world = builder().pool(on_demand("default"));
+    for index in 0..6 {
+        let name = format!("n{index}");
+        world = world.node(node(&name, "default", "m.xlarge", "zone-a"));
+        let db = near(
+            app(&format!("db-{}", index % 2), 500),
+            HOSTNAME,
+            &format!("db-{}", index % 2),
+            true,
+        );
+        world = world.pod(&format!("db-{index}"), db, Some(&name));
+    }
+    let snapshot = world.build();
+    let plan = disruption(&snapshot);
+    let after = apply(&snapshot, &plan);
+    assert_eq!(after.nodes.len(), 3, "one host for each pair: {:?}", plan.report.nodes);
+}
+
+#[test]
+fn commands_whose_pods_are_spread_over_zones_take_turns() {
+    let mut world = builder().pool(on_demand("default"));
+    for index in 0..6 {
+        let (name, zone) = (format!("n{index}"), ZONES[index % 3]);
+        let web = spread(app("web", 200), ZONE, 1);
+        world = world.node(node(&name, "default", "m.xlarge", zone)).pod(&name, web, Some(&name));
+    }
+    let mut snapshot = world.build();
+    let plan = disruption(&snapshot);
+    assert!(plan.report.nodes.iter().any(|node| node.reason == Stay::Later));
+    for _ in 0..6 {
+        snapshot = apply(&snapshot, &disruption(&snapshot));
+    }
+    assert_eq!(snapshot.nodes.len(), 3, "one in each zone");
+    assert_eq!(disruption(&snapshot).commands, []);
+}
+
+#[test]
+fn an_eviction_has_to_save_its_price() {
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "m.large", "zone-a"))
+        .pod("web", shape(1500, 3 * GI), Some("a"))
+        .build();
+    assert_eq!(disruption(&snapshot).commands.len(), 1);
+    // m.large costs 0.011 more than c.large.
+    let policy = Policy { eviction_price: usd(0.012), ..Policy::default() };
+    let plan = disruption_with(&snapshot, &policy);
+    assert_eq!(plan.commands, []);
+    assert!(matches!(stay(&plan, "a"), Stay::SavesTooLittle | Stay::NothingCheaper));
+}
+
+#[test]
+fn worst_launch_price_has_to_be_strictly_below_the_price() {
+    // The other way to buy the cheaper type costs as much as what is there.
+    let mut kinds = kinds();
+    for kind in &mut kinds {
+        for offer in &mut kind.offerings {
+            let dear = offer.zone == "zone-b" && kind.name == "c.large";
+            if dear && offer.capacity_type == CapacityType::OnDemand {
+                offer.price = usd(0.096);
+            }
+        }
+    }
+    let world = |zones: &[&str]| {
+        let mut pool = on_demand("default");
+        pool.template.requirements.push(need(ZONE, Operator::In, zones));
+        crate::testing::Builder::new(catalog(kinds.clone()))
+            .pool(pool)
+            .node(node("a", "default", "m.large", "zone-a"))
+            .pod("web", shape(1500, 3 * GI), Some("a"))
+            .build()
+    };
+    assert_eq!(*stay(&disruption(&world(&["zone-a", "zone-b"])), "a"), Stay::NothingCheaper);
+    assert_eq!(disruption(&world(&["zone-a", "zone-c"])).commands.len(), 1);
+}
+
+#[test]
+fn a_pass_that_is_cut_short_goes_on_where_it_stopped() {
+    let mut world = builder().pool(on_demand("default"));
+    for index in 0..8 {
+        let name = format!("n{index}");
+        world = world.node(node(&name, "default", "c.large", "zone-a")).pod(
+            &name,
+            shape(1700, 3 * GI),
+            Some(&name),
+        );
+    }
+    let snapshot = world.build();
+    let mut policy = Policy::default();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        let plan = crate::disrupt(&snapshot, &policy, now(), 1, &|| true);
+        assert!(plan.report.cancelled);
+        seen.extend(plan.report.nodes.iter().map(|node| node.node.clone()));
+        policy.resume = plan.report.resume;
+        assert!(policy.resume.is_some() || seen.len() == 8);
+    }
+    assert_eq!(seen.len(), 8, "every node had its turn");
+}
+
+#[test]
+fn a_pass_that_is_cut_short_still_gets_something_done() {
+    let mut world = builder().pool(on_demand("default"));
+    for index in 0..4 {
+        let name = format!("n{index}");
+        world = world.node(node(&name, "default", "m.4xlarge", "zone-a")).pod(
+            &name,
+            shape(1700, 3 * GI),
+            Some(&name),
+        );
+    }
+    let plan = crate::disrupt(&world.build(), &Policy::default(), now(), 1, &|| true);
+    assert!(!plan.commands.is_empty());
+    assert!(plan.report.resume.is_some());
+}
+
+#[test]
+fn pods_move_to_the_nodes_that_have_least_to_gain_from_going() {
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "m.xlarge", "zone-a"))
+        .node(node("b", "default", "m.xlarge", "zone-a"))
+        .node(node("c", "default", "m.xlarge", "zone-a"))
+        .pod("small-a", shape(300, GI), Some("a"))
+        .pod("small-b", shape(300, GI), Some("b"))
+        .pod("large", shape(2000, GI), Some("c"))
+        .pod("middle", shape(1000, GI), Some("c"))
+        .build();
+    let plan = disruption(&snapshot);
+    assert_eq!(plan.commands.len(), 2);
+    let places = plan.commands.iter().flat_map(|command| &command.nominations);
+    assert!(places.into_iter().all(|nomination| nomination.node == "c"));
+}
+
+mod statics {
+    use super::*;
+    use crate::plan::Plan;
+    use crate::{check, replicas};
+
+    fn pool_of(n: i64) -> crate::snapshot::NodePool {
+        let mut pool = on_demand("fixed");
+        pool.replicas = Some(n);
+        pool
+    }
+
+    fn planned(snapshot: &crate::Snapshot) -> Plan {
+        snapshot.validate().expect("a valid snapshot");
+        replicas(snapshot, &Policy::default(), now(), 1)
+    }
+
+    fn nodes(n: usize) -> crate::testing::Builder {
+        let world = builder();
+        (0..n).fold(world, |world, index| {
+            world.node(node(&format!("n{index}"), "fixed", "m.large", "zone-a"))
+        })
+    }
+
+    #[test]
+    fn a_static_pool_launches_what_is_missing_within_its_limit() {
+        let plan = planned(&nodes(1).pool(pool_of(3)).build());
+        assert_eq!((plan.launches.len(), plan.removals.len()), (2, 0));
+        let launch = &plan.launches[0];
+        assert!(launch.pods.is_empty());
+        assert!(
+            launch.requirements.iter().all(|need| need.key != "node.kubernetes.io/instance-type"),
+            "the template as it is"
+        );
+        let mut limited = pool_of(5);
+        limited.limits.insert("nodes".to_owned(), 2);
+        assert_eq!(planned(&nodes(1).pool(limited).build()).launches.len(), 1);
+        assert_eq!(
+            planned(&nodes(3).pool(pool_of(3)).build()),
+            Plan { version: crate::plan::PLAN_VERSION, ..Plan::default() }
+        );
+    }
+
+    #[test]
+    fn a_static_pool_removes_what_never_came_up_then_empty_nodes_then_the_cheapest_to_empty() {
+        let mut starting = node("n9", "fixed", "m.large", "zone-a");
+        starting.claim.as_mut().expect("a claim").provider_id = None;
+        let mut kept = node("n8", "fixed", "m.large", "zone-a");
+        kept.do_not_disrupt = true;
+        let snapshot = nodes(4)
+            .node(starting)
+            .node(kept)
+            .pool(pool_of(1))
+            .pod("a", shape(100, GI), Some("n0"))
+            .pod("b", shape(100, GI), Some("n0"))
+            .pod("c", shape(100, GI), Some("n1"))
+            .pod("d", shape(100, GI), Some("n2"))
+            .pod("e", shape(100, GI), Some("n8"))
+            .pod_with("f", shape(100, GI), Some("n2"), |pod| pod.deletion_cost = -(1 << 30))
+            .build();
+        let plan = planned(&snapshot);
+        let order: Vec<_> = plan.removals.iter().map(|removal| removal.node.as_str()).collect();
+        assert_eq!(order, ["n9", "n3", "n1", "n2", "n0"]);
+    }
+
+    #[test]
+    fn static_nodes_are_not_consolidated_and_replaced_one_for_one_when_they_drift() {
+        let mut old = drifted("n0", 100);
+        let claim = old.claim.as_mut().expect("a claim");
+        claim.node_pool = Some("fixed".to_owned());
+        old.labels.insert("karpenter.sh/nodepool".to_owned(), "fixed".to_owned());
+        let world = |pool| {
+            builder()
+                .pool(pool)
+                .node(old.clone())
+                .node(node("n1", "fixed", "m.large", "zone-a"))
+                .pod("web", shape(100, GI), Some("n0"))
+                .build()
+        };
+        let snapshot = world(pool_of(2));
+        let plan = disruption(&snapshot);
+        assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "n0", 1)]);
+        assert_eq!(*stay(&plan, "n1"), Stay::NotConsolidatable);
+        assert_eq!(revalidate(&plan.commands[0], &snapshot, &Policy::default(), now()), Ok(()));
+        assert_eq!(check(&snapshot, &plan), []);
+        let mut full = pool_of(2);
+        full.limits.insert("nodes".to_owned(), 2);
+        assert_eq!(*stay(&disruption(&world(full)), "n0"), Stay::NoStaticReplacement);
+        // With one too many the surplus goes first.
+        assert_eq!(*stay(&disruption(&world(pool_of(1))), "n0"), Stay::Later);
+    }
+}
