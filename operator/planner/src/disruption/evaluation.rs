@@ -19,7 +19,7 @@ pub(super) fn evaluate(pass: &Pass<'_, '_>, nodes: &[&Node], cancel: &dyn Cancel
     let mut outlooks: Outlooks = vec![None; nodes.len()];
     // A worker keeps its scratch memory from block to block. What it finds out about a node depends on nothing that it found out about others, so the
     // number of workers makes no difference.
-    let workers = rayon::current_num_threads().min(nodes.len().div_ceil(64));
+    let workers = rayon::current_num_threads().min(nodes.len().div_ceil(64)).max(1);
     let mut workers: Vec<_> = (0..workers).map(|_| pass.fork()).collect();
     for (block, (nodes, outlooks)) in
         nodes.chunks(BLOCK).zip(outlooks.chunks_mut(BLOCK)).enumerate()

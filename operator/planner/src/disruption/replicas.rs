@@ -143,14 +143,11 @@ pub(super) fn launch(
     source.replicas = None;
     source.limits.clear();
     let alone = Snapshot {
-        version: snapshot.version,
         node_pools: vec![source],
-        catalogs: snapshot.catalogs.clone(),
-        daemon_sets: snapshot.daemon_sets.clone(),
-        namespaces: snapshot.namespaces.clone(),
         nodes: Vec::new(),
         shapes: Vec::new(),
         pods: Vec::new(),
+        ..snapshot.clone()
     };
     let problem = Problem::new(&alone, policy);
     let mut solver = Solver::new(&problem);

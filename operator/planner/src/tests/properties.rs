@@ -11,8 +11,9 @@ use crate::plan::{Launch, LaunchReason};
 use crate::policy::Policy;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
-    Budget, BudgetNodes, CapacityType, InstanceType, Node, NodeClassRef, NodePool, Operator,
-    Placement, PodAffinityTerm, PodShape, Requirement, ShapeId, Snapshot, TopologySpread,
+    Budget, BudgetNodes, CapacityType, ConsolidationPolicy, Eviction, InstanceType, Node,
+    NodeClassRef, NodePool, Operator, Placement, PodAffinityTerm, PodShape, Requirement, ShapeId,
+    Snapshot, TopologySpread,
 };
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision};
@@ -410,6 +411,56 @@ proptest! {
             waves += 1;
             prop_assert!(waves <= 2 * (snapshot.nodes.len() + scene.before.len()) + 8, "still going after {waves} waves");
         }
+    }
+
+    #[test]
+    fn disruption_with_everything_on_is_accepted(
+        scene in any_scene(),
+        marks in prop::collection::vec(0..10_u8, 64),
+        policy in 0..3_u8,
+        share in 10..101_u32,
+        spot_to_spot in any::<bool>(),
+    ) {
+        let mut snapshot = scene.snapshot();
+        for pool in &mut snapshot.node_pools {
+            pool.disruption.budgets = vec![Budget { nodes: BudgetNodes::Percent(share), reasons: Vec::new() }];
+            pool.disruption.consolidation_policy = match policy {
+                0 => ConsolidationPolicy::WhenEmpty,
+                1 => ConsolidationPolicy::Balanced,
+                _ => ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            };
+        }
+        let drifted = || Some(("NodePoolDrifted".to_owned(), now()));
+        for (node, mark) in snapshot.nodes.iter_mut().zip(marks.iter().cycle()) {
+            let Some(claim) = &mut node.claim else { continue };
+            match mark {
+                0 | 1 => (claim.drifted, claim.has_termination_grace_period) = (drifted(), *mark == 0),
+                2 => node.do_not_disrupt = true,
+                3 => node.ready = false,
+                4 => claim.consolidatable = None,
+                5 => node.deleting = true,
+                _ => {}
+            }
+        }
+        for (pod, mark) in snapshot.pods.iter_mut().zip(marks.iter().rev().cycle()) {
+            match mark {
+                0 => pod.eviction = Eviction::DoNotDisrupt,
+                1 => pod.eviction = Eviction::BlockedByPdb("pdb".to_owned()),
+                2 => pod.deletion_cost = -(1 << 28),
+                3 => pod.priority = 1_000_000,
+                4 => (pod.terminating, pod.stateful) = (true, true),
+                _ => {}
+            }
+        }
+        let policy = Policy { spot_to_spot, ..Policy::default() };
+        let plan = disrupt(&snapshot, &policy, now(), 1, &());
+        prop_assert_eq!(check(&snapshot, &plan), vec![]);
+        prop_assert_eq!(bytes(&plan), bytes(&disrupt(&snapshot, &policy, now(), 1, &())));
+        let short = disrupt(&snapshot, &policy, now(), 1, &|| true);
+        prop_assert_eq!(check(&snapshot, &short), vec![]);
+        // Every node goes, stays for a reason, or has its turn in the next pass.
+        let going: usize = plan.commands.iter().map(|command| command.candidates.len()).sum();
+        prop_assert_eq!(going + plan.report.nodes.len(), snapshot.nodes.len());
     }
 
     #[test]

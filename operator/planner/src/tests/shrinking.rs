@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::resources::Resources;
 use crate::snapshot::{NodeId, Operator, Placement, PodShape, Snapshot};
 use crate::testing::{Builder, apply};
-use crate::{Plan, check, disrupt, provision};
+use crate::{Plan, check, disrupt, provision, revalidate};
 
 /// A thousand pods on the nodes that were launched for them, of which three in ten have gone.
 fn scaled_in() -> Snapshot {
@@ -126,4 +126,34 @@ fn seven_hundred_of_a_thousand_pods_settle_in_three_waves() {
     assert!(here * 100 <= ideal * 115, "{first} nodes, then {waves:?}: {here} instead of {ideal}");
     // Moving a pod twice is for nothing.
     assert!(evictions.values().sum::<i32>() <= 400, "{waves:?}");
+}
+
+#[test]
+fn commands_stay_valid_while_those_before_them_are_under_way() {
+    let mut snapshot = scaled_in();
+    let plan = disrupt(&snapshot, &Policy::default(), now(), 1, &());
+    let mut void = Vec::new();
+    for command in &plan.commands {
+        if let Err(stay) = revalidate(command, &snapshot, &Policy::default(), now()) {
+            void.push((command.candidates[0].node.clone(), stay));
+            continue;
+        }
+        for candidate in &command.candidates {
+            let going = snapshot.nodes.iter_mut().find(|node| node.key == candidate.node);
+            going.expect("it is still there").deleting = true;
+        }
+    }
+    assert!(void.len() * 20 <= plan.commands.len(), "of {}: {void:?}", plan.commands.len());
+}
+
+#[test]
+fn the_number_of_threads_makes_no_difference() {
+    let snapshot = scaled_in();
+    let plan = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        pool.install(|| disrupt(&snapshot, &Policy::default(), now(), 1, &()))
+    };
+    let alone = plan(1);
+    assert!(alone.commands.len() > 10);
+    assert_eq!(alone, plan(3));
 }
