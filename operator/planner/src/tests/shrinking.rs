@@ -90,7 +90,7 @@ fn price(snapshot: &Snapshot) -> i64 {
 }
 
 #[test]
-fn seven_hundred_of_a_thousand_pods_settle_in_three_waves() {
+fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
     let mut snapshot = scaled_in();
     let (first, mut evictions, mut waves) = (snapshot.nodes.len(), BTreeMap::new(), Vec::new());
     loop {
@@ -114,7 +114,13 @@ fn seven_hundred_of_a_thousand_pods_settle_in_three_waves() {
         snapshot = after;
         assert!(waves.len() <= 8, "{first} nodes, then {waves:?}");
     }
-    assert!(waves.len() <= 3, "{first} nodes, then {waves:?}");
+    assert!(waves.len() <= 4, "{first} nodes, then {waves:?}");
+    // Nearly all of it happens at once.
+    let gone = |nodes: usize| first - nodes;
+    assert!(
+        gone(waves[0].0) * 100 >= gone(snapshot.nodes.len()) * 75,
+        "{first} nodes, then {waves:?}"
+    );
     // What is left costs little more than the same pods on machines launched for them.
     let fresh =
         snapshot.pods.iter().fold(builder().pool(snapshot.node_pools[0].clone()), |world, pod| {
@@ -125,7 +131,7 @@ fn seven_hundred_of_a_thousand_pods_settle_in_three_waves() {
     let (here, ideal) = (price(&snapshot), price(&fresh));
     assert!(here * 100 <= ideal * 115, "{first} nodes, then {waves:?}: {here} instead of {ideal}");
     // Moving a pod twice is for nothing.
-    assert!(evictions.values().sum::<i32>() <= 400, "{waves:?}");
+    assert!(evictions.values().sum::<i32>() <= 200, "{waves:?}");
 }
 
 #[test]
