@@ -188,6 +188,9 @@ impl AwsProvider {
     /// `uncertain`: a launch of this claim ended without an answer.
     async fn launch(&self, claim: &NodeClaim, uncertain: bool) -> Result<Launched, CloudError> {
         let class_name = claim.spec.node_class_ref.name.as_str();
+        if !self.classes.is_synced() {
+            return Err(not_known("EC2NodeClasses were not read yet"));
+        }
         let class = self
             .classes
             .get(class_name)

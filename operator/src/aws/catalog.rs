@@ -92,6 +92,9 @@ pub enum NoCatalog {
     /// EC2 has not been asked yet, or told nothing.
     #[error("no instance type offerings are known yet")]
     NoOfferings,
+    /// The price list was not asked for yet.
+    #[error("no prices are known yet")]
+    NoPrices,
     /// The NodeClass has no subnets in its status.
     #[error("no subnets found")]
     NoSubnets,
@@ -120,6 +123,10 @@ impl Catalogs {
         }
         if types.zones.is_empty() {
             return Err(NoCatalog::NoOfferings);
+        }
+        // What has no price has no offering: without any, every launch would look like a lack of capacity.
+        if self.prices.with(PriceTable::is_empty) {
+            return Err(NoCatalog::NoPrices);
         }
         let status = class.status.as_ref();
         let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();

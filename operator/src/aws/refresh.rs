@@ -20,8 +20,6 @@ const PRICES: Duration = Duration::from_secs(12 * 60 * 60);
 const VERSION: Duration = Duration::from_secs(5 * 60);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(30);
-/// Without any price nothing can be launched, so it is tried sooner.
-const FIRST_PRICES_RETRY: Duration = Duration::from_secs(3);
 
 /// Starts it all.
 pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) {
@@ -130,10 +128,16 @@ async fn refresh_prices(provider: &AwsProvider, context: &Context) -> Duration {
         async { if list { pricing::refresh_on_demand(clients, prices).await } else { Ok(()) } },
         pricing::refresh_spot(clients, prices, context.clock.now()),
     );
-    let retry = if prices.with(pricing::PriceTable::is_empty) { FIRST_PRICES_RETRY } else { RETRY };
+    if prices.with(pricing::PriceTable::is_empty) {
+        tracing::warn!(
+            region = clients.region,
+            "no price list answers: using the prices that come with this version, which may be another region's"
+        );
+        prices.fall_back();
+    }
     let name = "providers.pricing";
-    let wait = after(context, name, on_demand, PRICES, retry)
-        .min(after(context, name, spot, PRICES, retry));
+    let wait = after(context, name, on_demand, PRICES, RETRY)
+        .min(after(context, name, spot, PRICES, RETRY));
     if wait == PRICES {
         tracing::debug!("refreshed prices");
     }

@@ -52,6 +52,11 @@ where
         self.objects.read().values().cloned().collect()
     }
 
+    /// Takes it for listed, as the watch does after its first list.
+    pub fn set_synced(&self) {
+        self.synced.send_replace(true);
+    }
+
     /// Names of objects that changed, from now on. One that lags has to look at everything.
     pub fn changes(&self) -> broadcast::Receiver<String> {
         self.changes.subscribe()
@@ -67,6 +72,11 @@ where
         // The sender lives in self, so this ends only by the value.
         let mut synced = self.synced.subscribe();
         let _closed = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Whether the first list was read: until then an object that is not here may exist.
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
     }
 
     /// Takes in an object, as the watch does.
@@ -107,7 +117,7 @@ where
                     if let Some(listed) = listed.take() {
                         self.reset(listed);
                     }
-                    self.synced.send_replace(true);
+                    self.set_synced();
                     on_change();
                 }
                 Ok(Event::Apply(guarded)) => {

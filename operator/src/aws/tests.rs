@@ -7,7 +7,7 @@ use aws_smithy_types::error::ErrorMetadata;
 use aws_smithy_types::retry::RetryConfig;
 use tenon_crds::{Condition, NodeClaimSpec, Timestamp};
 
-use super::catalog::tests::{mk_catalogs, mk_class};
+use super::catalog::tests::{mk_catalogs, mk_class, mk_unpriced_catalogs};
 use super::user_data::ClusterFacts;
 use super::*;
 
@@ -178,4 +178,60 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
     assert_eq!(launched.capacity.get("nvidia.com/gpu"), 8);
     assert_eq!(launched.capacity.get("vpc.amazonaws.com/efa"), 0, "none was attached");
     assert!(launched.allocatable.memory < launched.capacity.memory);
+}
+
+fn mk_settings() -> AwsSettings {
+    AwsSettings {
+        cluster_name: "demo".to_owned(),
+        cluster_endpoint: String::new(),
+        cluster_ca_bundle: String::new(),
+        isolated_vpc: false,
+        eks_control_plane: false,
+        vm_memory_overhead_percent: 0.075,
+        interruption_queue: String::new(),
+        reserved_enis: 0,
+        disable_dry_run: false,
+        ami_refresh_interval: std::time::Duration::from_secs(60),
+        subnet_refresh_interval: std::time::Duration::from_secs(60),
+    }
+}
+
+/// A provider whose EC2 is answered by rules and that knows nothing yet.
+fn mk_provider(rules: &[&Rule]) -> AwsProvider {
+    let clients = Clients {
+        ec2: mock_ec2(rules),
+        iam: mock_iam(&[]),
+        ssm: mock_client!(aws_sdk_ssm, &[]),
+        sqs: mock_client!(aws_sdk_sqs, &[]),
+        eks: mock_eks(&[]),
+        pricing: mock_client!(aws_sdk_pricing, &[]),
+        region: "eu-central-1".to_owned(),
+    };
+    let cluster = Cluster::known(clients.eks.clone(), mk_facts(), "1.33");
+    let clock = Clock::anchored("2026-11-20T00:00:00Z".parse().unwrap());
+    AwsProvider::assemble(mk_settings(), clients, cluster, clock, &Metrics::new())
+}
+
+/// The reason of a launch that is tried again; `None` when the claim is given up or launched.
+async fn retried(provider: &AwsProvider, claim: &NodeClaim) -> Option<String> {
+    match provider.create(claim).await {
+        Err(CloudError::Create { reason, .. }) => Some(reason),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_known_yet_is_no_lack_of_capacity() {
+    let mut provider = mk_provider(&[]);
+    let claim = mk_claim("a");
+    assert_eq!(retried(&provider, &claim).await.as_deref(), Some("NodeClassReadinessUnknown"));
+    provider.classes.apply(class_with_ready(ConditionStatus::True, 1));
+    provider.classes.set_synced();
+    assert_eq!(retried(&provider, &claim).await.as_deref(), Some("InstanceTypeResolutionFailed"));
+    provider.catalogs = mk_unpriced_catalogs(&["m5.large"]);
+    assert_eq!(retried(&provider, &claim).await.as_deref(), Some("InstanceTypeResolutionFailed"));
+    let mut elsewhere = mk_claim("b");
+    elsewhere.spec.node_class_ref.name = "gone".to_owned();
+    let gone = provider.create(&elsewhere).await;
+    assert!(matches!(gone, Err(CloudError::InsufficientCapacity(_))), "there is no such class");
 }

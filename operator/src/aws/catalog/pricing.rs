@@ -59,6 +59,19 @@ impl Prices {
         self.table.read().version
     }
 
+    /// Takes the list prices that come with this version for types whose price is not known: in networks and partitions without a price list to ask, and
+    /// while that does not answer. They are those of one region; the order of types by price is much the same everywhere.
+    pub fn fall_back(&self) {
+        let mut table = self.table.write();
+        let before = table.on_demand.len();
+        for (instance_type, price) in bundled() {
+            table.on_demand.entry(instance_type.to_owned()).or_insert(price);
+        }
+        if table.on_demand.len() != before {
+            table.version += 1;
+        }
+    }
+
     /// Merges on-demand prices over those that are known.
     pub fn set_on_demand(&self, prices: BTreeMap<String, MicroUsd>) {
         let mut table = self.table.write();
@@ -81,6 +94,15 @@ impl Prices {
             table.version += 1;
         }
     }
+}
+
+/// Instance types and their on-demand prices of one region, as published.
+fn bundled() -> impl Iterator<Item = (&'static str, MicroUsd)> {
+    let lines = include_str!("prices.tsv").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| {
+        let (name, usd) = line.split_once('\t')?;
+        Some((name, MicroUsd::from_usd(usd.parse().ok()?)))
+    })
 }
 
 /// Reads the spot prices. No price at all is an error: then the old ones stay.
@@ -229,6 +251,24 @@ mod tests {
         assert_eq!(price(product, "USD"), Some(("m5.large".to_owned(), MicroUsd(107_000))));
         assert_eq!(price(product, "CNY"), None);
         assert_eq!(price("not json", "USD"), None);
+    }
+
+    #[test]
+    fn bundled_prices_fill_gaps_and_give_way_to_the_price_list() {
+        assert_eq!(bundled().count() + 1, include_str!("prices.tsv").lines().count());
+        let prices = Prices::default();
+        prices.set_on_demand([("m5.large".to_owned(), MicroUsd(107_000))].into());
+        let version = prices.version();
+        prices.fall_back();
+        assert!(prices.version() > version);
+        let on_demand = |name| prices.with(|table| table.on_demand(name));
+        assert_eq!(on_demand("m5.large"), Some(MicroUsd(107_000)), "it was known");
+        assert_eq!(on_demand("c5.large"), Some(MicroUsd(90_000)));
+        prices.set_on_demand([("c5.large".to_owned(), MicroUsd(97_000))].into());
+        assert_eq!(on_demand("c5.large"), Some(MicroUsd(97_000)));
+        let version = prices.version();
+        prices.fall_back();
+        assert_eq!(prices.version(), version, "nothing changed");
     }
 
     #[test]

@@ -12,8 +12,8 @@ pub(crate) fn type_info(name: &str) -> TypeInfo {
     all.into_iter().find(|info| info.name == name).unwrap_or_else(|| panic!("no type {name}"))
 }
 
-/// Catalogs over types of the fixture, all of them offered in zones a and b at a price of 100 (spot in a: 40, in b: 50) times the number of cores.
-pub(crate) fn mk_catalogs(names: &[&str]) -> Catalogs {
+/// Catalogs over types of the fixture, all of them offered in zones a and b; their prices are not known yet.
+pub(crate) fn mk_unpriced_catalogs(names: &[&str]) -> Catalogs {
     let catalogs = Catalogs::new(CatalogSettings {
         region: "eu-central-1".to_owned(),
         vm_memory_overhead: 0.075,
@@ -25,6 +25,14 @@ pub(crate) fn mk_catalogs(names: &[&str]) -> Catalogs {
         (info.name.clone(), ["eu-central-1a", "eu-central-1b"].map(str::to_owned).into())
     };
     let by_zone = infos.iter().map(zones).collect();
+    catalogs.set_types(infos, by_zone);
+    catalogs
+}
+
+/// [`mk_unpriced_catalogs`] at a price of 100 (spot in a: 40, in b: 50) times the number of cores.
+pub(crate) fn mk_catalogs(names: &[&str]) -> Catalogs {
+    let catalogs = mk_unpriced_catalogs(names);
+    let infos = Arc::clone(&catalogs.types.read().infos);
     catalogs.prices.set_on_demand(
         infos.iter().map(|info| (info.name.clone(), MicroUsd(info.vcpus * 100))).collect(),
     );
@@ -40,7 +48,6 @@ pub(crate) fn mk_catalogs(names: &[&str]) -> Catalogs {
             })
             .collect(),
     );
-    catalogs.set_types(infos, by_zone);
     catalogs
 }
 
@@ -209,4 +216,8 @@ fn says_what_is_missing() {
     assert_eq!(catalogs.catalog(&class), Err(NoCatalog::NoSubnets));
     let empty = Catalogs::new(catalogs.settings.clone());
     assert_eq!(empty.catalog(&mk_class()), Err(NoCatalog::NoTypes));
+    let unpriced = mk_unpriced_catalogs(&["m5.large"]);
+    assert_eq!(unpriced.catalog(&mk_class()), Err(NoCatalog::NoPrices));
+    unpriced.prices.fall_back();
+    assert!(unpriced.catalog(&mk_class()).is_ok());
 }
