@@ -148,26 +148,20 @@ async fn products(
 ) -> Result<BTreeMap<String, MicroUsd>> {
     const OPERATION: &str = "GetProducts";
     let currency = if clients.region.starts_with("cn-") { "CNY" } else { "USD" };
-    let filters = product_filters(&clients.region, tenancy, family);
+    let mut pages = clients
+        .pricing
+        .get_products()
+        .service_code("AmazonEC2")
+        .set_filters(Some(product_filters(&clients.region, tenancy, family)))
+        .max_results(100)
+        .into_paginator()
+        .send();
     let mut found = BTreeMap::new();
-    let mut token = None;
-    loop {
-        let page = clients
-            .pricing
-            .get_products()
-            .service_code("AmazonEC2")
-            .set_filters(Some(filters.clone()))
-            .max_results(100)
-            .set_next_token(token)
-            .send()
-            .await
-            .map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = pages.next().await {
+        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
         found.extend(page.price_list().iter().filter_map(|product| price(product, currency)));
-        token = page.next_token.filter(|token| !token.is_empty());
-        if token.is_none() {
-            return Ok(found);
-        }
     }
+    Ok(found)
 }
 
 fn product_filters(region: &str, tenancy: &str, family: &str) -> Vec<Filter> {

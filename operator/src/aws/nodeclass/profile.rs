@@ -257,29 +257,16 @@ impl Profiles {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let mut pages =
+            self.iam.list_instance_profiles().path_prefix(prefix).into_paginator().send();
         let mut names = Vec::new();
-        let mut marker = None;
-        loop {
-            let page = self
-                .iam
-                .list_instance_profiles()
-                .path_prefix(prefix)
-                .set_marker(marker)
-                .send()
-                .await
-                .map_err(|error| Error::from_sdk("ListInstanceProfiles", &error))?;
-            names.extend(
-                page.instance_profiles
-                    .iter()
-                    // What is deleted on this list's word must not depend on how well the service filters.
-                    .filter(|profile| profile.path.starts_with(prefix))
-                    .map(|profile| profile.instance_profile_name.clone()),
-            );
-            marker = page.marker.filter(|_| page.is_truncated);
-            if marker.is_none() {
-                return Ok(names);
-            }
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| Error::from_sdk("ListInstanceProfiles", &error))?;
+            // What is deleted on this list's word must not depend on how well the service filters.
+            let own = page.instance_profiles.iter().filter(|known| known.path.starts_with(prefix));
+            names.extend(own.map(|known| known.instance_profile_name.clone()));
         }
+        Ok(names)
     }
 }
 

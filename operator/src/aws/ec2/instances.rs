@@ -1,0 +1,149 @@
+//! Instances: read, terminated, tagged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_sdk_ec2::Client;
+use aws_sdk_ec2::types as sdk;
+use jiff::Timestamp;
+
+use super::{Filter, filter, filters, requests};
+use crate::aws::error::{Error, Result};
+
+/// An instance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instance {
+    /// ID.
+    pub id: String,
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// State as EC2 names it.
+    pub state: String,
+    /// Image.
+    pub image_id: String,
+    /// Launched at.
+    pub launched_at: Option<Timestamp>,
+    /// Bought as spot.
+    pub spot: bool,
+    /// Launched into this reservation because it was told to.
+    pub reservation_id: Option<String>,
+    /// Subnet.
+    pub subnet_id: Option<String>,
+    /// Security groups.
+    pub security_groups: BTreeSet<String>,
+    /// Tenancy.
+    pub tenancy: Option<String>,
+    /// Network interfaces for EFA.
+    pub n_efa: usize,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// States of instances that still count. `terminated` ones are gone.
+const LIVING: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
+
+/// Instances that match, without those that are terminated. `ids` must be unique; with ids the answer is not paged.
+pub async fn instances(ec2: &Client, ids: &[String], wanted: &[Filter]) -> Result<Vec<Instance>> {
+    const OPERATION: &str = "DescribeInstances";
+    let mut wanted = wanted.to_vec();
+    wanted.push(filter("instance-state-name", LIVING));
+    let mut pages = ec2
+        .describe_instances()
+        .set_instance_ids((!ids.is_empty()).then(|| ids.to_vec()))
+        .set_filters(filters(&wanted))
+        .set_max_results(ids.is_empty().then_some(1000))
+        .into_paginator()
+        .send();
+    let mut found = Vec::new();
+    while let Some(page) = pages.next().await {
+        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+        found.extend(
+            page.reservations()
+                .iter()
+                .flat_map(sdk::Reservation::instances)
+                .filter_map(Instance::from_sdk),
+        );
+    }
+    Ok(found)
+}
+
+impl Instance {
+    fn from_sdk(instance: &sdk::Instance) -> Option<Self> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let reservation_id = instance.capacity_reservation_id.clone().filter(|_| {
+            instance
+                .capacity_reservation_specification
+                .as_ref()
+                .and_then(|specification| specification.capacity_reservation_preference.as_ref())
+                .is_some_and(|preference| preference.as_str() == "capacity-reservations-only")
+        });
+        let placement = instance.placement.as_ref();
+        Some(Self {
+            id: instance.instance_id.clone()?,
+            instance_type: instance.instance_type.as_ref()?.as_str().to_owned(),
+            zone: placement.and_then(|placement| placement.availability_zone.clone())?,
+            state: instance.state.as_ref()?.name.as_ref()?.as_str().to_owned(),
+            image_id: text(&instance.image_id),
+            launched_at: instance
+                .launch_time
+                .and_then(|time| Timestamp::from_second(time.secs()).ok()),
+            spot: instance.spot_instance_request_id.as_deref().is_some_and(|id| !id.is_empty()),
+            reservation_id,
+            subnet_id: instance.subnet_id.clone(),
+            security_groups: instance
+                .security_groups()
+                .iter()
+                .filter_map(|group| group.group_id.clone())
+                .collect(),
+            tenancy: placement
+                .and_then(|placement| placement.tenancy.as_ref())
+                .map(|tenancy| tenancy.as_str().to_owned()),
+            n_efa: instance
+                .network_interfaces()
+                .iter()
+                .filter_map(|interface| interface.interface_type.as_deref())
+                .filter(|kind| *kind == "efa" || *kind == "efa-only")
+                .count(),
+            tags: instance.tags().iter().map(|tag| (text(&tag.key), text(&tag.value))).collect(),
+        })
+    }
+
+    /// On its way out.
+    pub fn is_terminating(&self) -> bool {
+        self.state == "shutting-down" || self.state == "terminated"
+    }
+}
+
+/// Starts the termination of instances.
+pub async fn terminate(ec2: &Client, ids: &[String]) -> Result<BTreeSet<String>> {
+    let answer = ec2
+        .terminate_instances()
+        .set_instance_ids(Some(ids.to_vec()))
+        .send()
+        .await
+        .map_err(|error| Error::from_sdk("TerminateInstances", &error))?;
+    Ok(answer
+        .terminating_instances()
+        .iter()
+        .filter(|change| {
+            change
+                .current_state
+                .as_ref()
+                .and_then(|state| state.name.as_ref())
+                .is_some_and(|state| matches!(state.as_str(), "shutting-down" | "terminated"))
+        })
+        .filter_map(|change| change.instance_id.clone())
+        .collect())
+}
+
+/// Adds tags to an instance.
+pub async fn create_tags(ec2: &Client, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
+    ec2.create_tags()
+        .resources(id)
+        .set_tags(Some(requests::tags(tags)))
+        .send()
+        .await
+        .map_err(|error| Error::from_sdk("CreateTags", &error))?;
+    Ok(())
+}

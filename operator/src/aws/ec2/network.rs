@@ -1,0 +1,100 @@
+//! What machines are placed into: subnets, security groups, placement groups.
+
+use aws_sdk_ec2::Client;
+
+use super::{Filter, filter, filters};
+use crate::aws::error::{Error, Result};
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// ID.
+    pub id: String,
+    /// Zone.
+    pub zone: String,
+    /// Zone id.
+    pub zone_id: Option<String>,
+    /// Free IPv4 addresses.
+    pub free_ips: i64,
+}
+
+/// A security group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecurityGroup {
+    /// ID.
+    pub id: String,
+    /// Group name.
+    pub name: Option<String>,
+}
+
+/// A placement group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementGroup {
+    /// ID.
+    pub id: String,
+}
+
+/// Subnets that match all filters.
+pub async fn subnets(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Subnet>> {
+    const OPERATION: &str = "DescribeSubnets";
+    let mut pages = ec2
+        .describe_subnets()
+        .set_filters(filters(wanted))
+        .max_results(500)
+        .into_paginator()
+        .send();
+    let mut found = Vec::new();
+    while let Some(page) = pages.next().await {
+        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+        for subnet in page.subnets() {
+            if let (Some(id), Some(zone)) = (&subnet.subnet_id, &subnet.availability_zone) {
+                found.push(Subnet {
+                    id: id.clone(),
+                    zone: zone.clone(),
+                    zone_id: subnet.availability_zone_id.clone(),
+                    free_ips: subnet.available_ip_address_count.unwrap_or(0).into(),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Security groups that match all filters.
+pub async fn security_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<SecurityGroup>> {
+    const OPERATION: &str = "DescribeSecurityGroups";
+    let mut pages = ec2
+        .describe_security_groups()
+        .set_filters(filters(wanted))
+        .max_results(500)
+        .into_paginator()
+        .send();
+    let mut found = Vec::new();
+    while let Some(page) = pages.next().await {
+        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+        for group in page.security_groups() {
+            if let Some(id) = &group.group_id {
+                found.push(SecurityGroup { id: id.clone(), name: group.group_name.clone() });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Available placement groups that match all filters.
+pub async fn placement_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<PlacementGroup>> {
+    let mut wanted = wanted.to_vec();
+    wanted.push(filter("state", ["available"]));
+    match ec2.describe_placement_groups().set_filters(filters(&wanted)).send().await {
+        Ok(answer) => Ok(answer
+            .placement_groups()
+            .iter()
+            .filter_map(|group| group.group_id.clone())
+            .map(|id| PlacementGroup { id })
+            .collect()),
+        Err(error) => match Error::from_sdk("DescribePlacementGroups", &error) {
+            error if error.is_not_found() => Ok(Vec::new()),
+            error => Err(error),
+        },
+    }
+}
