@@ -43,6 +43,7 @@ use candidates::Node;
 use moving::Moves;
 use rehearsal::Arrival;
 
+pub use budgets::{BudgetUse, budget_uses};
 pub use replicas::replicas;
 pub use revalidate::revalidate;
 

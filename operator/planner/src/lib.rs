@@ -30,7 +30,7 @@ mod topology;
 pub mod validate;
 
 pub use check::{Violation, check};
-pub use disruption::{disrupt, replicas, revalidate};
+pub use disruption::{BudgetUse, budget_uses, disrupt, replicas, revalidate};
 pub use plan::Plan;
 pub use policy::Policy;
 pub use provision::provision;

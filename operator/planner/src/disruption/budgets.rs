@@ -21,6 +21,36 @@ struct PoolBudget {
     not_ready: u32,
 }
 
+/// How far a pool's budgets are used up for a reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetUse {
+    /// The NodePool.
+    pub node_pool: String,
+    /// The reason.
+    pub reason: DisruptionReason,
+    /// Initialised nodes of the pool.
+    pub nodes: u32,
+    /// How many of them may go at the same time; [`u32::MAX`] without a bound.
+    pub allowed: u32,
+    /// How many are going already or, unless it is for repair, not ready.
+    pub disrupting: u32,
+}
+
+/// How far the budgets of all pools are used up, in the order of the snapshot's pools.
+pub fn budget_uses(snapshot: &Snapshot) -> Vec<BudgetUse> {
+    let names = snapshot.node_pools.iter().map(|pool| pool.name.as_str());
+    Budgets::new(snapshot).uses(names).collect()
+}
+
+impl PoolBudget {
+    /// How many nodes use up the budgets for a reason.
+    fn disrupting(&self, reason: DisruptionReason) -> u32 {
+        // A node that is not ready is what repair is there for: it does not use up repair's budget.
+        let repair = reason == DisruptionReason::Unhealthy;
+        self.going + if repair { 0 } else { self.not_ready }
+    }
+}
+
 impl Budgets {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
         let mut counts: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
@@ -48,10 +78,29 @@ impl Budgets {
     /// How many nodes of a pool may go for a reason.
     pub(super) fn available(&self, pool: usize, reason: DisruptionReason) -> u32 {
         let pool = &self.pools[pool];
-        // A node that is not ready is what repair is there for: it does not use up repair's budget.
-        let repair = reason == DisruptionReason::Unhealthy;
-        let disrupting = pool.going + if repair { 0 } else { pool.not_ready };
-        allowed(&pool.budgets, pool.nodes, reason).saturating_sub(disrupting)
+        allowed(&pool.budgets, pool.nodes, reason).saturating_sub(pool.disrupting(reason))
+    }
+
+    /// How far they are used up; `names` are those of the pools.
+    fn uses<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> impl Iterator<Item = BudgetUse> {
+        const REASONS: [DisruptionReason; 4] = [
+            DisruptionReason::Empty,
+            DisruptionReason::Drifted,
+            DisruptionReason::Underutilized,
+            DisruptionReason::Unhealthy,
+        ];
+        self.pools.iter().zip(names).flat_map(|(pool, name)| {
+            REASONS.map(|reason| BudgetUse {
+                node_pool: name.to_owned(),
+                reason,
+                nodes: pool.nodes,
+                allowed: allowed(&pool.budgets, pool.nodes, reason),
+                disrupting: pool.disrupting(reason),
+            })
+        })
     }
 
     /// One more node goes.
@@ -125,5 +174,29 @@ mod tests {
             [Budget { nodes: BudgetNodes::Count(0), reasons: vec![DisruptionReason::Drifted] }];
         assert_eq!(allowed(&drift_only, 19, DisruptionReason::Drifted), 0);
         assert_eq!(allowed(&drift_only, 19, DisruptionReason::Empty), u32::MAX);
+    }
+
+    #[test]
+    fn the_use_of_budgets_is_told_per_pool_and_reason() {
+        let budget = |nodes, reasons| Budget { nodes, reasons };
+        let budgets = vec![
+            budget(BudgetNodes::Percent(50), Vec::new()),
+            budget(BudgetNodes::Count(0), vec![DisruptionReason::Drifted]),
+        ];
+        let pool = PoolBudget { budgets, nodes: 3, going: 0, not_ready: 1 };
+        let all = Budgets { pools: vec![pool] };
+        let uses: Vec<_> = all
+            .uses(["default"])
+            .map(|used| (used.reason, used.allowed, used.disrupting))
+            .collect();
+        assert_eq!(
+            uses,
+            [
+                (DisruptionReason::Empty, 2, 1),
+                (DisruptionReason::Drifted, 0, 1),
+                (DisruptionReason::Underutilized, 2, 1),
+                (DisruptionReason::Unhealthy, 2, 0),
+            ]
+        );
     }
 }
