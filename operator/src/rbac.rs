@@ -25,28 +25,31 @@ const fn rule(
 
 /// In the whole cluster, with every provider.
 pub const CLUSTER: &[Rule] = &[
-    rule(
-        "karpenter.sh",
-        &["nodepools", "nodepools/status", "nodeclaims", "nodeclaims/status"],
-        READ,
-    ),
+    rule("karpenter.sh", &["nodepools", "nodeclaims"], READ),
     rule("", &["pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces"], READ),
     rule("storage.k8s.io", &["storageclasses", "volumeattachments"], READ),
     rule("apps", &["daemonsets"], READ),
     rule("policy", &["poddisruptionbudgets"], READ),
-    rule(
-        "karpenter.sh",
-        &["nodeclaims", "nodeclaims/status"],
-        &["create", "delete", "update", "patch"],
-    ),
-    rule("karpenter.sh", &["nodepools", "nodepools/status"], &["update", "patch"]),
+    rule("karpenter.sh", &["nodeclaims"], &["create", "delete", "patch"]),
+    rule("karpenter.sh", &["nodepools"], &["patch"]),
+    rule("karpenter.sh", &["nodeclaims/status", "nodepools/status"], &["patch"]),
     // Owner references with blockOwnerDeletion need this, where that admission plugin is on.
     rule("karpenter.sh", &["nodeclaims/finalizers", "nodepools/finalizers"], &["update"]),
-    rule("", &["events"], &["create", "patch"]),
-    rule("", &["nodes"], &["patch", "delete", "update"]),
+    rule("", &["events"], &["create"]),
+    rule("", &["nodes"], &["patch", "delete"]),
     rule("", &["pods/eviction"], &["create"]),
     rule("", &["pods"], &["delete"]),
 ];
+
+/// In the whole cluster, with the AWS provider.
+pub const AWS: &[Rule] = &[
+    rule("karpenter.k8s.aws", &["ec2nodeclasses"], READ),
+    rule("karpenter.k8s.aws", &["ec2nodeclasses", "ec2nodeclasses/status"], &["patch"]),
+];
+
+/// In the namespace `kube-system`, with the AWS provider: machines are told the address of the cluster's DNS.
+pub const AWS_KUBE_SYSTEM: &[Rule] =
+    &[Rule { group: "", resources: &["services"], verbs: &["get"], names: &["kube-dns"] }];
 
 /// In the whole cluster, with the kwok provider: it makes the Nodes itself.
 pub const KWOK: &[Rule] = &[
@@ -56,11 +59,55 @@ pub const KWOK: &[Rule] = &[
 
 /// In the operator's own namespace.
 pub const NAMESPACE: &[Rule] = &[
-    rule("coordination.k8s.io", &["leases"], &["get", "watch", "create"]),
+    rule("coordination.k8s.io", &["leases"], &["create"]),
     Rule {
         group: "coordination.k8s.io",
         resources: &["leases"],
-        verbs: &["patch", "update"],
+        verbs: &["get", "patch"],
         names: &["karpenter-leader-election"],
     },
 ];
+
+/// Whether rules allow a verb on every object of a resource, `/` subresource included.
+pub fn allow(rules: &[Rule], group: &str, resource: &str, verb: &str) -> bool {
+    rules.iter().any(|rule| {
+        rule.group == group
+            && rule.resources.contains(&resource)
+            && rule.verbs.contains(&verb)
+            && rule.names.is_empty()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Resource;
+    use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
+
+    use super::*;
+    use crate::watch::wire;
+
+    fn reads<K: Resource<DynamicType = ()>>(rules: &[Rule]) {
+        for verb in ["list", "watch"] {
+            let (group, plural) = (K::group(&()), K::plural(&()));
+            assert!(allow(rules, &group, &plural, verb), "{verb} {plural}.{group}");
+        }
+    }
+
+    #[test]
+    fn everything_that_is_watched_may_be_read() {
+        reads::<NodePool>(CLUSTER);
+        reads::<NodeClaim>(CLUSTER);
+        reads::<wire::Node>(CLUSTER);
+        reads::<wire::Pod>(CLUSTER);
+        reads::<wire::DaemonSet>(CLUSTER);
+        reads::<wire::PodDisruptionBudget>(CLUSTER);
+        reads::<wire::Namespace>(CLUSTER);
+        reads::<wire::PersistentVolume>(CLUSTER);
+        reads::<wire::PersistentVolumeClaim>(CLUSTER);
+        reads::<wire::StorageClass>(CLUSTER);
+        reads::<wire::VolumeAttachment>(CLUSTER);
+        reads::<EC2NodeClass>(AWS);
+        assert!(allow(AWS, "karpenter.k8s.aws", "ec2nodeclasses/status", "patch"));
+        assert!(!allow(AWS_KUBE_SYSTEM, "", "services", "get"), "only kube-dns");
+    }
+}
