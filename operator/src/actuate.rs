@@ -13,7 +13,7 @@ use tenon_planner::plan::{Launch, LaunchReason, Nomination};
 use tenon_planner::snapshot::{self, DisruptionReason, Requirement};
 
 use crate::cloud_provider::CloudProvider;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::provisioning::pod;
 use crate::state::change::{Change, ObjectKey};
@@ -139,7 +139,7 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
 }
 
 fn nominated<P>(operator: &Operator<P>, reference: &tenon_planner::plan::PodRef, message: String) {
-    let event = Event::normal(&pod(reference), "Nominated", message).limited(5.0, 10.0);
+    let event = Event::normal(&pod(reference), Reason::Nominated, message).limited(5.0, 10.0);
     operator.context.recorder.publish(event);
 }
 

@@ -4,6 +4,8 @@
 //! [`CloudProvider`]; only the wiring in `main` knows which one runs. A provider decides nothing that the planner decides: it is told which instance
 //! types may be launched, and picks among their offerings only as the cloud's own allocation does.
 
+pub mod metered;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -129,6 +131,18 @@ pub enum CloudError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl CloudError {
+    /// As metrics label it.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "NodeClaimNotFoundError",
+            Self::InsufficientCapacity(_) => "InsufficientCapacityError",
+            Self::NodeClassNotReady(_) => "NodeClassNotReadyError",
+            Self::Create { .. } | Self::Other { .. } => "unknown",
+        }
+    }
 }
 
 /// A cloud.

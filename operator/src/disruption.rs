@@ -3,6 +3,7 @@
 //! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, drift is carried out at once. What is carried
 //! out is in the hands of the [`queue`].
 
+mod measure;
 pub mod queue;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use self::queue::Commands;
 use crate::actuate::lower;
 use crate::cloud_provider::CloudProvider;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::nodeclaim::conditions;
 use crate::operator::Operator;
 use crate::state::cluster::{is_true, name};
@@ -84,6 +85,15 @@ async fn pass<P: CloudProvider>(
     if checked.is_empty() {
         return Ok(started);
     }
+    for command in &checked {
+        let message = format!(
+            "{} node(s) would go for {} new one(s), which saves ${:.4} per hour",
+            command.candidates.len(),
+            command.replacements.len(),
+            command.savings.as_usd()
+        );
+        tell_candidates(operator, command, Reason::ConsolidationCandidate, &message);
+    }
     if stop.run_until_cancelled(tokio::time::sleep(VALIDATION_DELAY)).await.is_none() {
         return Ok(started);
     }
@@ -100,6 +110,9 @@ async fn pass<P: CloudProvider>(
 
 async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64) -> Option<Plan> {
     let snapshot = operator.snapshot();
+    measure::budgets(operator, &tenon_planner::budget_uses(&snapshot));
+    measure::costs(operator, &snapshot);
+    let drifted = measure::drifted(&snapshot);
     let policy = operator.policy.clone();
     let clock = operator.context.clock;
     let now = clock.now();
@@ -108,6 +121,10 @@ async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64) -> Optio
         tenon_planner::disrupt(&snapshot, &policy, now, seed, &|| clock.now() > until)
     });
     let plan = plan.await?;
+    measure::eligible(operator, &plan, &drifted);
+    if plan.report.cancelled {
+        operator.context.metrics.consolidation_timeouts.inc([""]);
+    }
     let took = clock.now().duration_since(now).as_secs_f64();
     operator.context.metrics.disruption_evaluation_duration.observe(["", ""], took);
     Some(plan)
@@ -168,7 +185,8 @@ async fn clean_up<P: CloudProvider>(
 /// Says why nodes stay, and counts those that could go.
 fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
     for staying in &plan.report.nodes {
-        let Some((reason, window)) = explain::staying(&staying.reason) else { continue };
+        let Some(((reason, message), window)) = explain::staying(&staying.reason) else { continue };
+        let Some(reason) = Reason::named(reason) else { continue };
         let (claim, node) = {
             let state = operator.state.read();
             let claim = state.claim(&staying.node).cloned();
@@ -177,10 +195,10 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
         };
         let recorder = &operator.context.recorder;
         if let Some(claim) = claim {
-            recorder.publish(Event::normal(&*claim, reason.0, reason.1.clone()).within(window));
+            recorder.publish(Event::normal(&*claim, reason, message.clone()).within(window));
         }
         if let Some(node) = node {
-            recorder.publish(Event::normal(&*node, reason.0, reason.1).within(window));
+            recorder.publish(Event::normal(&*node, reason, message).within(window));
         }
     }
 }
@@ -194,16 +212,30 @@ fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &
         why = ?reason,
         "abandoned a command, it does not hold any more"
     );
+    let message = format!("Consolidation was rejected when it was checked again: {reason:?}");
+    tell_candidates(operator, command, Reason::ConsolidationRejected, &message);
+}
+
+/// Says something on the nodes of a command and on their NodeClaims.
+fn tell_candidates<P: CloudProvider>(
+    operator: &Operator<P>,
+    command: &Command,
+    reason: Reason,
+    message: &str,
+) {
+    let recorder = &operator.context.recorder;
     for candidate in &command.candidates {
-        let claim = operator.state.read().claim(&candidate.claim).cloned();
+        let (claim, node) = {
+            let state = operator.state.read();
+            let claim = state.claim(&candidate.claim).cloned();
+            let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
+            (claim, node)
+        };
         if let Some(claim) = claim {
-            let message =
-                format!("Consolidation was rejected when it was checked again: {reason:?}");
-            operator.context.recorder.publish(Event::normal(
-                &*claim,
-                "ConsolidationRejected",
-                message,
-            ));
+            recorder.publish(Event::normal(&*claim, reason, message));
+        }
+        if let Some(node) = node {
+            recorder.publish(Event::normal(&*node, reason, message));
         }
     }
 }

@@ -3,6 +3,8 @@
 //! [`Recorder::publish`] never waits and never fails: an event that was said a short while ago is dropped, the others go through a bounded channel to
 //! one task ([`Publisher::run`]) that writes them. Losing an event is always better than delaying a decision, so a full channel drops too.
 
+pub mod reason;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+pub use self::reason::Reason;
 use crate::clock::Clock;
 
 /// How long an event is not repeated, unless it says otherwise.
@@ -39,7 +42,7 @@ pub enum EventType {
 pub struct Event {
     regarding: ObjectReference,
     kind: EventType,
-    reason: &'static str,
+    reason: Reason,
     message: String,
     dedupe: Vec<String>,
     window: SignedDuration,
@@ -54,10 +57,10 @@ struct Rate {
 }
 
 impl Event {
-    /// A `Normal` event about an object. `reason` is CamelCase; the message is for people.
+    /// A `Normal` event about an object. The message is for people.
     pub fn normal<K: Resource<DynamicType = ()>>(
         object: &K,
-        reason: &'static str,
+        reason: Reason,
         message: impl Into<String>,
     ) -> Self {
         Self::about(object.object_ref(&()), EventType::Normal, reason, message.into())
@@ -66,7 +69,7 @@ impl Event {
     /// A `Warning` event about an object.
     pub fn warning<K: Resource<DynamicType = ()>>(
         object: &K,
-        reason: &'static str,
+        reason: Reason,
         message: impl Into<String>,
     ) -> Self {
         Self::about(object.object_ref(&()), EventType::Warning, reason, message.into())
@@ -76,7 +79,7 @@ impl Event {
     pub fn about(
         regarding: ObjectReference,
         event_type: EventType,
-        reason: &'static str,
+        reason: Reason,
         message: String,
     ) -> Self {
         let identity = regarding
@@ -118,7 +121,7 @@ impl Event {
     }
 
     /// Its reason.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         self.reason
     }
 
@@ -133,7 +136,7 @@ impl Event {
     }
 
     fn key(&self) -> String {
-        format!("{}-{}", self.reason.to_lowercase(), self.dedupe.join("-"))
+        format!("{}-{}", self.reason.as_str().to_lowercase(), self.dedupe.join("-"))
     }
 }
 
@@ -151,7 +154,7 @@ struct Said {
     /// Until when the event with this key is not repeated.
     until: BTreeMap<String, Timestamp>,
     /// Tokens left per reason, and when they were counted.
-    buckets: BTreeMap<&'static str, (f64, Timestamp)>,
+    buckets: BTreeMap<Reason, (f64, Timestamp)>,
     /// When `until` was last swept.
     swept: Option<Timestamp>,
 }
@@ -256,7 +259,7 @@ impl Publisher {
                 ..ObjectMeta::default()
             },
             involved_object: event.regarding.clone(),
-            reason: Some(event.reason.to_owned()),
+            reason: Some(event.reason.as_str().to_owned()),
             message: Some(truncate(&event.message, 1024)),
             type_: Some(event_type.to_owned()),
             source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
@@ -303,13 +306,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn says_the_same_about_the_same_object_once_per_window_even_in_other_words() {
         let (recorder, mut publisher) = Recorder::new(Clock::anchored(Timestamp::UNIX_EPOCH));
-        recorder.publish(Event::warning(&node("a"), "FailedDraining", "1"));
-        recorder.publish(Event::warning(&node("a"), "FailedDraining", "2"));
-        recorder.publish(Event::warning(&node("b"), "FailedDraining", "3"));
-        recorder.publish(Event::normal(&node("a"), "Evicted", "4"));
+        recorder.publish(Event::warning(&node("a"), Reason::FailedDraining, "1"));
+        recorder.publish(Event::warning(&node("a"), Reason::FailedDraining, "2"));
+        recorder.publish(Event::warning(&node("b"), Reason::FailedDraining, "3"));
+        recorder.publish(Event::normal(&node("a"), Reason::Evicted, "4"));
         assert_eq!(published(&mut publisher), ["1", "3", "4"]);
         tokio::time::advance(std::time::Duration::from_secs(121)).await;
-        recorder.publish(Event::warning(&node("a"), "FailedDraining", "5"));
+        recorder.publish(Event::warning(&node("a"), Reason::FailedDraining, "5"));
         assert_eq!(published(&mut publisher), ["5"]);
     }
 
@@ -317,7 +320,7 @@ mod tests {
     async fn own_windows_and_distinguishing_values_are_respected() {
         let (recorder, mut publisher) = Recorder::new(Clock::anchored(Timestamp::UNIX_EPOCH));
         let event = |message| {
-            Event::normal(&node("a"), "Unconsolidatable", message)
+            Event::normal(&node("a"), Reason::Unconsolidatable, message)
                 .within(SignedDuration::from_mins(15))
         };
         recorder.publish(event("1"));
@@ -331,13 +334,13 @@ mod tests {
     async fn a_rate_limit_is_shared_by_all_objects_of_a_reason() {
         let (recorder, mut publisher) = Recorder::new(Clock::anchored(Timestamp::UNIX_EPOCH));
         for i in 0..30 {
-            let event = Event::normal(&node(&format!("n{i}")), "Nominated", format!("{i}"));
+            let event = Event::normal(&node(&format!("n{i}")), Reason::Nominated, format!("{i}"));
             recorder.publish(event.limited(5.0, 10.0));
         }
         assert_eq!(published(&mut publisher).len(), 10);
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         for i in 30..60 {
-            let event = Event::normal(&node(&format!("n{i}")), "Nominated", format!("{i}"));
+            let event = Event::normal(&node(&format!("n{i}")), Reason::Nominated, format!("{i}"));
             recorder.publish(event.limited(5.0, 10.0));
         }
         assert_eq!(published(&mut publisher).len(), 5);

@@ -8,6 +8,7 @@ mod core;
 pub mod pods;
 pub mod summary;
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 pub use self::core::Core;
 
@@ -122,10 +123,24 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
+/// The registry, and the names of what is in it: families without values are not exposed.
+#[derive(Debug, Default)]
+struct Families {
+    registry: Registry,
+    names: BTreeSet<String>,
+}
+
+impl Families {
+    fn register(&mut self, name: &str, suffix: &str, help: &str, metric: impl Metric) {
+        self.names.insert(format!("{name}{suffix}"));
+        self.registry.register(name, help, metric);
+    }
+}
+
 /// Handle to the registry; clones share it.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    registry: Arc<Mutex<Registry>>,
+    registry: Arc<Mutex<Families>>,
     core: Arc<Core>,
 }
 
@@ -146,8 +161,12 @@ impl Default for Metrics {
 impl Metrics {
     /// An empty registry with the shared families.
     pub fn new() -> Self {
-        let registry = Arc::new(Mutex::new(Registry::default()));
+        let registry = Arc::new(Mutex::new(Families::default()));
         let core = Arc::new(Core::new(&registry));
+        let commit = option_env!("TENON_COMMIT").unwrap_or("unknown");
+        // The label is Go's; dashboards group by it.
+        let labels = [env!("CARGO_PKG_VERSION"), "none", std::env::consts::ARCH, commit];
+        core.build_info.set(labels, 1.0);
         Self { registry, core }
     }
 
@@ -184,50 +203,58 @@ impl Metrics {
 
     /// Adds something that is computed at each scrape.
     pub fn collector(&self, collector: Box<dyn Collector>) {
-        self.registry.lock().register_collector(collector);
+        self.registry.lock().registry.register_collector(collector);
+    }
+
+    /// The names of all families, as they are exposed once they have values. Those of collectors are not among them.
+    pub fn names(&self) -> BTreeSet<String> {
+        self.registry.lock().names.clone()
     }
 
     /// All metrics in the OpenMetrics text format.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry.lock())?;
+        prometheus_client::encoding::text::encode(&mut text, &self.registry.lock().registry)?;
         Ok(text)
     }
 }
 
 fn counters<const N: usize>(
-    registry: &Mutex<Registry>,
+    registry: &Mutex<Families>,
     name: &'static str,
     help: &'static str,
     names: [&'static str; N],
 ) -> Counters<N> {
     let family = Family::default();
-    registry.lock().register(name, help, family.clone());
+    registry.lock().register(name, "_total", help, family.clone());
     Counters { names, family }
 }
 
 fn gauges<const N: usize>(
-    registry: &Mutex<Registry>,
+    registry: &Mutex<Families>,
     name: &'static str,
     help: &'static str,
     names: [&'static str; N],
 ) -> Gauges<N> {
     let family = Family::default();
-    registry.lock().register(name, help, family.clone());
+    registry.lock().register(name, "", help, family.clone());
     Gauges { names, family }
 }
 
 fn histograms<const N: usize>(
-    registry: &Mutex<Registry>,
+    registry: &Mutex<Families>,
     name: &'static str,
     help: &'static str,
     names: [&'static str; N],
     buckets: &'static [f64],
 ) -> Histograms<N> {
     let family = Family::new_with_constructor(Buckets(buckets));
-    registry.lock().register(name, help, family.clone());
+    registry.lock().register(name, "", help, family.clone());
     Histograms { names, family }
 }
+
+#[cfg(test)]
+mod names;
 
 #[cfg(test)]
 mod tests {

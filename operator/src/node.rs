@@ -2,4 +2,5 @@
 
 pub mod drain;
 pub mod evictions;
+pub mod protection;
 pub mod termination;

@@ -1,5 +1,6 @@
 //! NodeClaims: from the request for a machine to its end.
 
+pub mod consistency;
 pub mod disruption;
 pub mod expiration;
 pub mod garbage_collection;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::batcher::Batcher;
 use crate::actuate;
 use crate::cloud_provider::CloudProvider;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::change::Touched;
 use crate::watch::wire;
@@ -139,7 +139,7 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
             "could not schedule pod"
         );
         let message = format!("Failed to schedule pod, {why}");
-        let event = Event::warning(&pod(&waiting.pod), "FailedScheduling", message);
+        let event = Event::warning(&pod(&waiting.pod), Reason::FailedScheduling, message);
         operator.context.recorder.publish(event.within(WINDOW));
     }
     #[expect(clippy::cast_precision_loss, reason = "there are fewer pods than 2^53")]

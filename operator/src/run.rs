@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
+use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
@@ -113,6 +114,7 @@ async fn operate<P: CloudProvider>(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let core = options.core;
+    let cloud = Arc::new(Metered::new(cloud, context.metrics.clone()));
     let cluster = Cluster::new(cloud.node_class_kinds(), cloud.label_rules());
     let (state, state_task) = State::new(cluster);
     if !core.disable_cluster_state_observability {
@@ -176,6 +178,7 @@ async fn lead<P: CloudProvider>(
         tracing::info!("told to stop");
     };
     tokio::pin!(told_to_stop);
+    operator.context.metrics.leader.set([&operator.options.leader_election_name], 0.0);
     if let Some(election) = &election {
         tokio::select! {
             () = election.acquire() => {}
@@ -183,6 +186,8 @@ async fn lead<P: CloudProvider>(
             () = stop.cancelled() => return Ok(()),
         }
     }
+    let lease = operator.options.leader_election_name.clone();
+    operator.context.metrics.leader.set([&lease], 1.0);
     let mut tasks = Tasks::new(stop.child_token());
     let controllers = tasks.stop_token().clone();
     start(&operator, wake, &mut tasks);
@@ -223,6 +228,7 @@ async fn lead<P: CloudProvider>(
             ended?;
         }
     }
+    operator.context.metrics.leader.set([&lease], 0.0);
     if let Some(election) = &election {
         election.release().await;
     }
@@ -251,6 +257,8 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.expiration", nodeclaim::expiration::run(o, s));
     let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.consistency", nodeclaim::consistency::run(o, s));
+    let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.podevents", nodeclaim::pod_events::run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.garbagecollection", nodeclaim::garbage_collection::run(o, s));
@@ -258,6 +266,8 @@ fn start<P: CloudProvider>(
     tasks.spawn_graceful("node.termination", node::termination::run(o, evictions.clone(), s));
     let (o, s) = own();
     tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("node.protection", node::protection::run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("provisioner", provisioning::run(o, wake.clone(), s));
     let (o, s) = own();

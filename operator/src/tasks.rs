@@ -5,6 +5,15 @@ use std::future::Future;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+tokio::task_local! {
+    static NAME: &'static str;
+}
+
+/// The name of the task that this runs in; empty outside of [`Tasks`].
+pub fn current() -> &'static str {
+    NAME.try_with(|name| *name).unwrap_or_default()
+}
+
 /// Tasks that live and end together.
 ///
 /// The first task that ends while it was not told to stop ends all of them: a controller that has lost one of its loops is worse than one that
@@ -44,10 +53,10 @@ impl Tasks {
         use tracing::Instrument as _;
         let span = tracing::info_span!("task", name);
         self.set.spawn(
-            async move {
+            NAME.scope(name, async move {
                 task.await;
                 name
-            }
+            })
             .instrument(span),
         );
     }

@@ -18,7 +18,7 @@ use kube::{Api, Client, Resource};
 use tokio::sync::mpsc;
 
 use crate::cloud_provider::Context;
-use crate::events::{Event, EventType};
+use crate::events::{Event, EventType, Reason};
 use crate::state::Update;
 use crate::state::change::{Change, Kind, Object, ObjectKey, version};
 use crate::tasks::Tasks;
@@ -125,7 +125,7 @@ fn skip<K: Watched>(context: &Context, invalid: Invalid) {
         ..ObjectReference::default()
     };
     let message = format!("This object is ignored, because it does not parse: {error}");
-    context.recorder.publish(Event::about(regarding, EventType::Warning, "Invalid", message));
+    context.recorder.publish(Event::about(regarding, EventType::Warning, Reason::Invalid, message));
 }
 
 fn report(kind: Kind, error: &watcher::Error, failures: u32) {

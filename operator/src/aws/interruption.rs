@@ -15,7 +15,7 @@ use super::AwsProvider;
 use super::error::{Error, Result};
 use super::provider_id::instance_id;
 use crate::cloud_provider::Context;
-use crate::events::{Event, EventType};
+use crate::events::{Event, EventType, Reason};
 
 pub mod message;
 
@@ -189,7 +189,7 @@ async fn act_on_claim(
         context,
         claim,
         EventType::Warning,
-        "TerminatingOnInterruption",
+        Reason::TerminatingOnInterruption,
         "Interruption triggered termination for the NodeClaim",
         "Interruption triggered termination for the Node",
     );
@@ -206,28 +206,30 @@ async fn act_on_claim(
 }
 
 /// What is said when a message of a kind arrives.
-fn announcement(kind: Kind) -> Option<(EventType, &'static str, &'static str)> {
+fn announcement(kind: Kind) -> Option<(EventType, Reason, &'static str)> {
     Some(match kind {
         Kind::SpotInterrupted => {
-            (EventType::Warning, "SpotInterrupted", "Spot interruption warning was triggered")
+            (EventType::Warning, Reason::SpotInterrupted, "Spot interruption warning was triggered")
         }
         Kind::CapacityReservationInterrupted => (
             EventType::Warning,
-            "CapacityReservationInstanceInterrupted",
+            Reason::CapacityReservationInstanceInterrupted,
             "Capacity Reservation interruption warning was triggered",
         ),
         Kind::RebalanceRecommendation => (
             EventType::Normal,
-            "SpotRebalanceRecommendation",
+            Reason::SpotRebalanceRecommendation,
             "Spot rebalance recommendation was triggered",
         ),
-        Kind::InstanceStopped => (EventType::Warning, "InstanceStopping", "Instance is stopping"),
+        Kind::InstanceStopped => {
+            (EventType::Warning, Reason::InstanceStopping, "Instance is stopping")
+        }
         Kind::InstanceTerminated => {
-            (EventType::Warning, "InstanceTerminating", "Instance is terminating")
+            (EventType::Warning, Reason::InstanceTerminating, "Instance is terminating")
         }
         Kind::ScheduledChange => (
             EventType::Warning,
-            "InstanceUnhealthy",
+            Reason::InstanceUnhealthy,
             "An unhealthy warning was triggered for the instance",
         ),
         Kind::NoOp => return None,
@@ -239,7 +241,7 @@ fn publish(
     context: &Context,
     claim: &NodeClaim,
     event_type: EventType,
-    reason: &'static str,
+    reason: Reason,
     on_claim: &str,
     on_node: &str,
 ) {

@@ -25,6 +25,8 @@ pub struct AwsMetrics {
     pub deleted_messages: Counters<0>,
     /// `karpenter_interruption_message_queue_duration_seconds`
     pub message_latency: Histograms<0>,
+    /// `karpenter_interruption_instance_status_unhealthy_total{category}`
+    pub unhealthy_instances: Counters<1>,
     /// `karpenter_ec2nodeclasses_userdata_bytes{nodeclass}`
     pub user_data_bytes: Gauges<1>,
     /// `karpenter_cloudprovider_instance_type_cpu_cores{instance_type}`
@@ -78,6 +80,11 @@ impl AwsMetrics {
                 "From the event to the end of its handling",
                 [],
                 DURATION_BUCKETS,
+            ),
+            unhealthy_instances: metrics.counters(
+                "karpenter_interruption_instance_status_unhealthy",
+                "Machines that failed status checks or have scheduled events",
+                ["category"],
             ),
             user_data_bytes: metrics.gauges(
                 "karpenter_ec2nodeclasses_userdata_bytes",

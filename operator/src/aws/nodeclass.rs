@@ -23,7 +23,7 @@ use super::error::Error;
 use super::tags;
 use super::ttl::TtlMap;
 use crate::cloud_provider::Context;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 
 pub mod amis;
 pub mod hash;
@@ -348,7 +348,7 @@ async fn resolve_profile(
         Err(error) => {
             context.recorder.publish(Event::warning(
                 class,
-                "InstanceProfileFailed",
+                Reason::InstanceProfileFailed,
                 format!("Failed to make the instance profile: {}", error.text()),
             ));
             failed(class, "instance profile", &error)
@@ -396,7 +396,7 @@ async fn finalize(
     if !claims.is_empty() {
         context.recorder.publish(Event::normal(
             class,
-            "WaitingOnNodeClaimTermination",
+            Reason::WaitingOnNodeClaimTermination,
             format!("Waiting on NodeClaim termination for {}", enumerate(&claims)),
         ));
         return Ok(Next::After(TERMINATING_REFRESH));

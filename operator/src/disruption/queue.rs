@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::set_reason;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::nodeclaim::{capacity_type_of, conditions, pool_of, termination_mode};
 use crate::operator::Operator;
 use crate::state::change::{Change, Touched};
@@ -304,9 +304,13 @@ impl Started {
                 Some(claim) => {
                     waiting = true;
                     let message = format!("Launching NodeClaim: {reason}");
-                    recorder.publish(Event::normal(&*claim, "DisruptionLaunching", message));
+                    recorder.publish(Event::normal(&*claim, Reason::DisruptionLaunching, message));
                     let message = "Waiting on readiness to continue disruption";
-                    recorder.publish(Event::normal(&*claim, "DisruptionWaitingReadiness", message));
+                    recorder.publish(Event::normal(
+                        &*claim,
+                        Reason::DisruptionWaitingReadiness,
+                        message,
+                    ));
                 }
             }
         }
@@ -404,10 +408,10 @@ async fn delete<P: CloudProvider>(
     let command = &started.command;
     let recorder = &operator.context.recorder;
     let message = format!("Disrupting NodeClaim: {:?}", command.reason);
-    recorder.publish(Event::normal(&*claim, "DisruptionTerminating", message));
+    recorder.publish(Event::normal(&*claim, Reason::DisruptionTerminating, message));
     if let Some(node) = node {
         let message = format!("Disrupting Node: {:?}", command.reason);
-        recorder.publish(Event::normal(&*node, "DisruptionTerminating", message));
+        recorder.publish(Event::normal(&*node, Reason::DisruptionTerminating, message));
     }
     let policy = consolidation_policy(operator, command, &claim);
     let labels = [

@@ -1,10 +1,11 @@
 //! What several parts of the operator count.
 
 use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
 
 use super::summary::{self, Summaries};
-use super::{Counters, DURATION_BUCKETS, Gauges, Histograms, counters, gauges, histograms};
+use super::{
+    Counters, DURATION_BUCKETS, Families, Gauges, Histograms, counters, gauges, histograms,
+};
 
 /// Buckets of node lifetimes in seconds: 15 minutes to 30 days.
 const LIFETIME_BUCKETS: &[f64] = &[
@@ -77,10 +78,24 @@ pub struct Core {
     pub ignored_pods: Gauges<0>,
     /// `karpenter_voluntary_disruption_decision_evaluation_duration_seconds{reason,consolidation_type}`
     pub disruption_evaluation_duration: Histograms<2>,
+    /// `karpenter_voluntary_disruption_eligible_nodes{reason}`
+    pub eligible_nodes: Gauges<1>,
+    /// `karpenter_nodepools_allowed_disruptions{nodepool,reason}`
+    pub allowed_disruptions: Gauges<2>,
+    /// `karpenter_nodepools_nodes_consuming_budgets{nodepool,reason}`
+    pub nodes_consuming_budgets: Gauges<2>,
     /// `karpenter_voluntary_disruption_decisions_total{decision,reason,consolidation_type}`
     pub disruption_decisions: Counters<3>,
     /// `karpenter_voluntary_disruption_decisions_by_nodepool_total{nodepool,decision,reason,consolidation_type}`
     pub disruption_decisions_by_nodepool: Counters<4>,
+    /// `karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type}`: passes that were cut short, of whatever type.
+    pub consolidation_timeouts: Counters<1>,
+    /// `karpenter_nodepools_cost_total{nodepool}`
+    pub node_pool_cost: Gauges<1>,
+    /// `karpenter_build_info{version,goversion,goarch,commit}`
+    pub build_info: Gauges<4>,
+    /// `leader_election_master_status{name}`: 1 while this replica holds the lease.
+    pub leader: Gauges<1>,
     /// `karpenter_voluntary_disruption_failed_validations_total{consolidation_type}`
     pub failed_validations: Counters<1>,
     /// `karpenter_voluntary_disruption_queue_failures_total{decision,reason,consolidation_type}`
@@ -96,7 +111,7 @@ pub struct Core {
 }
 
 impl Core {
-    pub(super) fn new(registry: &Mutex<Registry>) -> Self {
+    pub(super) fn new(registry: &Mutex<Families>) -> Self {
         const DISRUPTED: [&str; 5] =
             ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"];
         Self {
@@ -220,6 +235,24 @@ impl Core {
                 ["reason", "consolidation_type"],
                 DURATION_BUCKETS,
             ),
+            eligible_nodes: gauges(
+                registry,
+                "karpenter_voluntary_disruption_eligible_nodes",
+                "Nodes that could be disrupted, at the last pass",
+                ["reason"],
+            ),
+            allowed_disruptions: gauges(
+                registry,
+                "karpenter_nodepools_allowed_disruptions",
+                "Nodes of a nodepool that its budgets let go at the same time",
+                ["nodepool", "reason"],
+            ),
+            nodes_consuming_budgets: gauges(
+                registry,
+                "karpenter_nodepools_nodes_consuming_budgets",
+                "Nodes of a nodepool that are going, or not ready",
+                ["nodepool", "reason"],
+            ),
             disruption_decisions: counters(
                 registry,
                 "karpenter_voluntary_disruption_decisions",
@@ -231,6 +264,30 @@ impl Core {
                 "karpenter_voluntary_disruption_decisions_by_nodepool",
                 "Number of disruption decisions performed, by nodepool",
                 ["nodepool", "decision", "reason", "consolidation_type"],
+            ),
+            consolidation_timeouts: counters(
+                registry,
+                "karpenter_voluntary_disruption_consolidation_timeouts",
+                "Disruption passes that were cut short",
+                ["consolidation_type"],
+            ),
+            node_pool_cost: gauges(
+                registry,
+                "karpenter_nodepools_cost_total",
+                "Price per hour in dollars of the nodes of a nodepool, at the last pass",
+                ["nodepool"],
+            ),
+            build_info: gauges(
+                registry,
+                "karpenter_build_info",
+                "The version of the operator",
+                ["version", "goversion", "goarch", "commit"],
+            ),
+            leader: gauges(
+                registry,
+                "leader_election_master_status",
+                "Whether this replica holds the lease",
+                ["name"],
             ),
             failed_validations: counters(
                 registry,

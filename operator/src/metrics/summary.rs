@@ -11,9 +11,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 
-use super::Labels;
+use super::{Families, Labels};
 
 /// Upstream's objectives.
 const QUANTILES: [(f64, &str); 5] =
@@ -51,7 +50,7 @@ impl<const N: usize> Summaries<N> {
 }
 
 pub(super) fn summaries<const N: usize>(
-    registry: &Mutex<Registry>,
+    registry: &Mutex<Families>,
     name: &'static str,
     help: &'static str,
     names: [&'static str; N],
@@ -64,7 +63,9 @@ pub(super) fn summaries<const N: usize>(
         help,
         summaries: summaries.clone(),
     };
-    registry.lock().register_collector(Box::new(exposition));
+    let mut families = registry.lock();
+    families.names.insert(name.to_owned());
+    families.registry.register_collector(Box::new(exposition));
     summaries
 }
 

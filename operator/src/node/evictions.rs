@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::drain::must_be_forced;
 use crate::cloud_provider::CloudProvider;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::provisioning::pod as reference;
 use crate::state::change::ObjectKey;
@@ -163,7 +163,7 @@ async fn evict<P: CloudProvider>(
             Ok(()) => {
                 let message =
                     "Deleted the pod to accommodate the terminationGracePeriod of the node.";
-                recorder.publish(Event::normal(&pod, "Disrupted", message));
+                recorder.publish(Event::normal(&pod, Reason::Disrupted, message));
                 operator.context.metrics.pods_drained.inc([&item.reason]);
                 tracing::info!(pod = %key, node = item.node, grace, "deleted pod, its node's terminationGracePeriod ends");
                 Ok(())
@@ -177,7 +177,7 @@ async fn evict<P: CloudProvider>(
             match answer {
                 Ok(()) => {
                     let message = format!("Evicted pod: {}", item.reason);
-                    recorder.publish(Event::normal(&pod, "Evicted", message));
+                    recorder.publish(Event::normal(&pod, Reason::Evicted, message));
                     operator.context.metrics.pods_drained.inc([&item.reason]);
                     tracing::debug!(pod = %key, node = item.node, reason = item.reason, "evicted pod");
                     Ok(())
@@ -209,7 +209,7 @@ fn judge<P: CloudProvider>(
             let text = format!("Failed to drain node, evicting pod {namespace}/{name}: {message}");
             operator.context.recorder.publish(Event::warning::<Node>(
                 &node,
-                "FailedDraining",
+                Reason::FailedDraining,
                 text,
             ));
         }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::drain::drain;
 use super::evictions::Evictions;
 use crate::cloud_provider::{CloudError, CloudProvider};
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
 use crate::state::change::{ObjectKey, Touched};
@@ -126,7 +126,7 @@ async fn reconcile<P: CloudProvider>(
         let message = format!("All pods will be deleted by {by}");
         operator.context.recorder.publish(Event::warning(
             &*node,
-            "TerminationGracePeriodExpiring",
+            Reason::TerminationGracePeriodExpiring,
             message,
         ));
     }
@@ -278,7 +278,7 @@ fn await_drain<P: CloudProvider>(
     if drain.waiting > 0 {
         let message =
             format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
-        operator.context.recorder.publish(Event::warning(node, "FailedDraining", message));
+        operator.context.recorder.publish(Event::warning(node, Reason::FailedDraining, message));
         return Some(DRAIN_POLL);
     }
     // Nothing is left, only the minimal time may not have passed; without a NodeClaim there is nothing to measure it by.
@@ -328,7 +328,11 @@ fn await_volumes<P: CloudProvider>(
         return None;
     }
     let message = format!("Waiting for {attached} volume attachments to be detached");
-    operator.context.recorder.publish(Event::normal(node, "AwaitingVolumeDetachment", message));
+    operator.context.recorder.publish(Event::normal(
+        node,
+        Reason::AwaitingVolumeDetachment,
+        message,
+    ));
     Some(DRAIN_POLL)
 }
 

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
 use crate::cloud_provider::{CloudError, CloudProvider};
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::state::change::Touched;
@@ -183,7 +183,7 @@ async fn hold<P: CloudProvider>(
 /// Says that all pods of a NodeClaim will be gone by then.
 fn expiring(claim: &NodeClaim, by: jiff::Timestamp) -> Event {
     let message = format!("All pods will be deleted by {by}");
-    Event::warning(claim, "TerminationGracePeriodExpiring", message)
+    Event::warning(claim, Reason::TerminationGracePeriodExpiring, message)
 }
 
 /// Time that a launch may take, from the NodeClaim's creation.

@@ -11,7 +11,7 @@ fn every_kind_but_no_op_is_announced() {
         (Kind::CapacityReservationInterrupted, "CapacityReservationInstanceInterrupted", true),
     ];
     for (kind, reason, drains) in kinds {
-        assert_eq!(announcement(kind).unwrap().1, reason);
+        assert_eq!(announcement(kind).unwrap().1.as_str(), reason);
         assert_eq!(kind.drains(), drains, "{reason}");
     }
     assert!(announcement(Kind::NoOp).is_none());

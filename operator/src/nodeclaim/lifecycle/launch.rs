@@ -11,7 +11,8 @@ use tenon_crds::{ConditionStatus, NodeClaim};
 use super::super::{conditions, give_up};
 use super::Error;
 use crate::cloud_provider::{CloudError, CloudProvider, Launched};
-use crate::events::{Event, truncate};
+use crate::events::{Event, Reason, truncate};
+use crate::logging::chain;
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::state::resources;
@@ -91,6 +92,12 @@ pub(super) async fn launch<P: CloudProvider>(
                 error = chain(&error),
                 "failed launching nodeclaim"
             );
+            let message = truncate(&chain(&error), MESSAGE);
+            operator.context.recorder.publish(Event::warning(
+                claim,
+                Reason::NodeClassNotReady,
+                message,
+            ));
             give_up(operator, claim, "nodeclass_not_ready").await?;
             Ok(Outcome::GivenUp)
         }
@@ -100,6 +107,8 @@ pub(super) async fn launch<P: CloudProvider>(
                 _ => "LaunchFailed".to_owned(),
             };
             let message = truncate(&chain(&error), MESSAGE);
+            let event = Event::warning(claim, Reason::LaunchFailed, format!("{reason}, {message}"));
+            operator.context.recorder.publish(event.distinct_by(&reason));
             conditions(claim, now).set_unknown(LAUNCHED, &reason, &message);
             Ok(Outcome::Failed(error))
         }
@@ -164,7 +173,7 @@ fn record(claim: &mut NodeClaim, launched: &Launched, now: Timestamp) {
 
 /// Tells the NodeClaim, and the pods that were planned onto it, that it can't be had.
 fn publish<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, error: &CloudError) {
-    const REASON: &str = "InsufficientCapacityError";
+    const REASON: Reason = Reason::InsufficientCapacityError;
     let name = name(&claim.metadata);
     let recorder = &operator.context.recorder;
     let message = format!("NodeClaim {name} event: {}", chain(error));
@@ -188,18 +197,6 @@ fn publish<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, error: &
         let event = Event::warning(&pod, REASON, truncate(&message, MESSAGE));
         recorder.publish(event.limited(5.0, 10.0));
     }
-}
-
-/// An error with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tenon_crds::{ConditionStatus, NodeClaim, labels};
 
 use super::super::{conditions, pool_of};
 use crate::cloud_provider::CloudProvider;
-use crate::events::Event;
+use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::watch::wire::Node;
@@ -53,7 +53,7 @@ pub(super) async fn register<P: CloudProvider>(
                 tracing::error!(nodeclaim = name(&claim.metadata), node = node.name(), "{message}");
                 operator.context.recorder.publish(Event::warning(
                     claim,
-                    "UnregisteredTaintMissing",
+                    Reason::UnregisteredTaintMissing,
                     message,
                 ));
             }
@@ -80,7 +80,10 @@ pub(super) async fn register<P: CloudProvider>(
         (ConditionStatus::True, nodes) => {
             confirm(claim, known.as_ref(), now);
             match nodes {
-                [node] => Ok(Some((**node).clone())),
+                [node] => match class_label(claim, node) {
+                    Some(body) => operator.write.patch_node(node, body).await.map(Some),
+                    None => Ok(Some((**node).clone())),
+                },
                 _ => Ok(None),
             }
         }
@@ -93,6 +96,13 @@ fn confirm(claim: &mut NodeClaim, known: Option<&tenon_crds::Condition>, now: ji
     if let Some(known) = known {
         conditions(claim, now).set_true_because(REGISTERED, &known.reason, &known.message);
     }
+}
+
+/// The patch that names the NodeClass on a Node that registered with a version of Karpenter that did not.
+fn class_label(claim: &NodeClaim, node: &Node) -> Option<Value> {
+    let (key, value) = claim.spec.node_class_ref.label();
+    let missing = node.label(&key).is_none() && !node.is_deleting();
+    missing.then(|| json!({"metadata": {"labels": {key: value}}}))
 }
 
 /// Whether nothing can have been scheduled on the Node before its taints were complete.
@@ -196,6 +206,20 @@ mod tests {
             "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
         }));
         assert_eq!(taint_keys(&sync(&claim(), &node).unwrap()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_node_of_an_old_version_gets_the_label_of_its_nodeclass() {
+        let mut claim = claim();
+        claim.spec.node_class_ref.group = "karpenter.k8s.aws".to_owned();
+        claim.spec.node_class_ref.kind = "EC2NodeClass".to_owned();
+        claim.spec.node_class_ref.name = "default".to_owned();
+        let old = node(json!({"metadata": {"name": "n"}}));
+        let patch = class_label(&claim, &old).unwrap();
+        assert_eq!(patch["metadata"]["labels"]["karpenter.k8s.aws/ec2nodeclass"], "default");
+        let labels = &patch["metadata"]["labels"];
+        let new = node(json!({"metadata": {"name": "n", "labels": labels}}));
+        assert_eq!(class_label(&claim, &new), None);
     }
 
     #[test]

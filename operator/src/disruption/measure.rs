@@ -1,0 +1,153 @@
+//! What a disruption pass counts: how many nodes could go, and how far budgets are used up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use tenon_planner::BudgetUse;
+use tenon_planner::plan::{Plan, Stay};
+use tenon_planner::resources::MicroUsd;
+use tenon_planner::snapshot::{DisruptionReason, Snapshot};
+
+use crate::actuate::lower;
+use crate::cloud_provider::CloudProvider;
+use crate::events::{Event, Reason};
+use crate::operator::Operator;
+
+const REASONS: [DisruptionReason; 3] =
+    [DisruptionReason::Empty, DisruptionReason::Drifted, DisruptionReason::Underutilized];
+
+/// Sets the gauges of budgets, and tells NodePools whose budgets let nothing go.
+pub(super) fn budgets<P: CloudProvider>(operator: &Operator<P>, uses: &[BudgetUse]) {
+    /// As upstream says "without a bound".
+    const UNBOUND: u32 = i32::MAX.unsigned_abs();
+    let metrics = &operator.context.metrics;
+    metrics.allowed_disruptions.clear();
+    metrics.nodes_consuming_budgets.clear();
+    for used in uses {
+        let labels = [used.node_pool.as_str(), lower(used.reason)];
+        metrics.allowed_disruptions.set(labels, f64::from(used.allowed.min(UNBOUND)));
+        metrics.nodes_consuming_budgets.set(labels, f64::from(used.disrupting));
+        if used.nodes == 0 || used.allowed > 0 {
+            continue;
+        }
+        let pool = operator.state.read().pool(&used.node_pool).cloned();
+        if let Some(pool) = pool {
+            let message = format!(
+                "No allowed disruptions for disruption reason {:?} due to blocking budget",
+                used.reason
+            );
+            let event = Event::normal(&*pool, Reason::DisruptionBlocked, message);
+            let event = event.distinct_by(lower(used.reason));
+            operator.context.recorder.publish(event.within(SignedDuration::from_mins(1)));
+        }
+    }
+}
+
+/// Sets the gauges of what NodePools cost.
+pub(super) fn costs<P: CloudProvider>(operator: &Operator<P>, snapshot: &Snapshot) {
+    let mut costs: BTreeMap<&str, MicroUsd> =
+        snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), MicroUsd(0))).collect();
+    for node in &snapshot.nodes {
+        let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
+        if let (Some(cost), Some(price)) = (pool.and_then(|pool| costs.get_mut(pool)), node.price) {
+            cost.0 += price.0;
+        }
+    }
+    let gauges = &operator.context.metrics.node_pool_cost;
+    gauges.clear();
+    for (pool, cost) in costs {
+        gauges.set([pool], cost.as_usd());
+    }
+}
+
+/// Sets the gauges of nodes that could go.
+pub(super) fn eligible<P: CloudProvider>(
+    operator: &Operator<P>,
+    plan: &Plan,
+    drifted: &BTreeSet<String>,
+) {
+    let counts = count(plan, drifted);
+    for reason in REASONS {
+        let count = counts.get(&reason).copied().unwrap_or(0);
+        operator.context.metrics.eligible_nodes.set([lower(reason)], f64::from(count));
+    }
+}
+
+/// Keys of the nodes whose NodeClaims say that they have drifted.
+pub(super) fn drifted(snapshot: &Snapshot) -> BTreeSet<String> {
+    let has_drifted = |node: &&tenon_planner::snapshot::Node| {
+        node.claim.as_ref().is_some_and(|claim| claim.drifted.is_some())
+    };
+    snapshot.nodes.iter().filter(has_drifted).map(|node| node.key.clone()).collect()
+}
+
+/// How many nodes a method looked at, whether they go or stay.
+fn count(plan: &Plan, drifted: &BTreeSet<String>) -> BTreeMap<DisruptionReason, u32> {
+    let mut counts = BTreeMap::new();
+    for command in &plan.commands {
+        let n_nodes = u32::try_from(command.candidates.len()).unwrap_or(u32::MAX);
+        *counts.entry(command.reason).or_insert(0_u32) += n_nodes;
+    }
+    for staying in &plan.report.nodes {
+        let reason = match &staying.reason {
+            Stay::Budget(reason) => *reason,
+            Stay::PodsDontFit(_)
+            | Stay::WaitsForMachine(_)
+            | Stay::NeedsSeveralReplacements
+            | Stay::NothingCheaper
+            | Stay::SpotToSpot
+            | Stay::SavesTooLittle
+            | Stay::Later => {
+                if drifted.contains(&staying.node) {
+                    DisruptionReason::Drifted
+                } else {
+                    DisruptionReason::Underutilized
+                }
+            }
+            // It was no candidate of any method.
+            _ => continue,
+        };
+        *counts.entry(reason).or_insert(0) += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use tenon_planner::plan::{Candidate, Command, Method, StayingNode};
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_go_and_nodes_that_a_method_leaves_are_eligible() {
+        let candidate = Candidate {
+            node: "a".to_owned(),
+            claim: "a".to_owned(),
+            node_pool: "default".to_owned(),
+            pods: Vec::new(),
+            price: None,
+        };
+        let mut plan = Plan::default();
+        plan.commands.push(Command {
+            reason: DisruptionReason::Empty,
+            method: Method::Emptiness,
+            candidates: vec![candidate],
+            replacements: Vec::new(),
+            nominations: Vec::new(),
+            savings: MicroUsd(0),
+        });
+        let stays = [
+            ("b", Stay::Budget(DisruptionReason::Empty)),
+            ("c", Stay::NothingCheaper),
+            ("d", Stay::NeedsSeveralReplacements),
+            ("e", Stay::DoNotDisrupt),
+        ];
+        plan.report.nodes = stays
+            .into_iter()
+            .map(|(node, reason)| StayingNode { node: node.to_owned(), reason })
+            .collect();
+        let counts = count(&plan, &BTreeSet::from(["d".to_owned()]));
+        let of = |reason| counts.get(&reason).copied().unwrap_or(0);
+        assert_eq!(REASONS.map(of), [2, 1, 1]);
+    }
+}

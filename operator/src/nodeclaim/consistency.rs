@@ -1,0 +1,167 @@
+//! The condition ConsistentStateFound: whether a machine has what it was planned with. A node that is smaller than promised is worth knowing about; what
+//! was planned onto it may not fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tenon_crds::NodeClaim;
+use tenon_crds::conditions::nodeclaim::{CONSISTENT_STATE_FOUND, INITIALIZED};
+use tokio_util::sync::CancellationToken;
+
+use super::conditions;
+use crate::cloud_provider::CloudProvider;
+use crate::events::{Event, Reason};
+use crate::operator::Operator;
+use crate::state::change::Touched;
+use crate::state::cluster::{is_true, name};
+use crate::state::resources::{amount, quantity};
+use crate::watch::wire::Node;
+use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::write::WriteError;
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
+
+/// A machine is looked at so often at most.
+const PERIOD: SignedDuration = SignedDuration::from_mins(10);
+
+/// A node that has less than this share (in percent) of what was promised is not consistent.
+const ENOUGH: i128 = 90;
+
+/// When each NodeClaim (by name) was checked last.
+type Checked = Mutex<BTreeMap<String, Timestamp>>;
+
+/// Checks machines until `stop`.
+pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+    let queue = WorkQueue::new();
+    let sink = queue.clone();
+    operator.state.subscribe(move |touched| {
+        if let Touched::NodeClaim(name) = touched {
+            sink.add(name.clone());
+        }
+    });
+    for claim in operator.state.read().claims() {
+        queue.add(name(&claim.metadata));
+    }
+    let checked = Arc::new(Checked::default());
+    let workers = operator.options.workers(10, 1000);
+    queue
+        .run(workers, BACKOFF, stop, |name| {
+            let operator = Arc::clone(&operator);
+            let checked = Arc::clone(&checked);
+            async move {
+                let result = reconcile(&operator, &checked, &name).await;
+                settle(&operator.context, "nodeclaim.consistency", &name, result)
+            }
+        })
+        .await;
+}
+
+async fn reconcile<P: CloudProvider>(
+    operator: &Operator<P>,
+    checked: &Checked,
+    name: &str,
+) -> Result<Action, WriteError> {
+    // Dereference.
+    let observed = {
+        let state = operator.state.read();
+        state.claim(name).cloned().map(|claim| {
+            let node = state.node_of(&claim).cloned();
+            (claim, node)
+        })
+    };
+    let Some((claim, node)) = observed else {
+        checked.lock().remove(name);
+        return Ok(Action::Wait);
+    };
+    let going = claim.metadata.deletion_timestamp.is_some();
+    let Some(node) = node.filter(|_| is_true(&claim, INITIALIZED) && !going) else {
+        return Ok(Action::Wait);
+    };
+    let now = operator.now();
+    if let Some(&last) = checked.lock().get(name) {
+        let left = PERIOD - now.duration_since(last);
+        if left.is_positive() {
+            return Ok(Action::After(left.unsigned_abs()));
+        }
+    }
+
+    // Validate and build.
+    let shortfall = shortfall(&claim, &node);
+    let mut after = (*claim).clone();
+    let mut set = conditions(&mut after, now);
+    match &shortfall {
+        None => set.set_true(CONSISTENT_STATE_FOUND),
+        Some(message) => set.set_false(CONSISTENT_STATE_FOUND, "ConsistencyCheckFailed", message),
+    };
+
+    // Update the status.
+    if let Some(message) = shortfall {
+        tracing::error!(nodeclaim = name, node = node.name(), message, "consistency error");
+        operator.context.recorder.publish(Event::warning(
+            &*claim,
+            Reason::FailedConsistencyCheck,
+            message,
+        ));
+    }
+    if after.status != claim.status {
+        operator.write.patch_claim_status(&after).await?;
+    }
+    checked.lock().insert(name.to_owned(), now);
+    Ok(Action::After(PERIOD.unsigned_abs()))
+}
+
+/// What the node lacks of what was promised and asked for; `None` when it has enough.
+fn shortfall(claim: &NodeClaim, node: &Node) -> Option<String> {
+    let promised = &claim.status.as_ref()?.capacity;
+    claim.spec.resources.requests.keys().find_map(|resource| {
+        let expected = amount(resource, *promised.get(resource)?);
+        let found = node.status.capacity.get(resource).map_or(0, |&there| amount(resource, there));
+        let short = i128::from(found) * 100 < i128::from(expected) * ENOUGH;
+        short.then(|| {
+            format!(
+                "expected {} of resource {resource}, but found {} ({}% of expected)",
+                quantity(resource, expected),
+                quantity(resource, found),
+                i128::from(found) * 100 / i128::from(expected),
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenon_crds::{NodeClaimSpec, NodeClaimStatus};
+
+    use super::*;
+
+    #[test]
+    fn a_node_with_less_than_nine_tenths_of_what_was_promised_is_not_consistent() {
+        let mut claim = NodeClaim::new("a", NodeClaimSpec::default());
+        claim.spec.resources.requests.insert("memory".to_owned(), "1Gi".parse().unwrap());
+        claim.status = Some(NodeClaimStatus {
+            capacity: [
+                ("memory".to_owned(), "10Gi".parse().unwrap()),
+                ("cpu".to_owned(), "4".parse().unwrap()),
+            ]
+            .into(),
+            ..NodeClaimStatus::default()
+        });
+        let node = |memory: &str| -> Node {
+            serde_json::from_value(json!({
+                "metadata": {"name": "n"}, "status": {"capacity": {"memory": memory}},
+            }))
+            .unwrap()
+        };
+        assert_eq!(shortfall(&claim, &node("9Gi")), None, "CPU is not asked for");
+        assert_eq!(
+            shortfall(&claim, &node("8Gi")).as_deref(),
+            Some("expected 10Gi of resource memory, but found 8Gi (80% of expected)")
+        );
+        claim.spec.resources.requests.insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
+        assert_eq!(shortfall(&claim, &node("9Gi")), None, "it was not promised");
+    }
+}
