@@ -12,7 +12,7 @@ use tenon_crds::labels::{LabelRules, aws as keys};
 use tenon_crds::{ConditionStatus, EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
 
-use self::catalog::{CatalogSettings, Catalogs};
+use self::catalog::{CatalogSettings, Catalogs, NoCatalog};
 use self::clients::Clients;
 use self::cluster::Cluster;
 use self::error::Error;
@@ -23,6 +23,7 @@ use self::nodeclass::Lookups;
 use self::nodeclass::profile::Profiles;
 use self::nodeclass::validation::Validator;
 use self::options::AwsSettings;
+use self::recovery::{AdoptionScope, Recovery};
 use self::ssm::Parameters;
 use self::store::Store;
 use self::ttl::TtlMap;
@@ -49,9 +50,11 @@ pub mod launch;
 pub mod matching;
 pub mod metrics;
 pub mod nodeclass;
+pub mod objects;
 pub mod options;
 pub mod present;
 pub mod provider_id;
+pub mod recovery;
 pub mod refresh;
 pub mod resources;
 pub mod ssm;
@@ -96,11 +99,8 @@ pub struct AwsProvider {
     metrics: AwsMetrics,
     /// Claims that this process has launched, by uid: a result that could not be written to Kubernetes is not lost.
     launched: TtlMap<String, Launched>,
+    recovery: Recovery,
     clock: Clock,
-    /// When this process began. A claim that is older may have been launched by another.
-    started: jiff::Timestamp,
-    /// Claims, by uid, whose last launch ended without an answer: EC2 may have launched.
-    unanswered: TtlMap<String, ()>,
 }
 
 /// The provider can't start.
@@ -169,8 +169,7 @@ impl AwsProvider {
             classes: Arc::new(Store::new("EC2NodeClass")),
             claims: Arc::new(Store::new("NodeClaim")),
             launched: TtlMap::new(hour),
-            unanswered: TtlMap::new(hour),
-            started: clock.now(),
+            recovery: Recovery::default(),
             clock,
             metrics,
             options,
@@ -185,8 +184,12 @@ impl AwsProvider {
             .flatten()
     }
 
-    /// `uncertain`: a launch of this claim ended without an answer.
-    async fn launch(&self, claim: &NodeClaim, uncertain: bool) -> Result<Launched, CloudError> {
+    /// What can be launched with a class now.
+    fn catalog_of(&self, class: &EC2NodeClass) -> Result<Arc<Catalog>, NoCatalog> {
+        self.catalogs.catalog(class, self.lookups.placement_group(class).as_ref())
+    }
+
+    async fn launch(&self, claim: &NodeClaim, uid: &str) -> Result<Launched, CloudError> {
         let class_name = claim.spec.node_class_ref.name.as_str();
         if !self.classes.is_synced() {
             return Err(not_known("EC2NodeClasses were not read yet"));
@@ -201,12 +204,18 @@ impl AwsProvider {
                 ))
             })?;
         check_ready(&class)?;
-        let catalog = self.catalogs.catalog(&class).map_err(|missing| CloudError::Create {
+        let catalog = self.catalog_of(&class).map_err(|missing| CloudError::Create {
             reason: "InstanceTypeResolutionFailed".to_owned(),
             message: format!("Error resolving instance types: {missing}"),
             source: None,
         })?;
-        if let Some(found) = self.find_launched(claim, uncertain).await? {
+        let fleet = |launched: launch::LaunchedInstance| {
+            present::launched_fleet(&launched, claim, &class, &catalog, self.clock.now())
+        };
+        if let Some(resumed) = self.launcher.resume(uid, &self.catalogs.unavailable).await {
+            return resumed.map(fleet);
+        }
+        if let Some(found) = self.recover(claim, &class, &catalog).await? {
             tracing::info!(instance = found.id, "found the instance that was launched before");
             return Ok(present::launched_instance(&found, claim, &class, &catalog));
         }
@@ -217,10 +226,33 @@ impl AwsProvider {
             class: &class,
             catalog: &catalog,
             cluster: &cluster,
-            placement_group: placement_group.as_deref(),
+            placement_group: placement_group.as_ref().map(|group| group.id.as_str()),
         };
-        let launched = self.launcher.launch(&input, &self.catalogs.unavailable).await?;
-        Ok(present::launched_fleet(&launched, claim, &class, &catalog, self.clock.now()))
+        self.launcher.launch(&input, &self.catalogs.unavailable).await.map(fleet)
+    }
+
+    /// The instance that a former leader launched for the claim.
+    async fn recover(
+        &self,
+        claim: &NodeClaim,
+        class: &EC2NodeClass,
+        catalog: &Catalog,
+    ) -> Result<Option<ec2::Instance>, CloudError> {
+        if !self.recovery.may_have_been_launched(claim) {
+            return Ok(None);
+        }
+        if !self.claims.is_synced() {
+            return Err(not_known("NodeClaims were not read yet"));
+        }
+        let taken = self
+            .claims
+            .all()
+            .iter()
+            .filter_map(|claim| provider_id::instance_id(claim.provider_id()?).map(str::to_owned))
+            .collect();
+        let scope = AdoptionScope { class, catalog, taken: &taken };
+        let found = self.recovery.find_or_adopt(&self.instances, claim, scope).await;
+        found.map_err(launch::call_failed)
     }
 
     /// The machine of a claim, also when the claim's status does not name it yet.
@@ -235,24 +267,12 @@ impl AwsProvider {
         if let Some(launched) = self.launched.get(uid) {
             return Ok(Some(launched.instance.provider_id));
         }
-        let uncertain = self.unanswered.get(uid).is_some();
-        let found = self.find_launched(claim, uncertain).await?;
-        Ok(found.map(|instance| provider_id::provider_id(&instance.zone, &instance.id)))
-    }
-
-    /// The instance of a claim that may have been launched without this process knowing the result.
-    async fn find_launched(
-        &self,
-        claim: &NodeClaim,
-        uncertain: bool,
-    ) -> Result<Option<ec2::Instance>, CloudError> {
-        let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let older = created.is_some_and(|created| created < self.started);
-        if !older && !uncertain {
+        if !self.recovery.may_have_been_launched(claim) && !self.launcher.is_unfinished(uid) {
             return Ok(None);
         }
-        let name = claim.metadata.name.as_deref().unwrap_or_default();
-        self.instances.find_by_claim(name).await.map_err(|error| other("find the instance", error))
+        let found = self.recovery.find(&self.instances, claim).await;
+        let found = found.map_err(|error| other("find the instance", error))?;
+        Ok(found.map(|instance| provider_id::provider_id(&instance.zone, &instance.id)))
     }
 }
 
@@ -326,7 +346,7 @@ impl CloudProvider for AwsProvider {
             operation: operation(),
             source: "the EC2NodeClass does not exist".into(),
         })?;
-        self.catalogs.catalog(&class).map_err(|missing| CloudError::Other {
+        self.catalog_of(&class).map_err(|missing| CloudError::Other {
             operation: operation(),
             source: Box::new(missing),
         })
@@ -337,23 +357,9 @@ impl CloudProvider for AwsProvider {
         if let Some(launched) = self.launched.get(&uid) {
             return Ok(launched);
         }
-        // Until there is an answer, also when this future is dropped, an instance may exist that nobody knows.
-        let uncertain = self.unanswered.get(&uid).is_some();
-        self.unanswered.insert(uid.clone(), ());
-        let result = self.launch(claim, uncertain).await;
-        match &result {
-            Ok(launched) => {
-                self.launched.insert(uid.clone(), launched.clone());
-                self.unanswered.remove(&uid);
-            }
-            Err(CloudError::Create { source: Some(_), .. } | CloudError::Other { .. }) => {}
-            // Nothing was asked, or EC2 said that it launched nothing.
-            Err(_) if !uncertain => {
-                self.unanswered.remove(&uid);
-            }
-            Err(_) => {}
-        }
-        result
+        let launched = self.launch(claim, &uid).await?;
+        self.launched.insert(uid, launched.clone());
+        Ok(launched)
     }
 
     async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
@@ -407,7 +413,7 @@ impl CloudProvider for AwsProvider {
             operation: format!("tell drift from EC2NodeClass {}", reference.name),
             source,
         };
-        let catalog = self.catalogs.catalog(&class).map_err(|error| unclear(Box::new(error)))?;
+        let catalog = self.catalog_of(&class).map_err(|error| unclear(Box::new(error)))?;
         let seen = drift::without_instance(claim, &class, &catalog)
             .map_err(|error| unclear(Box::new(error)))?;
         if let Some(drift) = seen {
@@ -423,7 +429,7 @@ impl CloudProvider for AwsProvider {
             .map_err(|error| other(&format!("get instance {id}"), error))?
             .ok_or_else(|| CloudError::NotFound(id.to_owned()))?;
         let placement_group = self.lookups.placement_group(&class);
-        let seen = drift::of_instance(claim, &class, &instance, placement_group.as_deref())
+        let seen = drift::of_instance(claim, &class, &instance, placement_group.as_ref())
             .map_err(|error| unclear(Box::new(error)))?;
         Ok(seen.map(|drift| drift.reason().to_owned()))
     }
@@ -433,6 +439,7 @@ impl CloudProvider for AwsProvider {
     }
 
     fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+        self.recovery.lead_since(self.clock.now());
         upkeep::start(self, context, tasks);
     }
 }
@@ -441,7 +448,7 @@ impl AwsProvider {
     /// An instance in the operator's words; its labels are fewer when its NodeClass is gone.
     fn present(&self, instance: &ec2::Instance) -> Instance {
         let class = instance.tags.get(keys::EC2NODECLASS).and_then(|name| self.classes.get(name));
-        let catalog = class.as_ref().and_then(|class| self.catalogs.catalog(class).ok());
+        let catalog = class.as_ref().and_then(|class| self.catalog_of(class).ok());
         let instance_type = catalog.as_ref().and_then(|catalog| {
             catalog.instance_types.iter().find(|known| known.name == instance.instance_type)
         });

@@ -21,6 +21,7 @@ use self::network::NetworkTable;
 use self::pricing::{PriceTable, Prices};
 use self::type_info::TypeInfo;
 use self::unavailable::{Unavailable, UnavailableNow};
+use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
 use super::family::Family;
 use super::ttl::TtlMap;
@@ -81,6 +82,7 @@ struct Basis {
     spec: Box<EC2NodeClassSpec>,
     subnets: Vec<Subnet>,
     amis: String,
+    placement_group: Option<PlacementGroup>,
 }
 
 /// Why there is no catalog.
@@ -98,6 +100,9 @@ pub enum NoCatalog {
     /// The NodeClass has no subnets in its status.
     #[error("no subnets found")]
     NoSubnets,
+    /// The NodeClass names a placement group, which was not looked up yet.
+    #[error("the placement group is not known yet")]
+    NoPlacementGroup,
 }
 
 impl Catalogs {
@@ -115,8 +120,12 @@ impl Catalogs {
         }
     }
 
-    /// The catalog of a NodeClass.
-    pub fn catalog(&self, class: &EC2NodeClass) -> std::result::Result<Arc<Catalog>, NoCatalog> {
+    /// The catalog of a NodeClass, with the placement group that it names.
+    pub fn catalog(
+        &self,
+        class: &EC2NodeClass,
+        placement_group: Option<&PlacementGroup>,
+    ) -> std::result::Result<Arc<Catalog>, NoCatalog> {
         let types = self.types.read().clone();
         if types.infos.is_empty() {
             return Err(NoCatalog::NoTypes);
@@ -133,6 +142,9 @@ impl Catalogs {
         if subnets.is_empty() {
             return Err(NoCatalog::NoSubnets);
         }
+        if class.spec.placement_group_selector.is_some() && placement_group.is_none() {
+            return Err(NoCatalog::NoPlacementGroup);
+        }
         let name = class.metadata.name.clone().unwrap_or_default();
         let basis = Basis {
             types: types.version,
@@ -143,6 +155,7 @@ impl Catalogs {
             spec: Box::new(class.spec.clone()),
             subnets: subnets.to_vec(),
             amis: ami_key(status.map(|status| status.amis.as_slice()).unwrap_or_default()),
+            placement_group: placement_group.cloned(),
         };
         if let Some((_, catalog)) =
             self.computed.lock().get(&name).filter(|(known, _)| *known == basis)
@@ -275,6 +288,7 @@ impl<'a> ClassScope<'a> {
                 zones: &zones,
                 windows_build: family.windows_build(),
                 network_mbps,
+                placement_group: self.basis.placement_group.as_ref().map(|group| group.id.as_str()),
             },
         );
         let seen_key = (info.name.clone(), self.basis.amis.clone());
@@ -296,7 +310,9 @@ impl<'a> ClassScope<'a> {
         offered_in: &BTreeSet<String>,
         prices: &PriceTable,
     ) -> Vec<Offering> {
-        let compatible = is_compatible(info, &self.basis.spec);
+        let group = self.basis.placement_group.as_ref();
+        let placed = group.is_none_or(|group| info.placement_strategies.contains(&group.strategy));
+        let compatible = placed && is_compatible(info, &self.basis.spec);
         let mut offerings = Vec::new();
         for zone in offered_in {
             for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
@@ -311,7 +327,8 @@ impl<'a> ClassScope<'a> {
                 let subnets = self.subnets_by_zone.get(zone.as_str());
                 let available = compatible
                     && subnets.is_some_and(|subnets| {
-                        !self.unavailable.contains(&info.name, zone, capacity_type, subnets)
+                        let group = group.map(|group| group.id.as_str());
+                        !self.unavailable.contains(&info.name, zone, capacity_type, subnets, group)
                     });
                 offerings.push(Offering {
                     zone: zone.clone(),

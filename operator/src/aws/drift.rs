@@ -8,7 +8,7 @@ use tenon_crds::labels::{self, aws};
 use tenon_crds::{EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::Catalog;
 
-use super::ec2::Instance;
+use super::ec2::{Instance, PlacementGroup};
 use super::launch::template::ami_for;
 
 /// Why a machine has drifted.
@@ -91,7 +91,7 @@ pub fn of_instance(
     claim: &NodeClaim,
     class: &EC2NodeClass,
     instance: &Instance,
-    placement_group: Option<&str>,
+    placement_group: Option<&PlacementGroup>,
 ) -> Result<Option<Drift>, Unclear> {
     let status = class.status.as_ref().ok_or(Unclear::Empty("subnets"))?;
     if status.security_groups.is_empty() {
@@ -118,7 +118,7 @@ pub fn of_instance(
     let group = label(claim, aws::PLACEMENT_GROUP_ID);
     // Unknown while the group of the class is looked up; a class without a selector has none for sure.
     let known = class.spec.placement_group_selector.is_none() || placement_group.is_some();
-    if known && group != placement_group {
+    if known && group != placement_group.map(|group| group.id.as_str()) {
         return Ok(Some(Drift::PlacementGroup));
     }
     Ok(None)

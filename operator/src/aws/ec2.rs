@@ -16,6 +16,7 @@ mod network;
 mod offers;
 pub mod requests;
 pub mod send;
+mod status;
 mod templates;
 
 pub use self::images::{Image, images};
@@ -24,6 +25,7 @@ pub use self::network::{
     PlacementGroup, SecurityGroup, Subnet, placement_groups, security_groups, subnets,
 };
 pub use self::offers::{instance_type_zones, instance_types, spot_prices};
+pub use self::status::{InstanceStatus, unhealthy_instances};
 pub use self::templates::{delete_launch_template, launch_template_exists, launch_templates};
 
 /// A filter of a Describe call: name and alternatives.

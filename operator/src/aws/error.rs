@@ -3,6 +3,7 @@
 //! Every comparison with an AWS error code or message is in this file, so that the rest of the provider matches on [`Kind`] only and one table test
 //! shows the whole mapping.
 
+use aws_sdk_ec2::operation::RequestId as _;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
@@ -33,7 +34,11 @@ pub enum Kind {
 
 /// A call to AWS that failed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{operation} failed{}: {message}", code.as_deref().map(|code| format!(" with {code}")).unwrap_or_default())]
+#[error(
+    "{operation} failed{}: {message}{}",
+    prefixed(" with ", code.as_deref(), ""),
+    prefixed(" (request id ", request_id.as_deref(), ")")
+)]
 pub struct Error {
     /// The API operation, e.g. `CreateFleet`.
     pub operation: &'static str,
@@ -43,6 +48,12 @@ pub struct Error {
     pub code: Option<String>,
     /// What AWS, or the connection, said.
     pub message: String,
+    /// By which AWS's support finds the call, when AWS answered.
+    pub request_id: Option<String>,
+}
+
+fn prefixed(before: &str, text: Option<&str>, after: &str) -> String {
+    text.map(|text| format!("{before}{text}{after}")).unwrap_or_default()
 }
 
 /// Result of a call to AWS.
@@ -66,12 +77,14 @@ impl Error {
             (Some(code), _) if kind_of(code) != Kind::Other => kind_of(code),
             (_, Some(status)) if status >= 500 => Kind::Transient,
             (_, Some(429)) => Kind::Throttled,
-            (Some(_), _) => Kind::Other,
-            (None, Some(_)) => Kind::Other,
+            // An answer that can't be read says nothing about what became of the call.
+            (None, Some(status)) if status < 400 => Kind::Transient,
+            (Some(_), _) | (None, Some(_)) => Kind::Other,
             (None, None) => Kind::Transient,
         };
         let message = message.unwrap_or_else(|| DisplayErrorContext(error).to_string());
-        Self { operation, kind, code, message }
+        let request_id = error.request_id().map(ToOwned::to_owned);
+        Self { operation, kind, code, message, request_id }
     }
 
     /// From an error item inside of a successful answer.
@@ -81,12 +94,13 @@ impl Error {
             kind: kind_of(code),
             code: Some(code.to_owned()),
             message: message.to_owned(),
+            request_id: None,
         }
     }
 
     /// An answer that lacks what it must have.
     pub fn unexpected(operation: &'static str, message: impl Into<String>) -> Self {
-        Self { operation, kind: Kind::Other, code: None, message: message.into() }
+        Self { operation, kind: Kind::Other, code: None, message: message.into(), request_id: None }
     }
 
     /// Whether what was named does not exist.
@@ -115,6 +129,16 @@ impl Error {
     /// Whether the role to attach does not exist, as opposed to the profile.
     pub fn is_role_not_found(&self) -> bool {
         self.is_not_found() && self.message.contains("role")
+    }
+
+    /// Reason (condition reason, metric label) and message for people, of a launch or a validation that failed with this.
+    pub fn launch_reason(&self) -> (&'static str, String) {
+        match (self.code.as_deref(), self.kind) {
+            (None, Kind::Transient) => {
+                ("ConnectionFailed", format!("AWS gave no answer ({})", self.message))
+            }
+            (code, _) => launch_reason(code.unwrap_or_default(), &self.message),
+        }
     }
 
     /// `code: message`, as in conditions.
@@ -159,6 +183,9 @@ pub fn kind_of(code: &str) -> Kind {
         | "Throttling"
         | "ThrottlingException"
         | "ThrottledException"
+        | "RequestThrottled"
+        | "RequestThrottledException"
+        | "EC2ThrottledException"
         | "TooManyRequestsException" => Kind::Throttled,
         "LimitExceeded" | "LimitExceededException" => Kind::LimitExceeded,
         "InternalError"
@@ -174,6 +201,11 @@ pub fn kind_of(code: &str) -> Kind {
 /// The code with which EC2 says that the account lacks the role for spot and the caller may not create it.
 pub const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
+/// Whether EC2 says that a spread placement group is full in a zone, for whatever type.
+pub fn is_spread_limit(message: &str) -> bool {
+    message.contains("limit of instances in this spread placement group")
+}
+
 /// The code with which EC2 says that a subnet has no free addresses.
 pub const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 
@@ -182,7 +214,7 @@ pub const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
     let text = format!("{code}: {message}");
     let has = |part: &str| text.contains(part);
-    let plain = |reason: &'static str, message: &str| (reason, message.to_owned());
+    let plain = |reason: &'static str, message: &str| (reason, format!("{message} ({text})"));
     if has(SPOT_ROLE_MISSING) {
         return plain(
             "SpotSLRCreationFailed",
@@ -239,8 +271,6 @@ pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
         ),
         ("InvalidAMIID.Malformed", "InvalidAMIID", "the AMI id is malformed"),
         ("InvalidAMIID.NotFound", "AMINotFound", "the AMI does not exist in this region"),
-        ("RequestLimitExceeded", "RequestLimitExceeded", "EC2 throttles the account's calls"),
-        ("InternalError", "InternalError", "EC2 had an internal error"),
         (
             "not eligible for Free Tier",
             "FreeTierIneligible",
@@ -269,7 +299,11 @@ pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
             return (reason, format!("{message} ({text})"));
         }
     }
-    ("LaunchFailed", text)
+    match kind_of(code) {
+        Kind::Throttled => plain("RequestLimitExceeded", "AWS throttles the account's calls"),
+        Kind::Transient => plain("InternalError", "AWS had an internal error"),
+        _ => ("LaunchFailed", text),
+    }
 }
 
 #[cfg(test)]
@@ -334,7 +368,9 @@ mod tests {
             ("InvalidAMIID.Malformed", "", "InvalidAMIID"),
             ("InvalidAMIID.NotFound", "", "AMINotFound"),
             ("RequestLimitExceeded", "", "RequestLimitExceeded"),
+            ("Throttling", "Rate exceeded", "RequestLimitExceeded"),
             ("InternalError", "", "InternalError"),
+            ("ServiceUnavailable", "", "InternalError"),
             (
                 "InvalidParameterCombination",
                 "The specified instance type is not eligible for Free Tier",
@@ -351,6 +387,24 @@ mod tests {
         for (code, message, reason) in table {
             assert_eq!(launch_reason(code, message).0, reason, "{code}: {message}");
         }
+    }
+
+    #[test]
+    fn an_error_tells_operation_code_and_request_id() {
+        let error = Error {
+            request_id: Some("req-1".to_owned()),
+            ..Error::from_code("CreateFleet", "RequestLimitExceeded", "Request limit exceeded.")
+        };
+        assert_eq!(
+            error.to_string(),
+            "CreateFleet failed with RequestLimitExceeded: Request limit exceeded. (request id req-1)"
+        );
+        let unreachable = Error {
+            kind: Kind::Transient,
+            ..Error::unexpected("CreateFleet", "connection refused")
+        };
+        assert_eq!(unreachable.launch_reason().0, "ConnectionFailed");
+        assert_eq!(unreachable.to_string(), "CreateFleet failed: connection refused");
     }
 
     #[test]

@@ -78,17 +78,6 @@ impl Instances {
         Ok(found)
     }
 
-    /// The instance that was launched for a claim, by the tag that it got at its creation.
-    pub async fn find_by_claim(&self, claim: &str) -> Result<Option<Instance>> {
-        let mut filters = self.own_filters();
-        filters.push(filter(&format!("tag:{}", aws::NODECLAIM_TAG), [claim]));
-        let found = ec2::instances(&self.ec2, &[], &filters).await?;
-        Ok(found
-            .into_iter()
-            .filter(|instance| !instance.is_terminating())
-            .min_by(|a, b| a.id.cmp(&b.id)))
-    }
-
     /// Starts the termination of an instance.
     pub async fn terminate(&self, instance: &Instance) -> Result<()> {
         let result = self

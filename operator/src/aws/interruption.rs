@@ -5,7 +5,8 @@ use std::time::Duration;
 use aws_sdk_sqs::types::{Message as SqsMessage, MessageSystemAttributeName};
 use futures::StreamExt as _;
 use futures::stream;
-use kube::api::{Api, DeleteParams};
+use jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use tenon_crds::NodeClaim;
 use tenon_crds::labels;
 use tenon_planner::snapshot::CapacityType;
@@ -13,11 +14,13 @@ use tenon_planner::snapshot::CapacityType;
 use self::message::{Kind, Message};
 use super::AwsProvider;
 use super::error::{Error, Result};
+use super::nodeclass::FIELD_MANAGER;
 use super::provider_id::instance_id;
 use crate::cloud_provider::Context;
 use crate::events::{Event, EventType, Reason};
 
 pub mod message;
+pub mod status;
 
 /// Messages that are handled at once.
 const WORKERS: usize = 10;
@@ -138,13 +141,24 @@ async fn act(
         return Ok(());
     }
     for instance in &message.instances {
-        for claim in provider.claims.all() {
-            if claim.provider_id().and_then(instance_id) == Some(instance.as_str()) {
-                act_on_claim(provider, context, message.kind, &claim).await?;
-            }
-        }
+        act_on_instance(provider, context, message.kind, instance).await?;
     }
     Ok(())
+}
+
+/// Acts on the claims of an instance; answers how many there are.
+async fn act_on_instance(
+    provider: &AwsProvider,
+    context: &Context,
+    kind: Kind,
+    instance: &str,
+) -> std::result::Result<usize, kube::Error> {
+    let mut claims = provider.claims.all();
+    claims.retain(|claim| claim.provider_id().and_then(instance_id) == Some(instance));
+    for claim in &claims {
+        act_on_claim(provider, context, kind, claim).await?;
+    }
+    Ok(claims.len())
 }
 
 async fn act_on_claim(
@@ -173,6 +187,7 @@ async fn act_on_claim(
             instance_type,
             zone,
             CapacityType::Spot,
+            None,
             kind.as_str(),
         );
     }
@@ -180,6 +195,9 @@ async fn act_on_claim(
         return Ok(());
     }
     let api: Api<NodeClaim> = Api::all(context.client.clone());
+    if kind.is_forceful() {
+        end_now(&api, claim, context.clock.now()).await?;
+    }
     match api.delete(name, &DeleteParams::default()).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
@@ -205,6 +223,31 @@ async fn act_on_claim(
     Ok(())
 }
 
+/// Lets the termination grace period of a claim end now, unless it has a deadline already.
+async fn end_now(
+    api: &Api<NodeClaim>,
+    claim: &NodeClaim,
+    now: Timestamp,
+) -> std::result::Result<(), kube::Error> {
+    let annotations = claim.metadata.annotations.as_ref();
+    if annotations.is_some_and(|all| all.contains_key(labels::TERMINATION_TIMESTAMP)) {
+        return Ok(());
+    }
+    let deadline = tenon_crds::Timestamp(now).to_string();
+    let patch = serde_json::json!({
+        "metadata": {
+            "uid": claim.metadata.uid,
+            "annotations": { labels::TERMINATION_TIMESTAMP: deadline },
+        },
+    });
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    match api.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// What is said when a message of a kind arrives.
 fn announcement(kind: Kind) -> Option<(EventType, Reason, &'static str)> {
     Some(match kind {
@@ -227,7 +270,7 @@ fn announcement(kind: Kind) -> Option<(EventType, Reason, &'static str)> {
         Kind::InstanceTerminated => {
             (EventType::Warning, Reason::InstanceTerminating, "Instance is terminating")
         }
-        Kind::ScheduledChange => (
+        Kind::ScheduledChange | Kind::InstanceStatus | Kind::SystemStatus | Kind::EventStatus => (
             EventType::Warning,
             Reason::InstanceUnhealthy,
             "An unhealthy warning was triggered for the instance",

@@ -3,42 +3,37 @@
 //! The order is that of the contract: filters, capacity type, subnets, launch templates, fleet. What EC2 could not deliver is remembered, so that the
 //! planner, which is asked again at once, plans with what is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_ec2::Client;
-use sha2::{Digest as _, Sha256};
-use tenon_crds::labels::{self, aws};
+use tenon_crds::labels;
 use tenon_crds::{EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType};
 
 use self::filters::{Candidate, Wanted};
 use self::fleet::FleetScope;
-use self::subnets::{Chosen, FreeAddresses};
+use self::fleets::{FleetFailure, Fleets, Order};
+use self::subnets::FreeAddresses;
 use self::template::{Template, TemplateError, TemplateScope};
 use self::templates::Templates;
-use super::batcher::{Batcher, Window};
 use super::catalog::unavailable::Unavailable;
-use super::ec2::requests::CreateFleet;
-use super::ec2::send::{self, FleetAnswer, FleetError, FleetInstance};
+use super::ec2::send::{FleetAnswer, FleetError, FleetInstance};
 use super::error::{Error, launch_reason};
 use super::matching::Requirements;
 use super::metrics::AwsMetrics;
 use super::resources;
 use super::tags::{self, Tags};
-use super::ttl::TtlMap;
 use super::user_data::ClusterFacts;
 use crate::cloud_provider::CloudError;
 
 pub mod filters;
 pub mod fleet;
+mod fleets;
 pub mod subnets;
 pub mod template;
 pub mod templates;
-
-const WINDOW: Window =
-    Window { idle: Duration::from_millis(35), max: Duration::from_secs(1), max_items: 1000 };
 
 /// What a claim is launched with; all of it read at one moment.
 #[derive(Clone, Debug)]
@@ -69,32 +64,21 @@ pub struct LaunchedInstance {
 /// Launches machines.
 #[derive(Debug)]
 pub struct Launcher {
-    ec2: Client,
     region: String,
     /// Launch templates.
     pub templates: Templates,
     /// Free addresses of subnets.
     pub addresses: FreeAddresses,
-    fleets: Batcher<String, FleetItem, Result<FleetInstance, FleetFailure>>,
-    /// How often a claim's launch was answered: part of the token, so that an answer is never played back for a later try.
-    answered: TtlMap<String, u32>,
+    fleets: Fleets,
     metrics: AwsMetrics,
 }
 
-/// One claim's share of a fleet.
-#[derive(Clone, Debug)]
-struct FleetItem {
-    claim: String,
-    uid: String,
-}
-
-/// Why a claim got no machine from a fleet.
-#[derive(Clone, Debug)]
-enum FleetFailure {
-    /// The call failed.
-    Call(Error),
-    /// The call succeeded, but launched too little.
-    Short(Arc<Vec<FleetError>>),
+/// What a claim's machine is bought with.
+#[derive(Clone, Copy, Debug)]
+struct Terms<'a> {
+    tags: &'a Tags,
+    capacity_type: CapacityType,
+    tenancy: &'static str,
 }
 
 impl Launcher {
@@ -108,13 +92,27 @@ impl Launcher {
     ) -> Self {
         Self {
             templates: Templates::new(ec2.clone(), cluster),
-            ec2,
+            fleets: Fleets::new(ec2, metrics.clone()),
             region,
             addresses: FreeAddresses::new(subnet_refresh_interval),
-            fleets: Batcher::new(WINDOW),
-            answered: TtlMap::new(Duration::from_secs(3600)),
             metrics,
         }
+    }
+
+    /// Whether a launch of the claim got no answer, so that a machine may exist that nobody knows.
+    pub fn is_unfinished(&self, claim_uid: &str) -> bool {
+        self.fleets.is_unfinished(claim_uid)
+    }
+
+    /// Repeats the claim's last call, if that got no answer.
+    pub async fn resume(
+        &self,
+        claim_uid: &str,
+        unavailable: &Unavailable,
+    ) -> Option<Result<LaunchedInstance, CloudError>> {
+        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, unavailable);
+        let resumed = self.fleets.resume(claim_uid, learn).await?;
+        Some(resumed.map_err(|failure| Attempt::from(failure).into_cloud_error()))
     }
 
     /// Launches one machine for a claim.
@@ -155,19 +153,17 @@ impl Launcher {
         self.observe_user_data(input.class, &templates);
 
         // A template that was deleted behind our back is created again, once.
-        match self.try_once(input, &candidates, &templates, &tags, capacity_type, unavailable).await
-        {
+        let terms = Terms { tags: &tags, capacity_type, tenancy };
+        match self.try_once(input, &candidates, &templates, terms, unavailable).await {
             Err(Attempt::TemplateGone) => {
                 for template in &templates {
                     self.templates.invalidate(&template.request.launch_template_name);
                 }
-                self.try_once(input, &candidates, &templates, &tags, capacity_type, unavailable)
-                    .await
+                self.try_once(input, &candidates, &templates, terms, unavailable).await
             }
             other => other,
         }
         .map_err(Attempt::into_cloud_error)
-        .map(|instance| LaunchedInstance { instance, capacity_type, tenancy })
     }
 
     async fn try_once(
@@ -175,10 +171,10 @@ impl Launcher {
         input: &LaunchInput<'_>,
         candidates: &[Candidate<'_>],
         templates: &[Template<'_>],
-        tags: &Tags,
-        capacity_type: CapacityType,
+        terms: Terms<'_>,
         unavailable: &Unavailable,
-    ) -> Result<FleetInstance, Attempt> {
+    ) -> Result<LaunchedInstance, Attempt> {
+        let Terms { tags, capacity_type, tenancy } = terms;
         for template in templates {
             self.templates.ensure(&template.request).await.map_err(Attempt::Call)?;
         }
@@ -186,27 +182,8 @@ impl Launcher {
         let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();
         let chosen =
             self.addresses.choose(subnets, |zone| min_pods(candidates, zone, capacity_type));
-        let request =
-            Self::fleet_request(input, candidates, templates, tags, capacity_type, &chosen);
-        let result = match request {
-            Some(request) => self.fleet(input.claim, request, capacity_type, unavailable).await,
-            None => Err(Attempt::NoOfferings),
-        };
-        let used = result.as_ref().ok().map(|instance| instance.subnet_id.as_str());
-        self.addresses.settle(&chosen, used);
-        result
-    }
-
-    fn fleet_request(
-        input: &LaunchInput<'_>,
-        candidates: &[Candidate<'_>],
-        templates: &[Template<'_>],
-        tags: &Tags,
-        capacity_type: CapacityType,
-        chosen: &Chosen,
-    ) -> Option<CreateFleet> {
         let context = input.class.spec.context.as_deref();
-        fleet::request(FleetScope {
+        let request = fleet::request(FleetScope {
             templates,
             candidates,
             capacity_type,
@@ -214,98 +191,24 @@ impl Launcher {
             tags,
             context: context.filter(|_| !annotated(input.claim, labels::MIN_VALUES_RELAXED)),
             by_priority: annotated(input.claim, labels::PRICE_OVERLAY_APPLIED),
-        })
-    }
-
-    /// One claim's share of a CreateFleet call that other claims with the same request join.
-    async fn fleet(
-        &self,
-        claim: &NodeClaim,
-        request: CreateFleet,
-        capacity_type: CapacityType,
-        unavailable: &Unavailable,
-    ) -> Result<FleetInstance, Attempt> {
-        let bucket =
-            serde_json::to_string(&request).expect("plain structs with text keys serialise");
-        let item = FleetItem {
-            claim: claim.metadata.name.clone().unwrap_or_default(),
-            uid: claim.metadata.uid.clone().unwrap_or_default(),
+        });
+        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, unavailable);
+        let result = match request {
+            Some(request) => {
+                let placement_group = input.placement_group.map(str::to_owned);
+                let order = Order { request, capacity_type, tenancy, placement_group };
+                self.fleets.launch(input.claim, order, learn).await.map_err(Attempt::from)
+            }
+            None => Err(Attempt::NoOfferings),
         };
-        let observe = |size: super::batcher::BatchSize| {
-            self.metrics.batch_time.observe(["create_fleet"], size.open.as_secs_f64());
-            #[expect(clippy::cast_precision_loss, reason = "batches have at most 1000 items")]
-            self.metrics.batch_size.observe(["create_fleet"], size.items as f64);
-        };
-        let fingerprint = bucket.clone();
-        let result = self
-            .fleets
-            .submit(bucket, item, observe, |items| {
-                self.create(items, request, fingerprint, capacity_type, unavailable)
-            })
-            .await;
-        result.map_err(|failure| match failure {
-            FleetFailure::Call(error) if error.is_launch_template_not_found() => {
-                Attempt::TemplateGone
-            }
-            FleetFailure::Call(error) => Attempt::Call(error),
-            FleetFailure::Short(errors) => Attempt::Short(errors),
-        })
+        let used = result.as_ref().ok().map(|launched| launched.instance.subnet_id.as_str());
+        self.addresses.settle(&chosen, used);
+        result
     }
 
-    async fn create(
-        &self,
-        items: Vec<FleetItem>,
-        mut request: CreateFleet,
-        fingerprint: String,
-        capacity_type: CapacityType,
-        unavailable: &Unavailable,
-    ) -> Vec<Result<FleetInstance, FleetFailure>> {
-        request.target_capacity_specification.total_target_capacity =
-            i32::try_from(items.len()).unwrap_or(i32::MAX);
-        // A machine that is launched alone carries its claim's name from the start: after a crash it is found by it.
-        if let ([item], Some(instance)) = (
-            items.as_slice(),
-            request.tag_specifications.iter_mut().find(|tags| tags.resource_type == "instance"),
-        ) {
-            instance.tags.insert(aws::NODECLAIM_TAG.to_owned(), item.claim.clone());
-        }
-        let token = self.token(&items, &fingerprint);
-        match send::create_fleet(&self.ec2, &request, Some(&token)).await {
-            Ok(answer) => {
-                for item in &items {
-                    let count = self.answered.get(&item.uid).unwrap_or(0);
-                    self.answered.insert(item.uid.clone(), count + 1);
-                }
-                self.learn(&answer, capacity_type, unavailable);
-                share(answer, items.len())
-            }
-            Err(error) => {
-                if !error.is_retryable() {
-                    for item in &items {
-                        let count = self.answered.get(&item.uid).unwrap_or(0);
-                        self.answered.insert(item.uid.clone(), count + 1);
-                    }
-                }
-                items.iter().map(|_| Err(FleetFailure::Call(error.clone()))).collect()
-            }
-        }
-    }
-
-    /// The same for the same claims, request and try; EC2 launches once for it, however often it is asked.
-    fn token(&self, items: &[FleetItem], fingerprint: &str) -> String {
-        let claims: BTreeSet<(&str, u32)> = items
-            .iter()
-            .map(|item| (item.uid.as_str(), self.answered.get(&item.uid).unwrap_or(0)))
-            .collect();
-        let mut hash = Sha256::new();
-        for (uid, count) in claims {
-            hash.update(format!("{uid}/{count}\n"));
-        }
-        hash.update(fingerprint);
-        hex::encode(hash.finalize())
-    }
-
-    fn learn(&self, answer: &FleetAnswer, capacity_type: CapacityType, unavailable: &Unavailable) {
+    fn learn(&self, answer: &FleetAnswer, order: &Order, unavailable: &Unavailable) {
+        let capacity_type = order.capacity_type;
+        let group = order.placement_group.as_deref();
         for error in &answer.errors {
             let (reason, _) = launch_reason(&error.code, &error.message);
             let zone = error.zone.as_deref().unwrap_or_default();
@@ -313,7 +216,7 @@ impl Launcher {
         }
         let lessons = fleet::lessons(&answer.errors);
         for (instance_type, zone, code) in &lessons.offerings {
-            unavailable.mark_offering(instance_type, zone, capacity_type, code);
+            unavailable.mark_offering(instance_type, zone, capacity_type, group, code);
         }
         for subnet in &lessons.subnets {
             unavailable.mark_subnet(subnet);
@@ -321,6 +224,14 @@ impl Launcher {
         }
         if lessons.no_spot {
             unavailable.mark_capacity_type(CapacityType::Spot, super::error::SPOT_ROLE_MISSING);
+        }
+        let places = order.request.launch_template_configs.iter().flat_map(|one| &one.overrides);
+        for place in places.filter(|_| group.is_some()) {
+            let Some(zone) = &place.availability_zone else { continue };
+            if lessons.full_zones.contains(zone) {
+                let name = &place.instance_type;
+                unavailable.mark_offering(name, zone, capacity_type, group, "SpreadLimit");
+            }
         }
     }
 
@@ -353,6 +264,16 @@ enum Attempt {
     Short(Arc<Vec<FleetError>>),
 }
 
+impl From<FleetFailure> for Attempt {
+    fn from(failure: FleetFailure) -> Self {
+        match failure {
+            FleetFailure::Call(error) if error.is_launch_template_not_found() => Self::TemplateGone,
+            FleetFailure::Call(error) => Self::Call(error),
+            FleetFailure::Short(errors) => Self::Short(errors),
+        }
+    }
+}
+
 impl Attempt {
     fn into_cloud_error(self) -> CloudError {
         match self {
@@ -366,11 +287,7 @@ impl Attempt {
                 "no capacity offerings are currently available given the constraints".to_owned(),
                 None,
             ),
-            Self::Call(error) => {
-                let (reason, message) =
-                    launch_reason(error.code.as_deref().unwrap_or_default(), &error.message);
-                create_error(reason, message, Some(error))
-            }
+            Self::Call(error) => call_failed(error),
             Self::Short(errors) if fleet::is_insufficient_capacity(&errors) => {
                 CloudError::InsufficientCapacity(fleet::summary(&errors))
             }
@@ -380,6 +297,12 @@ impl Attempt {
             }
         }
     }
+}
+
+/// A launch that failed because this call did.
+pub fn call_failed(error: Error) -> CloudError {
+    let (reason, message) = error.launch_reason();
+    create_error(reason, message, Some(error))
 }
 
 fn create_error(reason: &str, message: String, source: Option<Error>) -> CloudError {
@@ -401,19 +324,6 @@ fn template_error(error: &TemplateError) -> CloudError {
         }
         _ => create_error(reason, error.to_string(), None),
     }
-}
-
-/// Hands the fleet's instances to the claims, in order; those that got none share the errors.
-fn share(answer: FleetAnswer, n_claims: usize) -> Vec<Result<FleetInstance, FleetFailure>> {
-    let FleetAnswer { fleet_id, instances, errors } = answer;
-    if instances.len() > n_claims {
-        let surplus: Vec<&str> =
-            instances[n_claims..].iter().map(|instance| instance.id.as_str()).collect();
-        tracing::error!(fleet = fleet_id, ?surplus, "a fleet launched more than was asked for");
-    }
-    let errors = Arc::new(errors);
-    let missing = std::iter::repeat_with(|| Err(FleetFailure::Short(Arc::clone(&errors))));
-    instances.into_iter().map(Ok).chain(missing).take(n_claims).collect()
 }
 
 fn wanted(claim: &NodeClaim) -> Wanted {

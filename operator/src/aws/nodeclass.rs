@@ -7,19 +7,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
 use tenon_crds::labels::aws as keys;
 use tenon_crds::nodepool::NodePool;
-use tenon_crds::{EC2NodeClass, EC2NodeClassStatus, NodeClaim};
+use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
 use self::amis::AmiError;
 use self::status::{Found, Resolution, Verdict};
 use self::validation::ValidationInput;
 use super::AwsProvider;
 use super::controller::Next;
-use super::ec2::{self, filter};
+use super::ec2::{self, PlacementGroup, filter};
 use super::error::Error;
+use super::objects;
 use super::tags;
 use super::ttl::TtlMap;
 use crate::cloud_provider::Context;
@@ -48,7 +49,7 @@ pub struct Lookups {
     subnets: TtlMap<ClassKey, Vec<Subnet>>,
     security_groups: TtlMap<ClassKey, Vec<SecurityGroup>>,
     amis: TtlMap<(ClassKey, String), Vec<Ami>>,
-    placement_groups: TtlMap<ClassKey, Option<String>>,
+    placement_groups: TtlMap<ClassKey, PlacementGroup>,
 }
 
 /// A class as it was written: uid and generation.
@@ -67,8 +68,8 @@ impl Lookups {
     }
 
     /// The placement group of a class, as it was looked up last.
-    pub fn placement_group(&self, class: &EC2NodeClass) -> Option<String> {
-        self.placement_groups.get(&class_key(class)).flatten()
+    pub fn placement_group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
+        self.placement_groups.get(&class_key(class))
     }
 }
 
@@ -319,7 +320,7 @@ async fn resolve_placement_group(provider: &AwsProvider, class: &EC2NodeClass) -
     match ec2::placement_groups(&provider.clients.ec2, &[wanted]).await {
         Ok(found) => match found.into_iter().next() {
             Some(group) => {
-                provider.lookups.placement_groups.insert(key, Some(group.id));
+                provider.lookups.placement_groups.insert(key, group);
                 Found::Some(())
             }
             None => {
@@ -358,25 +359,24 @@ async fn resolve_profile(
 
 async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClass) -> Verdict {
     let name = class.metadata.name.as_deref().unwrap_or_default();
-    let pools: Api<NodePool> = Api::all(context.client.clone());
-    let node_pools: Vec<NodePool> = match pools.list(&ListParams::default()).await {
-        Ok(pools) => pools
-            .items
-            .into_iter()
-            .filter(|pool| pool.spec.template.spec.node_class_ref.name == name)
-            .collect(),
+    let node_pools: Vec<NodePool> = match objects::parsed::<NodePool>(&context.client).await {
+        Ok(mut pools) => {
+            pools.retain(|pool| pool.spec.template.spec.node_class_ref.name == name);
+            pools
+        }
         Err(error) => {
-            tracing::warn!(%error, "failed to list NodePools; validating without them");
+            let error = crate::logging::chain(&error);
+            tracing::warn!(error, "failed to list NodePools; validating without them");
             Vec::new()
         }
     };
-    let catalog = provider.catalogs.catalog(class).ok();
+    let catalog = provider.catalog_of(class).ok();
     let placement_group = provider.lookups.placement_group(class);
     let input = ValidationInput {
         class,
         catalog: catalog.as_deref(),
         node_pools: &node_pools,
-        placement_group: placement_group.as_deref(),
+        placement_group: placement_group.as_ref().map(|group| group.id.as_str()),
     };
     provider.validator.validate(input, &provider.cluster, &provider.launcher.templates).await
 }
@@ -418,20 +418,11 @@ async fn finalize(
 
 /// Names of the NodeClaims of a class, from the API server itself: what is deleted on this list's word must not depend on a watch that lags.
 async fn claims_of(context: &Context, class: &str) -> Result<BTreeSet<String>, ReconcileError> {
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    let claims = api
-        .list(&ListParams::default())
+    let claims = objects::claims(&context.client)
         .await
         .map_err(|error| ReconcileError::Kubernetes("list the NodeClaims", error))?;
-    Ok(claims
-        .items
-        .into_iter()
-        .filter(|claim| {
-            claim.spec.node_class_ref.group == keys::GROUP
-                && claim.spec.node_class_ref.name == class
-        })
-        .filter_map(|claim| claim.metadata.name)
-        .collect())
+    let own = claims.iter().filter(|claim| claim.class() == Some(class));
+    Ok(own.map(|claim| claim.name().to_owned()).collect())
 }
 
 /// `a, b, c, d, e and 3 other(s)`

@@ -30,7 +30,7 @@ pub fn instance(
     instance_type: Option<&InstanceType>,
     class: Option<&EC2NodeClass>,
 ) -> Instance {
-    let tag = |key: &str| found.tags.get(key).filter(|value| !value.is_empty()).cloned();
+    let tag = |key: &str| found.tag(key).map(str::to_owned);
     let facts = Facts {
         id: &found.id,
         zone: &found.zone,
@@ -186,7 +186,8 @@ fn find<'c>(catalog: &'c Catalog, name: &str) -> Option<&'c InstanceType> {
     catalog.instance_types.iter().find(|known| known.name == name)
 }
 
-fn capacity_type(found: &ec2::Instance) -> CapacityType {
+/// How an instance was bought.
+pub fn capacity_type(found: &ec2::Instance) -> CapacityType {
     if found.spot {
         CapacityType::Spot
     } else if found.reservation_id.is_some() {

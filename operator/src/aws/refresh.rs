@@ -168,7 +168,7 @@ fn observe_memory(provider: &AwsProvider, node: &Node) {
         return;
     };
     let Some(class) = provider.classes.get(class_name) else { return };
-    let Ok(catalog) = provider.catalogs.catalog(&class) else { return };
+    let Ok(catalog) = provider.catalog_of(&class) else { return };
     let amis = class.status.as_ref().map(|status| status.amis.as_slice()).unwrap_or_default();
     let current = catalog
         .instance_types

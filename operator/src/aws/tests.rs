@@ -121,7 +121,7 @@ fn repair_policies_are_upstreams() {
 #[test]
 fn an_instance_is_presented_with_the_labels_of_its_type() {
     let class = mk_class();
-    let catalog = mk_catalogs(&["m5.large"]).catalog(&class).unwrap();
+    let catalog = mk_catalogs(&["m5.large"]).catalog(&class, None).unwrap();
     let found = ec2::Instance {
         id: "i-1".to_owned(),
         instance_type: "m5.large".to_owned(),
@@ -159,7 +159,7 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
     );
-    let catalog = mk_catalogs(&["p4d.24xlarge"]).catalog(&class).unwrap();
+    let catalog = mk_catalogs(&["p4d.24xlarge"]).catalog(&class, None).unwrap();
     let fleet = launch::LaunchedInstance {
         instance: ec2::send::FleetInstance {
             id: "i-1".to_owned(),

@@ -4,32 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream;
-use jiff::SignedDuration;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
+use tenon_crds::NodeClaim;
 use tenon_crds::labels::aws as keys;
-use tenon_crds::{EC2NodeClass, NodeClaim};
 
 use super::controller::{self, Next};
 use super::error::Error;
 use super::matching::single_value;
 use super::nodeclass::{self, FIELD_MANAGER, amis};
-use super::provider_id::{instance_id, provider_id};
+use super::provider_id::instance_id;
 use super::refresh::after;
 use super::{AwsProvider, interruption};
 use crate::cloud_provider::Context;
 use crate::tasks::Tasks;
-use crate::watch::wire::Node;
+
+mod garbage;
 
 /// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
 const COLLECT_SOON: Duration = Duration::from_secs(10);
 const COLLECT: Duration = Duration::from_secs(120);
 const SOON_ROUNDS: u32 = 20;
-/// An instance younger than this may belong to a claim that does not know it yet.
-const GRACE: SignedDuration = SignedDuration::from_secs(30);
-/// Terminations at once.
-const TERMINATIONS: usize = 100;
 /// Between looks for launch templates that nobody uses.
 const JANITOR: Duration = Duration::from_secs(10);
 const PROFILES: Duration = Duration::from_secs(30 * 60);
@@ -87,7 +81,7 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
         let mut rounds = 0;
         loop {
             let wait = if rounds < SOON_ROUNDS { COLLECT_SOON } else { COLLECT };
-            match collect_instances(&this, &ctx).await {
+            match garbage::collect_instances(&this, &ctx).await {
                 Ok(()) => rounds += 1,
                 Err(error) => {
                     ctx.metrics.reconcile_errors.inc(["instance.garbagecollection", "error"]);
@@ -133,7 +127,7 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
         tasks.spawn("instanceprofile.garbagecollection", async move {
             this.classes.synced().await;
             loop {
-                let wait = match collect_profiles(&this, &ctx).await {
+                let wait = match garbage::collect_profiles(&this, &ctx).await {
                     Ok(()) => PROFILES,
                     Err(error) => {
                         tracing::error!(error = &*error, "failed to collect instance profiles");
@@ -144,6 +138,12 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
             }
         });
     }
+
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("interruption.instancestatus", async move {
+        this.claims.synced().await;
+        interruption::status::run(&this, &ctx).await;
+    });
 
     if !provider.options.interruption_queue.is_empty() {
         let (this, ctx) = (Arc::clone(provider), context.clone());
@@ -159,7 +159,7 @@ fn publish_offerings(provider: &AwsProvider) {
     let metrics = &provider.metrics;
     let mut offered: BTreeMap<(String, &'static str, String), (f64, bool)> = BTreeMap::new();
     for class in provider.classes.all() {
-        let Ok(catalog) = provider.catalogs.catalog(&class) else { continue };
+        let Ok(catalog) = provider.catalog_of(&class) else { continue };
         for known in &catalog.instance_types {
             // The raw memory, as EC2 describes it, is a label of the type.
             let number = |key: &str| {
@@ -183,87 +183,6 @@ fn publish_offerings(provider: &AwsProvider) {
         metrics.offering_price.set([&name, capacity_type, &zone], price);
         metrics.offering_available.set([&name, capacity_type, &zone], f64::from(available));
     }
-}
-
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
-/// seen, a machine that is launched in between is not judged.
-async fn collect_instances(provider: &AwsProvider, context: &Context) -> Result<(), AnyError> {
-    let instances = provider.instances.list().await?;
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    let claims = api.list(&ListParams::default()).await?;
-    let known: BTreeSet<&str> =
-        claims.items.iter().filter_map(|claim| instance_id(claim.provider_id()?)).collect();
-    // A claim that was launched just before a restart finds its instance by this tag.
-    let pending: BTreeSet<&str> = claims
-        .items
-        .iter()
-        .filter(|claim| claim.provider_id().is_none())
-        .filter_map(|claim| claim.metadata.name.as_deref())
-        .collect();
-    let awaited = |instance: &super::ec2::Instance| {
-        instance.tags.get(keys::NODECLAIM_TAG).is_some_and(|claim| pending.contains(claim.as_str()))
-    };
-    let now = context.clock.now();
-    let orphans: Vec<_> = instances
-        .into_iter()
-        .filter(|instance| !instance.is_terminating() && !known.contains(instance.id.as_str()))
-        .filter(|instance| !awaited(instance))
-        .filter(|instance| {
-            instance.launched_at.is_some_and(|launched| now.duration_since(launched) > GRACE)
-        })
-        .collect();
-    stream::iter(orphans)
-        .for_each_concurrent(TERMINATIONS, async |instance| {
-            let id = provider_id(&instance.zone, &instance.id);
-            match provider.instances.terminate(&instance).await {
-                Ok(()) => {
-                    tracing::info!(
-                        provider_id = id,
-                        "terminated an instance that no NodeClaim knows"
-                    );
-                    delete_node(context, &id).await;
-                }
-                Err(error) => tracing::error!(provider_id = id, %error, "failed to terminate"),
-            }
-        })
-        .await;
-    Ok(())
-}
-
-async fn delete_node(context: &Context, id: &str) {
-    let api: Api<Node> = Api::all(context.client.clone());
-    let nodes = match api.list(&ListParams::default()).await {
-        Ok(nodes) => nodes,
-        Err(error) => {
-            tracing::error!(%error, "failed to list nodes");
-            return;
-        }
-    };
-    for node in nodes.items {
-        if node.spec.provider_id.as_deref() == Some(id) {
-            let name = node.metadata.name.unwrap_or_default();
-            if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
-                tracing::error!(node = name, %error, "failed to delete the node");
-            }
-        }
-    }
-}
-
-async fn collect_profiles(provider: &AwsProvider, context: &Context) -> Result<(), AnyError> {
-    let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
-    let mut used = BTreeSet::new();
-    for class in classes.list(&ListParams::default()).await?.items {
-        used.extend(class.status.and_then(|status| status.instance_profile));
-    }
-    for claim in claims.list(&ListParams::default()).await?.items {
-        let annotations = claim.metadata.annotations.unwrap_or_default();
-        used.extend(annotations.get(keys::INSTANCE_PROFILE_NAME).cloned());
-    }
-    provider.profiles.collect_garbage(&used).await?;
-    Ok(())
 }
 
 async fn invalidate_parameters(provider: &AwsProvider, context: &Context) -> Result<(), Error> {

@@ -18,6 +18,8 @@ pub struct LabelScope<'a> {
     pub windows_build: Option<&'a str>,
     /// Baseline network bandwidth in Mbps.
     pub network_mbps: Option<i64>,
+    /// The id of the placement group that machines are launched into.
+    pub placement_group: Option<&'a str>,
 }
 
 /// The requirements of a type, sorted by key.
@@ -58,6 +60,9 @@ pub fn requirements(info: &TypeInfo, scope: &LabelScope<'_>) -> Vec<Requirement>
         flex = family.contains("-flex");
     }
     set(aws::INSTANCE_CAPABILITY_FLEX, flex.to_string());
+    if let Some(group) = scope.placement_group {
+        set(aws::PLACEMENT_GROUP_ID, group.to_owned());
+    }
     if let Some(gb) = info.nvme_gb {
         set(aws::INSTANCE_LOCAL_NVME, gb.to_string());
     }

@@ -1,5 +1,5 @@
 use tenon_crds::EC2NodeClassStatus;
-use tenon_crds::ec2nodeclass::{AmiFamily, ConnectionTracking, CpuOptions};
+use tenon_crds::ec2nodeclass::{AmiFamily, ConnectionTracking, CpuOptions, PlacementGroupSelector};
 use tenon_crds::labels as core_labels;
 use tenon_planner::resources::MicroUsd;
 
@@ -95,7 +95,7 @@ fn find<'c>(catalog: &'c Catalog, name: &str) -> &'c InstanceType {
 #[test]
 fn labels_are_those_of_the_published_table() {
     let catalogs = mk_catalogs(&["m5.large", "g4dn.xlarge", "m5.metal", "c7i-flex.large"]);
-    let catalog = catalogs.catalog(&mk_class()).unwrap();
+    let catalog = catalogs.catalog(&mk_class(), None).unwrap();
     let lines = |name: &str| {
         find(&catalog, name)
             .requirements
@@ -116,7 +116,7 @@ fn labels_are_those_of_the_published_table() {
 #[test]
 fn labels_of_special_types() {
     let value = |name: &str, key: &str| {
-        let catalog = mk_catalogs(&[name]).catalog(&mk_class()).unwrap();
+        let catalog = mk_catalogs(&[name]).catalog(&mk_class(), None).unwrap();
         single_value(&find(&catalog, name).requirements, key).map(str::to_owned)
     };
     let table = [
@@ -145,7 +145,7 @@ fn offerings_are_available_where_the_node_class_has_a_subnet() {
     let catalogs = mk_catalogs(&["m5.large"]);
     let mut class = mk_class();
     class.status.as_mut().unwrap().subnets.pop();
-    let catalog = catalogs.catalog(&class).unwrap();
+    let catalog = catalogs.catalog(&class, None).unwrap();
     let offered: Vec<_> = find(&catalog, "m5.large")
         .offerings
         .iter()
@@ -166,31 +166,46 @@ fn offerings_are_available_where_the_node_class_has_a_subnet() {
 async fn the_catalog_is_computed_again_only_when_something_changed() {
     let catalogs = mk_catalogs(&["m5.large"]);
     let class = mk_class();
-    let first = catalogs.catalog(&class).unwrap();
-    assert!(Arc::ptr_eq(&first, &catalogs.catalog(&class).unwrap()));
+    let first = catalogs.catalog(&class, None).unwrap();
+    assert!(Arc::ptr_eq(&first, &catalogs.catalog(&class, None).unwrap()));
 
-    catalogs.unavailable.mark_offering("m5.large", "eu-central-1a", CapacityType::Spot, "ICE");
-    let marked = catalogs.catalog(&class).unwrap();
+    catalogs.unavailable.mark_offering(
+        "m5.large",
+        "eu-central-1a",
+        CapacityType::Spot,
+        None,
+        "ICE",
+    );
+    let marked = catalogs.catalog(&class, None).unwrap();
     assert!(!find(&marked, "m5.large").offerings[0].available);
     tokio::time::advance(Duration::from_secs(181)).await;
-    let back = catalogs.catalog(&class).unwrap();
+    let back = catalogs.catalog(&class, None).unwrap();
     assert!(find(&back, "m5.large").offerings[0].available);
 
     let amis = class.status.as_ref().unwrap().amis.clone();
     catalogs.observe_memory("m5.large", &amis, 7_800 << 20);
-    assert_eq!(find(&catalogs.catalog(&class).unwrap(), "m5.large").capacity.memory, 7_800 << 20);
+    assert_eq!(
+        find(&catalogs.catalog(&class, None).unwrap(), "m5.large").capacity.memory,
+        7_800 << 20
+    );
     catalogs.observe_memory("m5.large", &amis, 7_900 << 20);
-    assert_eq!(find(&catalogs.catalog(&class).unwrap(), "m5.large").capacity.memory, 7_800 << 20);
+    assert_eq!(
+        find(&catalogs.catalog(&class, None).unwrap(), "m5.large").capacity.memory,
+        7_800 << 20
+    );
     let mut other = class.clone();
     other.status.as_mut().unwrap().amis.pop();
-    assert_eq!(find(&catalogs.catalog(&other).unwrap(), "m5.large").capacity.memory, 7_577 << 20);
+    assert_eq!(
+        find(&catalogs.catalog(&other, None).unwrap(), "m5.large").capacity.memory,
+        7_577 << 20
+    );
 }
 
 #[test]
 fn types_that_the_node_class_cannot_use_are_not_available() {
     let catalogs = mk_catalogs(&["m5.large", "a1.medium", "c1.medium", "m5.metal"]);
     let available = |class: &EC2NodeClass| -> Vec<String> {
-        let catalog = catalogs.catalog(class).unwrap();
+        let catalog = catalogs.catalog(class, None).unwrap();
         catalog
             .instance_types
             .iter()
@@ -209,15 +224,41 @@ fn types_that_the_node_class_cannot_use_are_not_available() {
 }
 
 #[test]
+fn machines_in_a_placement_group_are_labelled_with_it_and_only_types_that_support_it_can_be_had() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let mut class = mk_class();
+    class.spec.placement_group_selector = Some(PlacementGroupSelector {
+        id: Some("pg-1".to_owned()),
+        ..PlacementGroupSelector::default()
+    });
+    assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::NoPlacementGroup));
+    let placed = |strategy: &str| {
+        let group = PlacementGroup { id: "pg-1".to_owned(), strategy: strategy.to_owned() };
+        let catalog = catalogs.catalog(&class, Some(&group)).unwrap();
+        let found = find(&catalog, "m5.large");
+        let label = single_value(&found.requirements, keys::PLACEMENT_GROUP_ID).map(str::to_owned);
+        (label, found.offerings.iter().any(|offering| offering.available))
+    };
+    assert_eq!(placed("cluster"), (Some("pg-1".to_owned()), true));
+    assert_eq!(placed("unheard-of"), (Some("pg-1".to_owned()), false));
+    class.spec.placement_group_selector = None;
+    let plain = catalogs.catalog(&class, None).unwrap();
+    assert_eq!(
+        single_value(&find(&plain, "m5.large").requirements, keys::PLACEMENT_GROUP_ID),
+        None
+    );
+}
+
+#[test]
 fn says_what_is_missing() {
     let catalogs = mk_catalogs(&["m5.large"]);
     let mut class = mk_class();
     class.status = None;
-    assert_eq!(catalogs.catalog(&class), Err(NoCatalog::NoSubnets));
+    assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::NoSubnets));
     let empty = Catalogs::new(catalogs.settings.clone());
-    assert_eq!(empty.catalog(&mk_class()), Err(NoCatalog::NoTypes));
+    assert_eq!(empty.catalog(&mk_class(), None), Err(NoCatalog::NoTypes));
     let unpriced = mk_unpriced_catalogs(&["m5.large"]);
-    assert_eq!(unpriced.catalog(&mk_class()), Err(NoCatalog::NoPrices));
+    assert_eq!(unpriced.catalog(&mk_class(), None), Err(NoCatalog::NoPrices));
     unpriced.prices.fall_back();
-    assert!(unpriced.catalog(&mk_class()).is_ok());
+    assert!(unpriced.catalog(&mk_class(), None).is_ok());
 }

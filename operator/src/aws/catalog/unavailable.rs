@@ -10,6 +10,9 @@ use tokio::time::Instant;
 /// How long an offering counts as unavailable.
 const TTL: Duration = Duration::from_secs(3 * 60);
 
+/// Type, zone, capacity type, and the placement group in which it is unavailable; without one it is unavailable everywhere.
+type OfferingKey = (String, String, CapacityType, Option<String>);
+
 /// What is unavailable, until when. Every change, the end of an entry too, raises the version: catalogs that were computed before are stale then.
 #[derive(Debug, Default)]
 pub struct Unavailable {
@@ -19,7 +22,7 @@ pub struct Unavailable {
 #[derive(Debug, Default)]
 struct State {
     version: u64,
-    offerings: BTreeMap<(String, String, CapacityType), Instant>,
+    offerings: BTreeMap<OfferingKey, Instant>,
     capacity_types: BTreeMap<CapacityType, Instant>,
     subnets: BTreeMap<String, Instant>,
 }
@@ -27,22 +30,24 @@ struct State {
 /// What is unavailable at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnavailableNow {
-    offerings: BTreeSet<(String, String, CapacityType)>,
+    offerings: BTreeSet<OfferingKey>,
     capacity_types: BTreeSet<CapacityType>,
     subnets: BTreeSet<String>,
 }
 
 impl Unavailable {
-    /// Marks an offering.
+    /// Marks an offering. What could not be had inside of a placement group says nothing about the world outside.
     pub fn mark_offering(
         &self,
         instance_type: &str,
         zone: &str,
         capacity_type: CapacityType,
+        placement_group: Option<&str>,
         reason: &str,
     ) {
         tracing::info!(
             instance_type,
+            placement_group,
             zone,
             capacity_type = capacity_type.as_str(),
             reason,
@@ -50,9 +55,9 @@ impl Unavailable {
             "offering is unavailable"
         );
         self.change(|state, until| {
-            state
-                .offerings
-                .insert((instance_type.to_owned(), zone.to_owned(), capacity_type), until);
+            let group = placement_group.map(str::to_owned);
+            let key = (instance_type.to_owned(), zone.to_owned(), capacity_type, group);
+            state.offerings.insert(key, until);
         });
     }
 
@@ -126,14 +131,16 @@ impl UnavailableNow {
         zone: &str,
         capacity_type: CapacityType,
         subnets: &[&str],
+        placement_group: Option<&str>,
     ) -> bool {
+        let marked = |group: Option<&str>| {
+            let group = group.map(str::to_owned);
+            let key = (instance_type.to_owned(), zone.to_owned(), capacity_type, group);
+            self.offerings.contains(&key)
+        };
         self.capacity_types.contains(&capacity_type)
             || (!self.offerings.is_empty()
-                && self.offerings.contains(&(
-                    instance_type.to_owned(),
-                    zone.to_owned(),
-                    capacity_type,
-                )))
+                && (marked(None) || (placement_group.is_some() && marked(placement_group))))
             || (!subnets.is_empty() && subnets.iter().all(|subnet| self.subnets.contains(*subnet)))
     }
 }
@@ -146,18 +153,18 @@ mod tests {
     async fn offerings_come_back_after_three_minutes_and_change_the_version_then() {
         let unavailable = Unavailable::default();
         let start = unavailable.version();
-        unavailable.mark_offering("m5.large", "a", CapacityType::Spot, "ICE");
+        unavailable.mark_offering("m5.large", "a", CapacityType::Spot, None, "ICE");
         let marked = unavailable.version();
         assert!(marked > start);
         let now = unavailable.now();
-        assert!(now.contains("m5.large", "a", CapacityType::Spot, &[]));
-        assert!(!now.contains("m5.large", "a", CapacityType::OnDemand, &[]));
-        assert!(!now.contains("m5.large", "b", CapacityType::Spot, &[]));
+        assert!(now.contains("m5.large", "a", CapacityType::Spot, &[], None));
+        assert!(!now.contains("m5.large", "a", CapacityType::OnDemand, &[], None));
+        assert!(!now.contains("m5.large", "b", CapacityType::Spot, &[], None));
 
         tokio::time::advance(Duration::from_secs(120)).await;
-        unavailable.mark_offering("m5.large", "a", CapacityType::Spot, "again");
+        unavailable.mark_offering("m5.large", "a", CapacityType::Spot, None, "again");
         tokio::time::advance(Duration::from_secs(120)).await;
-        assert!(unavailable.now().contains("m5.large", "a", CapacityType::Spot, &[]));
+        assert!(unavailable.now().contains("m5.large", "a", CapacityType::Spot, &[], None));
         let marked = unavailable.version();
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(unavailable.version() > marked);
@@ -169,17 +176,31 @@ mod tests {
         let unavailable = Unavailable::default();
         unavailable.mark_subnet("subnet-1");
         let now = unavailable.now();
-        let out = |subnets: &[&str]| now.contains("m5.large", "a", CapacityType::Spot, subnets);
+        let out =
+            |subnets: &[&str]| now.contains("m5.large", "a", CapacityType::Spot, subnets, None);
         assert!(out(&["subnet-1"]));
         assert!(!out(&["subnet-1", "subnet-2"]));
         assert!(!out(&[]));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_a_placement_group_lacks_is_there_outside_of_it() {
+        let unavailable = Unavailable::default();
+        let spot = CapacityType::Spot;
+        unavailable.mark_offering("m5.large", "a", spot, Some("pg-1"), "ICE");
+        unavailable.mark_offering("m5.large", "b", spot, None, "ICE");
+        let now = unavailable.now();
+        let out = |zone, group| now.contains("m5.large", zone, spot, &[], group);
+        assert_eq!(["a", "b"].map(|zone| out(zone, None)), [false, true]);
+        assert_eq!(["a", "b"].map(|zone| out(zone, Some("pg-1"))), [true, true]);
+        assert_eq!(["a", "b"].map(|zone| out(zone, Some("pg-2"))), [false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_capacity_type_is_out_everywhere() {
         let unavailable = Unavailable::default();
         unavailable.mark_capacity_type(CapacityType::Spot, "no role");
-        assert!(unavailable.now().contains("m5.large", "a", CapacityType::Spot, &["s"]));
-        assert!(!unavailable.now().contains("m5.large", "a", CapacityType::OnDemand, &["s"]));
+        assert!(unavailable.now().contains("m5.large", "a", CapacityType::Spot, &["s"], None));
+        assert!(!unavailable.now().contains("m5.large", "a", CapacityType::OnDemand, &["s"], None));
     }
 }

@@ -35,7 +35,7 @@ fn mk_instance() -> Instance {
 }
 
 fn seen(claim: &NodeClaim, class: &EC2NodeClass) -> Result<Option<Drift>, Unclear> {
-    let catalog = mk_catalogs(&["m5.large"]).catalog(&mk_class()).unwrap();
+    let catalog = mk_catalogs(&["m5.large"]).catalog(&mk_class(), None).unwrap();
     without_instance(claim, class, &catalog)
 }
 

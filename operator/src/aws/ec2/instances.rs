@@ -109,6 +109,11 @@ impl Instance {
         })
     }
 
+    /// The value of a tag, unless it is empty.
+    pub fn tag(&self, key: &str) -> Option<&str> {
+        self.tags.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
     /// On its way out.
     pub fn is_terminating(&self) -> bool {
         self.state == "shutting-down" || self.state == "terminated"

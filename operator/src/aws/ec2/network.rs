@@ -32,6 +32,8 @@ pub struct SecurityGroup {
 pub struct PlacementGroup {
     /// ID.
     pub id: String,
+    /// `cluster`, `partition` or `spread`.
+    pub strategy: String,
 }
 
 /// Subnets that match all filters.
@@ -89,8 +91,10 @@ pub async fn placement_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Pla
         Ok(answer) => Ok(answer
             .placement_groups()
             .iter()
-            .filter_map(|group| group.group_id.clone())
-            .map(|id| PlacementGroup { id })
+            .filter_map(|group| {
+                let strategy = group.strategy.as_ref().map(|strategy| strategy.as_str().to_owned());
+                Some(PlacementGroup { id: group.group_id.clone()?, strategy: strategy? })
+            })
             .collect()),
         Err(error) => match Error::from_sdk("DescribePlacementGroups", &error) {
             error if error.is_not_found() => Ok(Vec::new()),

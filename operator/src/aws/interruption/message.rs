@@ -19,6 +19,12 @@ pub enum Kind {
     InstanceTerminated,
     /// The instance's reservation is taken back.
     CapacityReservationInterrupted,
+    /// The instance fails its own status checks.
+    InstanceStatus,
+    /// The instance's host fails its status checks.
+    SystemStatus,
+    /// AWS has scheduled something for the instance.
+    EventStatus,
     /// Nothing to do with us.
     NoOp,
 }
@@ -33,8 +39,16 @@ impl Kind {
             Self::InstanceStopped => "instance_stopped",
             Self::InstanceTerminated => "instance_terminated",
             Self::CapacityReservationInterrupted => "capacity_reservation_interrupted",
+            Self::InstanceStatus => "instance_status",
+            Self::SystemStatus => "system_status",
+            Self::EventStatus => "event_status",
             Self::NoOp => "no_op",
         }
+    }
+
+    /// Whether its machines are beyond draining: nothing on them is waited for.
+    pub fn is_forceful(self) -> bool {
+        matches!(self, Self::InstanceStatus | Self::SystemStatus)
     }
 
     /// Whether its machines have to be drained.

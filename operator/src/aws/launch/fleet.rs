@@ -118,6 +118,8 @@ pub struct Lessons {
     pub subnets: BTreeSet<String>,
     /// The account can't use spot.
     pub no_spot: bool,
+    /// Zones in which the spread placement group has as many instances as it may.
+    pub full_zones: BTreeSet<String>,
 }
 
 /// What a fleet's errors say about offerings, subnets and the account.
@@ -127,6 +129,9 @@ pub fn lessons(errors: &[FleetError]) -> Lessons {
         if fleet_error.code == error::SPOT_ROLE_MISSING {
             lessons.no_spot = true;
             continue;
+        }
+        if error::is_spread_limit(&fleet_error.message) {
+            lessons.full_zones.extend(fleet_error.zone.clone());
         }
         if kind_of(&fleet_error.code) != Kind::InsufficientCapacity {
             continue;
@@ -155,7 +160,7 @@ pub fn is_insufficient_capacity(errors: &[FleetError]) -> bool {
 /// The distinct errors in one line.
 pub fn summary(errors: &[FleetError]) -> String {
     let distinct: BTreeSet<String> =
-        errors.iter().map(|error| format!("{}: {}", error.code, error.message)).collect();
+        errors.iter().map(|error| error::launch_reason(&error.code, &error.message).1).collect();
     if distinct.is_empty() {
         return "too few instances returned".to_owned();
     }

@@ -3,6 +3,8 @@ use aws_sdk_ec2::operation::create_launch_template::CreateLaunchTemplateOutput;
 use aws_sdk_ec2::operation::delete_launch_template::DeleteLaunchTemplateOutput;
 use aws_sdk_ec2::types as sdk;
 use aws_smithy_mocks::{Rule, mock};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_types::body::SdkBody;
 use parking_lot::Mutex;
 
 use super::*;
@@ -35,7 +37,7 @@ impl Fixture {
     }
 
     async fn launch(&self, claim: &NodeClaim) -> Result<LaunchedInstance, CloudError> {
-        let catalog = self.catalogs.catalog(&self.class).unwrap();
+        let catalog = self.catalogs.catalog(&self.class, None).unwrap();
         let input = LaunchInput {
             claim,
             class: &self.class,
@@ -180,8 +182,8 @@ async fn an_error_beside_an_instance_is_remembered_all_the_same() {
     let fixture = Fixture::new(&[&fleet, &template]);
     fixture.launch(&mk_claim("a")).await.unwrap();
     let now = fixture.catalogs.unavailable.now();
-    assert!(now.contains("m5.large", "eu-central-1b", CapacityType::Spot, &[]));
-    assert!(!now.contains("m5.large", "eu-central-1a", CapacityType::Spot, &[]));
+    assert!(now.contains("m5.large", "eu-central-1b", CapacityType::Spot, &[], None));
+    assert!(!now.contains("m5.large", "eu-central-1a", CapacityType::Spot, &[], None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,4 +265,66 @@ async fn a_template_is_created_once_and_deleted_when_nobody_uses_it() {
     tokio::time::advance(Duration::from_secs(11)).await;
     fixture.launcher.templates.delete_unused().await;
     assert_eq!(deleted.num_calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_call_without_an_answer_is_repeated_as_it_was_for_each_of_its_claims() {
+    let calls: Arc<Mutex<Vec<CreateFleetInput>>> = Arc::default();
+    let kept = Arc::clone(&calls);
+    let keep = move |input: &CreateFleetInput| {
+        kept.lock().push(input.clone());
+        true
+    };
+    let template = create_template();
+    let fleet = mock!(Client::create_fleet)
+        .match_requests(keep)
+        .sequence()
+        .error(|| CreateFleetError::generic(coded("ServiceUnavailable", "try again")))
+        .output(|| answer(&["i-1", "i-2"], &[]))
+        .output(|| answer(&["i-1", "i-2"], &[]))
+        .build();
+    let fixture = Fixture::new(&[&fleet, &template]);
+    let claims = ["a", "b"].map(mk_claim);
+    let (a, b) = tokio::join!(fixture.launch(&claims[0]), fixture.launch(&claims[1]));
+    assert!(a.is_err() && b.is_err());
+    assert!(fixture.launcher.is_unfinished("uid-a"));
+    // Meanwhile the offerings have changed, and the claims don't come at the same time any more.
+    fixture.catalogs.unavailable.mark_offering(
+        "m5.large",
+        "eu-central-1a",
+        CapacityType::Spot,
+        None,
+        "x",
+    );
+    let resume = async |uid: &str| {
+        let resumed = fixture.launcher.resume(uid, &fixture.catalogs.unavailable).await;
+        resumed.unwrap().unwrap().instance.id
+    };
+    assert_eq!(resume("uid-b").await, "i-2");
+    assert_eq!(resume("uid-a").await, "i-1");
+    assert!(!fixture.launcher.is_unfinished("uid-a"));
+    let calls = calls.lock();
+    assert_eq!(calls[0], calls[1]);
+    assert_eq!(calls[0], calls[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_is_told_with_its_own_reason_and_the_request_id() {
+    let template = create_template();
+    let fleet = mock!(Client::create_fleet).then_http_response(|| {
+        let body = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>Request limit exceeded.</Message></Error></Errors><RequestID>req-1</RequestID></Response>";
+        let mut response = HttpResponse::new(503_u16.try_into().unwrap(), SdkBody::from(body));
+        response.headers_mut().insert("x-amzn-requestid", "req-1");
+        response
+    });
+    let fixture = Fixture::new(&[&fleet, &template]);
+    let error = fixture.launch(&mk_claim("a")).await.unwrap_err();
+    assert!(
+        matches!(&error, CloudError::Create { reason, .. } if reason == "RequestLimitExceeded"),
+        "{error:?}"
+    );
+    let text = crate::logging::chain(&error);
+    assert!(text.contains("CreateFleet failed with RequestLimitExceeded"), "{text}");
+    assert!(text.contains("request id req-1"), "{text}");
+    assert!(!fixture.launcher.is_unfinished("uid-a"), "EC2 did not look at it");
 }

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use tenon_crds::hash::{EC2_NODE_CLASS_HASH_VERSION, ec2_node_class};
-use tenon_crds::labels::aws::{EC2NODECLASS_HASH, EC2NODECLASS_HASH_VERSION, GROUP};
+use tenon_crds::labels::aws::{EC2NODECLASS_HASH, EC2NODECLASS_HASH_VERSION};
 use tenon_crds::{EC2NodeClass, NodeClaim, conditions};
 
 use super::{FIELD_MANAGER, ReconcileError};
 use crate::aws::AwsProvider;
+use crate::aws::objects::{self, ClaimUse};
 use crate::cloud_provider::Context;
 
 /// Brings the annotations of a class, and those of its claims after a change of the version, up to date. Returns the class' new resource version if it was
@@ -43,40 +44,27 @@ pub async fn annotate(
 }
 
 async fn migrate_claims(context: &Context, class: &str, hash: &str) -> Result<(), ReconcileError> {
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    let claims = api
-        .list(&ListParams::default())
+    let claims = objects::claims(&context.client)
         .await
         .map_err(|error| ReconcileError::Kubernetes("list the NodeClaims", error))?;
-    for claim in claims.items {
-        let reference = &claim.spec.node_class_ref;
-        if reference.group != GROUP || reference.name != class {
-            continue;
-        }
-        let annotations = migrated(&claim, hash);
-        let name = claim.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<NodeClaim> = Api::all(context.client.clone());
+    for claim in claims.iter().filter(|claim| claim.class() == Some(class)) {
+        let annotations = migrated(claim, hash);
         if !annotations.is_empty() {
-            patch_annotations(&api, name, &annotations).await?;
+            patch_annotations(&api, claim.name(), &annotations).await?;
         }
     }
     Ok(())
 }
 
 /// The annotations that a claim gets when the version changed.
-fn migrated<'a>(claim: &NodeClaim, hash: &'a str) -> BTreeMap<&'static str, &'a str> {
-    let version = claim
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(EC2NODECLASS_HASH_VERSION));
-    if version.map(String::as_str) == Some(EC2_NODE_CLASS_HASH_VERSION) {
+fn migrated<'a>(claim: &ClaimUse, hash: &'a str) -> BTreeMap<&'static str, &'a str> {
+    if claim.annotation(EC2NODECLASS_HASH_VERSION) == Some(EC2_NODE_CLASS_HASH_VERSION) {
         return BTreeMap::new();
     }
     let mut annotations =
         BTreeMap::from([(EC2NODECLASS_HASH_VERSION, EC2_NODE_CLASS_HASH_VERSION)]);
-    let drifted = claim.status.as_ref().is_some_and(|status| {
-        status.conditions.iter().any(|condition| condition.type_ == conditions::nodeclaim::DRIFTED)
-    });
+    let drifted = claim.has_condition(conditions::nodeclaim::DRIFTED);
     // A claim that drifted keeps its old hash, so that it stays drifted.
     if !drifted {
         annotations.insert(EC2NODECLASS_HASH, hash);
@@ -102,27 +90,17 @@ where
 
 #[cfg(test)]
 mod tests {
-    use tenon_crds::{Condition, ConditionStatus, NodeClaimSpec, NodeClaimStatus};
+    use serde_json::json;
 
     use super::*;
 
-    fn claim(version: Option<&str>, drifted: bool) -> NodeClaim {
-        let mut claim = NodeClaim::new("claim", NodeClaimSpec::default());
-        claim.metadata.annotations = version
-            .map(|version| [(EC2NODECLASS_HASH_VERSION.to_owned(), version.to_owned())].into());
-        let condition = Condition {
-            last_transition_time: tenon_crds::Timestamp::from_second(0),
-            message: String::new(),
-            observed_generation: None,
-            reason: "Drifted".to_owned(),
-            status: ConditionStatus::True,
-            type_: conditions::nodeclaim::DRIFTED.to_owned(),
-        };
-        claim.status = Some(NodeClaimStatus {
-            conditions: if drifted { vec![condition] } else { vec![] },
-            ..NodeClaimStatus::default()
-        });
-        claim
+    fn claim(version: Option<&str>, drifted: bool) -> ClaimUse {
+        let drift = json!({"type": "Drifted", "status": "True"});
+        serde_json::from_value(json!({
+            "metadata": {"annotations": {EC2NODECLASS_HASH_VERSION: version.unwrap_or_default()}},
+            "status": {"conditions": if drifted { vec![drift] } else { vec![] }},
+        }))
+        .unwrap()
     }
 
     #[test]

@@ -118,12 +118,8 @@ impl Profiles {
 
     async fn create(&self, name: &str, path: &str, role: &str, tags: &Tags) -> Result<()> {
         if self.missing_roles.get(role).is_some() {
-            return Err(Error {
-                operation: "AddRoleToInstanceProfile",
-                kind: Kind::NotFound,
-                code: Some("NoSuchEntity".to_owned()),
-                message: format!("role {role} does not exist: create it or correct spec.role"),
-            });
+            let message = format!("role {role} does not exist: create it or correct spec.role");
+            return Err(Error::from_code("AddRoleToInstanceProfile", "NoSuchEntity", &message));
         }
         let found = self.get(name).await?;
         let attached = match found {

@@ -17,7 +17,7 @@ use crate::aws::ec2::requests::{
     LaunchTemplateSpecification, Override, TargetCapacity,
 };
 use crate::aws::ec2::send;
-use crate::aws::error::{Error, Kind, launch_reason};
+use crate::aws::error::{Error, Kind};
 use crate::aws::launch::template::{self, TemplateScope, tagged};
 use crate::aws::launch::templates::Templates;
 use crate::aws::matching::Requirements;
@@ -214,7 +214,7 @@ fn key_name(class: &EC2NodeClass) -> &str {
 
 /// A refusal is a verdict; anything that passes by itself is not.
 fn obstacle(reason: &'static str, error: &Error) -> Obstacle {
-    let (cause, message) = launch_reason(error.code.as_deref().unwrap_or_default(), &error.message);
+    let (cause, message) = error.launch_reason();
     if error.is_instance_profile_not_found() {
         tracing::info!("EC2 does not know the instance profile yet, trying again");
         return Obstacle::Later;

@@ -36,26 +36,24 @@ pub(super) async fn reconcile<P: CloudProvider>(
         }
         return Ok(Action::Wait);
     }
-    if claim.provider_id().is_some() {
-        match operator.cloud.delete(&claim).await {
-            Ok(()) => {
-                let before = claim.status.clone();
-                conditions(&mut claim, operator.now()).set_true(INSTANCE_TERMINATING);
-                if claim.status != before {
-                    operator.write.patch_claim_status(&claim).await?;
-                }
-                return Ok(Action::After(POLL));
+    // Also without a provider id: a launch that nobody could write down may have made a machine, and the provider finds it.
+    match operator.cloud.delete(&claim).await {
+        Ok(()) => {
+            let before = claim.status.clone();
+            conditions(&mut claim, operator.now()).set_true(INSTANCE_TERMINATING);
+            if claim.status != before {
+                operator.write.patch_claim_status(&claim).await?;
             }
-            Err(CloudError::NotFound(_)) => {
-                let metrics = &operator.context.metrics;
-                metrics
-                    .instance_termination_duration
-                    .observe([pool_of(&claim)], since(operator, &claim));
-            }
-            Err(source) => {
-                return Err(Error::Terminate { claim: name(&claim.metadata), source });
-            }
+            return Ok(Action::After(POLL));
         }
+        Err(CloudError::NotFound(_)) if claim.provider_id().is_some() => {
+            let metrics = &operator.context.metrics;
+            metrics
+                .instance_termination_duration
+                .observe([pool_of(&claim)], since(operator, &claim));
+        }
+        Err(CloudError::NotFound(_)) => {}
+        Err(source) => return Err(Error::Terminate { claim: name(&claim.metadata), source }),
     }
     operator.write.release_claim(&claim).await?;
     let metrics = &operator.context.metrics;

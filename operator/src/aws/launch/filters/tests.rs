@@ -17,7 +17,7 @@ fn is_in(key: &str, values: &[&str]) -> ApiRequirement {
 }
 
 fn names(types: &[&str], wanted: &Wanted) -> Result<Vec<String>, Exhausted> {
-    let catalog = mk_catalogs(types).catalog(&mk_class()).unwrap();
+    let catalog = mk_catalogs(types).catalog(&mk_class(), None).unwrap();
     let found = candidates(&catalog, wanted)?;
     Ok(found.iter().map(|candidate| candidate.instance_type.name.clone()).collect())
 }
@@ -48,7 +48,7 @@ fn bare_metal_and_accelerators_come_only_when_nothing_else_is_left() {
 #[test]
 fn spot_that_costs_more_than_the_cheapest_on_demand_offering_is_left_out() {
     // Two cores cost 200 on demand; 16 times as many cost 40 × 96 = 3840 as spot.
-    let catalog = mk_catalogs(&["m5.large", "m6idn.32xlarge"]).catalog(&mk_class()).unwrap();
+    let catalog = mk_catalogs(&["m5.large", "m6idn.32xlarge"]).catalog(&mk_class(), None).unwrap();
     let both = wanted(&[is_in(labels::CAPACITY_TYPE, &["spot", "on-demand"])]);
     let found = candidates(&catalog, &both).unwrap();
     let large = found.iter().find(|c| c.instance_type.name == "m6idn.32xlarge").unwrap();
@@ -67,9 +67,9 @@ fn spot_that_costs_more_than_the_cheapest_on_demand_offering_is_left_out() {
 async fn what_is_unavailable_is_not_asked_for() {
     let catalogs = mk_catalogs(&["m5.large"]);
     for zone in ["eu-central-1a", "eu-central-1b"] {
-        catalogs.unavailable.mark_offering("m5.large", zone, CapacityType::Spot, "ICE");
+        catalogs.unavailable.mark_offering("m5.large", zone, CapacityType::Spot, None, "ICE");
     }
-    let catalog = catalogs.catalog(&mk_class()).unwrap();
+    let catalog = catalogs.catalog(&mk_class(), None).unwrap();
     let found = candidates(&catalog, &wanted(&[])).unwrap();
     assert_eq!(capacity_type(&found), CapacityType::OnDemand, "falls back");
     let spot = wanted(&[is_in(labels::CAPACITY_TYPE, &["spot"])]);

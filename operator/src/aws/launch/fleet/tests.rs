@@ -12,7 +12,7 @@ fn mk_request(
     by_priority: bool,
 ) -> Option<CreateFleet> {
     let class = mk_class();
-    let catalog = mk_catalogs(types).catalog(&class).unwrap();
+    let catalog = mk_catalogs(types).catalog(&class, None).unwrap();
     let wanted = Wanted {
         requirements: Requirements::default(),
         requests: tenon_planner::resources::Resources::default(),
@@ -130,4 +130,16 @@ fn errors_teach_which_offerings_subnets_and_capacity_types_to_avoid() {
     assert_eq!(offerings, [("m5.large", "a"), ("m6i.large", "a")]);
     assert_eq!(found.subnets, BTreeSet::from(["subnet-a".to_owned()]));
     assert!(found.no_spot);
+}
+
+#[test]
+fn a_spread_group_that_is_full_in_a_zone_is_full_for_all_types() {
+    let full = FleetError {
+        message: "You have reached the limit of instances in this spread placement group"
+            .to_owned(),
+        ..fleet_error("InsufficientInstanceCapacity", "m5.large", "a")
+    };
+    assert_eq!(lessons(&[full]).full_zones, BTreeSet::from(["a".to_owned()]));
+    let other = fleet_error("InsufficientInstanceCapacity", "m5.large", "a");
+    assert_eq!(lessons(&[other]).full_zones, BTreeSet::new());
 }

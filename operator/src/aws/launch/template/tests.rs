@@ -40,7 +40,7 @@ impl Fixture {
         &self,
         types: &[&str],
     ) -> Result<Vec<(CreateLaunchTemplate, Vec<String>)>, TemplateError> {
-        let catalog = mk_catalogs(types).catalog(&mk_class()).unwrap();
+        let catalog = mk_catalogs(types).catalog(&mk_class(), None).unwrap();
         let tags = launch_tags(&self.class, "my-cluster", "default").unwrap();
         let scope = TemplateScope {
             class: &self.class,

@@ -48,7 +48,7 @@ impl Fixture {
             templates: Templates::new(ec2, Arc::from("demo")),
             cluster: Cluster::known(mock_eks(&[]), mk_facts(), "1.33"),
             catalog: mk_catalogs(&["c5.large", "g4dn.xlarge", "m5.large"])
-                .catalog(&mk_class())
+                .catalog(&mk_class(), None)
                 .unwrap(),
         }
     }
@@ -186,7 +186,7 @@ async fn without_dry_runs_only_tags_and_dependencies_count() {
 #[test]
 fn an_ordinary_type_of_a_node_pool_is_tried() {
     let catalog =
-        mk_catalogs(&["c5.large", "g4dn.xlarge", "m5.large"]).catalog(&mk_class()).unwrap();
+        mk_catalogs(&["c5.large", "g4dn.xlarge", "m5.large"]).catalog(&mk_class(), None).unwrap();
     let status = mk_class().status.unwrap();
     let pool = |names: &[&str]| {
         let mut pool: NodePool = serde_json::from_value(serde_json::json!({

@@ -1,0 +1,114 @@
+//! The poll of instances' status checks: a machine that fails them is replaced at once, one with a scheduled event is drained.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::act_on_instance;
+use super::message::Kind;
+use crate::aws::AwsProvider;
+use crate::aws::ec2::{self, InstanceStatus};
+use crate::aws::error::Kind as ErrorKind;
+use crate::cloud_provider::Context;
+
+/// Between polls.
+const PERIOD: Duration = Duration::from_secs(60);
+/// A check that fails for less than this may be a hiccup.
+const TOLERATED: SignedDuration = SignedDuration::from_secs(120);
+
+/// Polls for ever; without the permission it says so once and rests until the next start.
+pub async fn run(provider: &AwsProvider, context: &Context) {
+    let mut known = BTreeSet::new();
+    loop {
+        match ec2::unhealthy_instances(&provider.clients.ec2).await {
+            Ok(found) => known = handle(provider, context, &found, &known).await,
+            Err(error) if error.kind == ErrorKind::Unauthorized => {
+                tracing::error!(
+                    %error,
+                    "instances' status checks are not watched: allow ec2:DescribeInstanceStatus and restart the operator"
+                );
+                std::future::pending::<()>().await;
+            }
+            Err(error) => {
+                let labels = ["interruption.instancestatus", error.operation];
+                context.metrics.reconcile_errors.inc(labels);
+                tracing::error!(%error, "failed to read instances' status checks, trying again");
+            }
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Acts on what is wrong; answers what that was, so that it is counted once.
+async fn handle(
+    provider: &AwsProvider,
+    context: &Context,
+    found: &[InstanceStatus],
+    known: &BTreeSet<(String, Kind)>,
+) -> BTreeSet<(String, Kind)> {
+    let now = context.clock.now();
+    let mut seen = BTreeSet::new();
+    for status in found {
+        for kind in judge(status, now) {
+            match act_on_instance(provider, context, kind, &status.id).await {
+                Ok(0) => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    let error = crate::logging::chain(&error);
+                    tracing::error!(instance = status.id, error, "failed to replace a machine");
+                }
+            }
+            let problem = (status.id.clone(), kind);
+            if !known.contains(&problem) {
+                provider.metrics.unhealthy_instances.inc([category(kind)]);
+            }
+            seen.insert(problem);
+        }
+    }
+    seen
+}
+
+/// What has to be done about an instance: what ends it at once comes first.
+fn judge(status: &InstanceStatus, now: Timestamp) -> Vec<Kind> {
+    let lasting = |failures: &[Option<Timestamp>]| {
+        failures.iter().flatten().any(|&since| now.duration_since(since) >= TOLERATED)
+    };
+    let kinds = [
+        (Kind::InstanceStatus, lasting(&status.instance_failures)),
+        (Kind::SystemStatus, lasting(&status.system_failures)),
+        (Kind::EventStatus, status.has_event),
+    ];
+    kinds.into_iter().filter_map(|(kind, holds)| holds.then_some(kind)).collect()
+}
+
+/// As the metric labels it.
+fn category(kind: Kind) -> &'static str {
+    match kind {
+        Kind::InstanceStatus => "InstanceStatus",
+        Kind::SystemStatus => "SystemStatus",
+        _ => "EventStatus",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_count_when_they_fail_for_two_minutes_and_events_at_once() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut status = InstanceStatus {
+            id: "i-1".to_owned(),
+            instance_failures: vec![Some(at(1000))],
+            system_failures: vec![None],
+            has_event: false,
+        };
+        assert_eq!(judge(&status, at(1119)), []);
+        assert_eq!(judge(&status, at(1120)), [Kind::InstanceStatus]);
+        status.has_event = true;
+        status.system_failures = vec![Some(at(0)), Some(at(1100))];
+        assert_eq!(judge(&status, at(1110)), [Kind::SystemStatus, Kind::EventStatus]);
+        assert!(judge(&status, at(1110))[0].is_forceful());
+    }
+}

@@ -1,0 +1,127 @@
+use aws_sdk_ec2::Client;
+use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
+use aws_sdk_ec2::types as sdk;
+use aws_smithy_mocks::{Rule, mock};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tenon_crds::{Operator, Requirement};
+
+use super::*;
+use crate::aws::catalog::tests::{mk_catalogs, mk_class};
+use crate::aws::tests::{mk_claim, mk_metrics, mock_ec2};
+
+const CREATED: &str = "2026-11-20T12:00:00Z";
+const LAUNCHED: i64 = 5;
+const LED: i64 = 20;
+
+fn after(seconds: i64) -> Timestamp {
+    let created: Timestamp = CREATED.parse().unwrap();
+    created.checked_add(SignedDuration::from_secs(seconds)).unwrap()
+}
+
+fn claim(name: &str) -> NodeClaim {
+    let mut claim = mk_claim(name);
+    claim.metadata.creation_timestamp = Some(Time(after(0)));
+    claim
+}
+
+fn instance(id: &str, claim: Option<&str>) -> sdk::Instance {
+    let tag = |key: &str, value: &str| sdk::Tag::builder().key(key).value(value).build();
+    let mut tags = vec![tag("karpenter.sh/nodepool", "default")];
+    tags.push(tag("karpenter.k8s.aws/ec2nodeclass", "default"));
+    tags.extend(claim.map(|claim| tag("karpenter.sh/nodeclaim", claim)));
+    let placement = sdk::Placement::builder().availability_zone("eu-central-1a").build();
+    let running = sdk::InstanceState::builder().name(sdk::InstanceStateName::Running).build();
+    sdk::Instance::builder()
+        .instance_id(id)
+        .instance_type(sdk::InstanceType::M5Large)
+        .placement(placement)
+        .state(running)
+        .launch_time(aws_smithy_types::DateTime::from_secs(after(LAUNCHED).as_second()))
+        .set_tags(Some(tags))
+        .build()
+}
+
+fn described(instances: &[(&'static str, Option<&'static str>)]) -> Rule {
+    let instances = instances.to_vec();
+    mock!(Client::describe_instances).then_output(move || {
+        let found = instances.iter().map(|&(id, claim)| instance(id, claim)).collect();
+        let group = sdk::Reservation::builder().set_instances(Some(found)).build();
+        DescribeInstancesOutput::builder().reservations(group).build()
+    })
+}
+
+struct Fixture {
+    recovery: Recovery,
+    instances: Instances,
+    class: EC2NodeClass,
+    taken: BTreeSet<String>,
+}
+
+impl Fixture {
+    fn new(rule: &Rule) -> Self {
+        let recovery = Recovery::default();
+        recovery.lead_since(after(LED));
+        let instances = Instances::new(mock_ec2(&[rule]), "demo".into(), mk_metrics());
+        Self { recovery, instances, class: mk_class(), taken: BTreeSet::new() }
+    }
+
+    async fn adopt(&self, claim: &NodeClaim) -> Option<String> {
+        let catalog = mk_catalogs(&["m5.large"]).catalog(&self.class, None).unwrap();
+        let scope = AdoptionScope { class: &self.class, catalog: &catalog, taken: &self.taken };
+        let found = self.recovery.find_or_adopt(&self.instances, claim, scope).await;
+        found.unwrap().map(|instance| instance.id)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_were_launched_together_share_out_what_was_launched() {
+    let rule = described(&[("i-1", None), ("i-2", None), ("i-3", None), ("i-4", Some("d"))]);
+    let mut fixture = Fixture::new(&rule);
+    fixture.taken = BTreeSet::from(["i-2".to_owned()]);
+    let claims = ["a", "b", "c", "d"].map(claim);
+    let (a, b, c, d) = tokio::join!(
+        fixture.adopt(&claims[0]),
+        fixture.adopt(&claims[1]),
+        fixture.adopt(&claims[2]),
+        fixture.adopt(&claims[3])
+    );
+    assert_eq!((a.as_deref(), b.as_deref()), (Some("i-1"), Some("i-3")));
+    assert_eq!(c, None, "i-2 is another claim's");
+    assert_eq!(d.as_deref(), Some("i-4"), "it carries the name");
+    assert_eq!(rule.num_calls(), 1, "one list for all");
+    assert_eq!(fixture.adopt(&claims[0]).await.as_deref(), Some("i-1"), "it stays with its claim");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_adopts_only_what_it_waited_for_and_can_use() {
+    let rule = described(&[("i-1", None)]);
+    let fixture = Fixture::new(&rule);
+    let mut later = claim("later");
+    later.metadata.creation_timestamp = Some(Time(after(LAUNCHED + 1)));
+    assert_eq!(fixture.adopt(&later).await, None, "it was created after the launch");
+    let mut other = claim("other");
+    other.metadata.labels = Some([("karpenter.sh/nodepool".to_owned(), "other".to_owned())].into());
+    assert_eq!(fixture.adopt(&other).await, None, "another NodePool");
+    let mut elsewhere = claim("elsewhere");
+    elsewhere.spec.requirements =
+        vec![Requirement::new(labels::ZONE, Operator::In, ["eu-central-1b"])];
+    assert_eq!(fixture.adopt(&elsewhere).await, None, "another zone");
+    let mut large = claim("large");
+    large.spec.resources.requests.insert("cpu".to_owned(), "3".parse().unwrap());
+    assert_eq!(fixture.adopt(&large).await, None, "too small");
+    fixture.recovery.lead_since(after(LAUNCHED));
+    assert_eq!(fixture.adopt(&claim("a")).await, None, "this process may have launched it");
+    fixture.recovery.lead_since(after(LED));
+    assert_eq!(fixture.adopt(&claim("a")).await.as_deref(), Some("i-1"));
+}
+
+#[test]
+fn claims_from_before_this_process_led_may_have_been_launched() {
+    let recovery = Recovery::default();
+    assert!(!recovery.may_have_been_launched(&claim("a")), "it does not lead");
+    recovery.lead_since(after(LED));
+    assert!(recovery.may_have_been_launched(&claim("a")));
+    let mut later = claim("b");
+    later.metadata.creation_timestamp = Some(Time(after(LED + 60)));
+    assert!(!recovery.may_have_been_launched(&later));
+}

@@ -1,0 +1,176 @@
+//! Collects what nothing in the cluster uses any more: instances without a NodeClaim, instance profiles without a user.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt as _;
+use futures::stream;
+use jiff::{SignedDuration, Timestamp};
+use kube::api::{Api, DeleteParams};
+use tenon_crds::labels::{self, aws as keys};
+
+use crate::aws::AwsProvider;
+use crate::aws::ec2::Instance;
+use crate::aws::objects::{self, ClaimUse};
+use crate::aws::provider_id::provider_id;
+use crate::aws::recovery::{Waiting, waited_for};
+use crate::cloud_provider::Context;
+use crate::watch::wire::Node;
+
+/// An instance younger than this may belong to a claim that does not know it yet.
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// Terminations at once.
+const TERMINATIONS: usize = 100;
+
+pub(super) type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
+/// seen, a machine that is launched in between is not judged.
+pub(super) async fn collect_instances(
+    provider: &AwsProvider,
+    context: &Context,
+) -> Result<(), AnyError> {
+    let instances = provider.instances.list().await?;
+    let claims = objects::claims(&context.client).await?;
+    let orphans = orphans(instances, &claims, context.clock.now());
+    stream::iter(orphans)
+        .for_each_concurrent(TERMINATIONS, async |instance| {
+            let id = provider_id(&instance.zone, &instance.id);
+            match provider.instances.terminate(&instance).await {
+                Ok(()) => {
+                    tracing::info!(
+                        provider_id = id,
+                        "terminated an instance that no NodeClaim knows"
+                    );
+                    delete_node(context, &id).await;
+                }
+                Err(error) => tracing::error!(provider_id = id, %error, "failed to terminate"),
+            }
+        })
+        .await;
+    Ok(())
+}
+
+/// The instances that no claim has and none waits for.
+fn orphans(instances: Vec<Instance>, claims: &[ClaimUse], now: Timestamp) -> Vec<Instance> {
+    let known: BTreeSet<&str> = claims.iter().filter_map(ClaimUse::instance_id).collect();
+    // Claims that were launched just before a restart find their instances again.
+    let waiting: Vec<Waiting<'_>> = claims
+        .iter()
+        .filter(|claim| !claim.has_machine())
+        .filter_map(|claim| {
+            Some(Waiting {
+                name: claim.name(),
+                node_pool: claim.label(labels::NODEPOOL).unwrap_or_default(),
+                node_class: claim.class()?,
+                created: claim.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            })
+        })
+        .collect();
+    instances
+        .into_iter()
+        .filter(|instance| !instance.is_terminating() && !known.contains(instance.id.as_str()))
+        .filter(|instance| !waiting.iter().any(|&claim| waited_for(instance, claim)))
+        .filter(|instance| {
+            instance.launched_at.is_some_and(|launched| now.duration_since(launched) > GRACE)
+        })
+        .collect()
+}
+
+async fn delete_node(context: &Context, id: &str) {
+    let nodes = match objects::parsed::<Node>(&context.client).await {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            tracing::error!(error = %crate::logging::chain(&error), "failed to list nodes");
+            return;
+        }
+    };
+    let api: Api<Node> = Api::all(context.client.clone());
+    for node in nodes {
+        if node.spec.provider_id.as_deref() == Some(id) {
+            let name = node.metadata.name.unwrap_or_default();
+            if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
+                let error = crate::logging::chain(&error);
+                tracing::error!(node = name, error, "failed to delete the node");
+            }
+        }
+    }
+}
+
+/// Deletes the instance profiles of the cluster that neither a class nor a machine uses.
+pub(super) async fn collect_profiles(
+    provider: &AwsProvider,
+    context: &Context,
+) -> Result<(), AnyError> {
+    let mut used = BTreeSet::new();
+    for class in objects::classes(&context.client).await? {
+        used.extend(class.status.instance_profile);
+    }
+    for claim in objects::claims(&context.client).await? {
+        used.extend(claim.annotation(keys::INSTANCE_PROFILE_NAME).map(str::to_owned));
+    }
+    provider.profiles.collect_garbage(&used).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LAUNCHED: &str = "2026-11-20T12:00:00Z";
+
+    fn instance(id: &str, claim: Option<&str>) -> Instance {
+        let mut tags = vec![(labels::NODEPOOL, "default"), (keys::EC2NODECLASS, "default")];
+        tags.extend(claim.map(|claim| (keys::NODECLAIM_TAG, claim)));
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        Instance {
+            id: id.to_owned(),
+            state: "running".to_owned(),
+            launched_at: Some(LAUNCHED.parse().unwrap()),
+            tags: tags.into_iter().map(owned).collect(),
+            ..Instance::default()
+        }
+    }
+
+    fn claim(name: &str, created: &str, provider_id: Option<&str>) -> ClaimUse {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "creationTimestamp": created,
+                "labels": {"karpenter.sh/nodepool": "default"},
+            },
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
+            "status": {"providerID": provider_id},
+        }))
+        .unwrap()
+    }
+
+    fn left(instances: Vec<Instance>, claims: &[ClaimUse], seconds: i64) -> Vec<String> {
+        let launched: Timestamp = LAUNCHED.parse().unwrap();
+        let now = launched.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+        orphans(instances, claims, now).into_iter().map(|instance| instance.id).collect()
+    }
+
+    #[test]
+    fn an_instance_that_no_claim_has_is_collected_after_a_while() {
+        let both = || vec![instance("i-1", None), instance("i-2", Some("gone"))];
+        let known = claim("a", LAUNCHED, Some("aws:///zone/i-1"));
+        assert_eq!(left(both(), &[], 30), Vec::<String>::new(), "too young to tell");
+        assert_eq!(left(both(), &[], 31), ["i-1", "i-2"]);
+        assert_eq!(left(both(), std::slice::from_ref(&known), 31), ["i-2"]);
+        let mut going = instance("i-3", None);
+        going.state = "shutting-down".to_owned();
+        assert_eq!(left(vec![going], &[known], 31), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_instance_that_a_claim_waits_for_is_left_alone() {
+        let before = claim("before", "2026-11-20T11:59:59Z", None);
+        let after = claim("after", "2026-11-20T12:00:01Z", None);
+        let unnamed = || vec![instance("i-1", None)];
+        assert_eq!(left(unnamed(), std::slice::from_ref(&before), 60), Vec::<String>::new());
+        assert_eq!(left(unnamed(), std::slice::from_ref(&after), 60), ["i-1"]);
+        let named = vec![instance("i-1", Some("after")), instance("i-2", Some("other"))];
+        assert_eq!(left(named, &[before, after], 60), ["i-2"]);
+    }
+}
