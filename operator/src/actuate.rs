@@ -177,6 +177,7 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
         expire_after,
         termination_grace_period,
         pods: _,
+        buffer_pods: _,
         price: _,
         reason: _,
     } = launch;

@@ -11,6 +11,7 @@ use crate::compile::types::{NOT_FOR_SALE, markets_meeting};
 use crate::compile::{Problem, shapes::ClassId};
 use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
+use crate::reasons::no_type;
 use crate::requirements::Requirements;
 use crate::topology::cell_values;
 
@@ -169,18 +170,17 @@ impl Cell {
         let table = &problem.catalogs[compiled.catalog];
         let markets = markets_meeting(problem, compiled.catalog, requirements);
         let mut prices = vec![NOT_FOR_SALE; table.len()];
-        let (mut types, mut matched) = (FixedBitSet::with_capacity(table.len()), false);
+        let mut types = FixedBitSet::with_capacity(table.len());
         for kind in candidates.ones() {
             if table.requirements[kind].intersects(requirements, &problem.symbols).is_err() {
                 continue;
             }
-            matched = true;
             let on_sale = markets.ones().map(|market| table.prices(kind)[market]).min();
             prices[kind] = on_sale.unwrap_or(NOT_FOR_SALE);
             types.set(kind, prices[kind] != NOT_FOR_SALE);
         }
         if types.is_clear() {
-            return Err(if matched { Exclusion::NoOffering } else { Exclusion::NoInstanceType });
+            return Err(no_type(problem, template, requirements, &markets, candidates));
         }
         let by_price = by_price(&types, &prices);
         let frontier = frontier(problem, template, &by_price);

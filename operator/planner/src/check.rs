@@ -4,7 +4,9 @@
 mod commands;
 mod labels;
 mod places;
+mod reservations;
 mod topology;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +16,8 @@ use crate::snapshot::{DisruptionReason, Placement, Snapshot};
 /// A rule that a plan breaks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
+    /// The plan has another format, this version.
+    Version(u32),
     /// A pod that the snapshot does not have.
     UnknownPod(PodRef),
     /// A machine, NodePool or instance type that the snapshot does not have.
@@ -25,6 +29,8 @@ pub enum Violation {
     },
     /// A pod that gets more than one place.
     PlacedTwice(PodRef),
+    /// A virtual pod among those that there are, or the other way round.
+    Announced(PodRef),
     /// A pod that needs no place: it runs, and its machine stays.
     NeedsNoPlace(PodRef),
     /// A pod of a node that goes gets no place.
@@ -88,6 +94,15 @@ pub enum Violation {
     },
     /// The types are not ranked by price, or the price is not that of the first.
     NotRanked(String),
+    /// A machine has more volumes to attach than it can; shared volumes count once.
+    Volumes {
+        /// The machine; for a launch with the instance type.
+        machine: String,
+        /// The CSI driver.
+        driver: String,
+    },
+    /// More launches take from a reservation than it has machines.
+    Reservation(String),
     /// A NodePool's limit is exceeded, each launch being charged with its largest type.
     Limit {
         /// The pool.
@@ -122,7 +137,12 @@ pub enum Violation {
 
 /// Everything that a plan breaks, sorted; empty for a valid plan.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
+    let overlaid = crate::overlays::apply(snapshot);
+    let snapshot = &*overlaid.snapshot;
     let mut found = BTreeSet::new();
+    if plan.version != crate::plan::PLAN_VERSION {
+        found.insert(Violation::Version(plan.version));
+    }
     let pods: BTreeMap<(&str, &str), usize> = snapshot
         .pods
         .iter()
@@ -163,6 +183,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     let nominations = plan
         .nominations
         .iter()
+        .chain(&plan.buffered)
         .chain(plan.commands.iter().flat_map(|command| &command.nominations));
     for nomination in nominations {
         if let Some(pod) = place(&nomination.pod, &mut found) {
@@ -176,8 +197,12 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
         .collect();
     let in_launch: Vec<Vec<usize>> = launches
         .iter()
-        .map(|launch| launch.pods.iter().filter_map(|pod| place(pod, &mut found)).collect())
+        .map(|launch| {
+            let pods = launch.pods.iter().chain(&launch.buffer_pods);
+            pods.filter_map(|pod| place(pod, &mut found)).collect()
+        })
         .collect();
+    announce(snapshot, plan, &launches, &mut found);
 
     for (machine, pods) in &on_machine {
         places::check_machine(snapshot, &going, machine, pods, &mut found);
@@ -187,6 +212,30 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     }
     topology::check_topology(snapshot, &going, &on_machine, &launches, &in_launch, &mut found);
     places::check_limits(snapshot, &launches, &mut found);
+    reservations::check_reservations(snapshot, &launches, &mut found);
     commands::check_commands(snapshot, plan, &placed, &mut found);
     found.into_iter().collect()
+}
+
+/// Virtual pods are listed apart, so that nothing is announced for them.
+fn announce(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    launches: &[&crate::plan::Launch],
+    found: &mut BTreeSet<Violation>,
+) {
+    let buffers: BTreeSet<&str> = snapshot
+        .pods
+        .iter()
+        .filter(|pod| pod.buffer.is_some())
+        .map(|pod| pod.uid.as_str())
+        .collect();
+    let real = plan.nominations.iter().map(|nomination| &nomination.pod);
+    let real = real.chain(launches.iter().flat_map(|launch| &launch.pods));
+    let apart = plan.buffered.iter().map(|nomination| &nomination.pod);
+    let apart = apart.chain(launches.iter().flat_map(|launch| &launch.buffer_pods));
+    let wrong = real
+        .filter(|pod| buffers.contains(pod.uid.as_str()))
+        .chain(apart.filter(|pod| !buffers.contains(pod.uid.as_str())));
+    found.extend(wrong.map(|pod| Violation::Announced(pod.clone())));
 }

@@ -8,6 +8,9 @@ pub(crate) mod machines;
 pub(crate) mod shapes;
 pub(crate) mod taints;
 pub(crate) mod types;
+pub(crate) mod volumes;
+
+use std::collections::BTreeSet;
 
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
@@ -18,7 +21,7 @@ use crate::plan::SkippedPool;
 use crate::policy::Policy;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
-use crate::snapshot::{NodePhase, Snapshot};
+use crate::snapshot::{NodePhase, PodShape, Snapshot};
 use crate::topology::{Domains, Rules};
 use machines::Machines;
 use shapes::{Class, Shape};
@@ -53,6 +56,10 @@ pub(crate) struct WellKnownKeys {
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     names: IndexSet<String, FxBuildHasher>,
+    /// The first column that counts volumes: one per CSI driver, after all resources.
+    volumes: usize,
+    /// The drivers of these columns.
+    drivers: Vec<String>,
 }
 
 impl Columns {
@@ -82,7 +89,34 @@ impl Columns {
                 columns.names.insert(name.clone());
             }
         }
+        columns.volumes = columns.names.len();
+        let all = snapshot.shapes.iter().chain(snapshot.daemon_sets.iter().map(|set| &set.shape));
+        let drivers: BTreeSet<&String> = all
+            .flat_map(|shape| {
+                let shared = shape.shared_volumes.iter().map(|volume| &volume.driver);
+                shape.volumes.keys().chain(shared)
+            })
+            .collect();
+        for driver in drivers {
+            columns.names.insert(volumes::column(driver));
+            columns.drivers.push(driver.clone());
+        }
         columns
+    }
+
+    /// The columns that count volumes, each with its CSI driver.
+    pub(crate) fn drivers(&self) -> impl Iterator<Item = (usize, &str)> {
+        (self.volumes..).zip(self.drivers.iter().map(String::as_str))
+    }
+
+    /// What a pod of a shape takes. A volume that it shares with others is counted as if it were its own.
+    pub(crate) fn row_of(&self, shape: &PodShape) -> Vec<i64> {
+        let mut row = self.row(&shape.requests);
+        for (column, driver) in self.drivers() {
+            let own = shape.volumes.get(driver).copied().map_or(0, i64::from);
+            row[column] = own + volumes::shared(shape, driver);
+        }
+        row
     }
 
     /// How many columns a row has.
@@ -108,7 +142,7 @@ impl Columns {
     /// A row as amounts.
     pub(crate) fn amounts(&self, row: &[i64]) -> Resources {
         let mut amounts = Resources::default();
-        for (name, &amount) in self.names.iter().zip(row) {
+        for (name, &amount) in self.names.iter().zip(row).take(self.volumes) {
             if amount != 0 {
                 amounts.set(name, amount);
             }

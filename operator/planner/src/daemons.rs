@@ -84,7 +84,7 @@ impl Daemons {
             // Their claims are not planned for, so they would reserve room that they may never use.
             .filter(|daemon| daemon.shape.resource_claims.is_empty())
             .map(|daemon| Daemon {
-                requests: columns.row(&daemon.shape.requests),
+                requests: columns.row_of(&daemon.shape),
                 ports: host_ports(&daemon.shape),
                 tolerations: daemon.shape.tolerations.clone(),
                 terms: terms(&daemon.shape, symbols),

@@ -33,6 +33,7 @@ use crate::launch::pod_ref;
 use crate::plan::{Candidate, Command, Launch, Method, PLAN_VERSION, Plan, Stay, StayingNode};
 use crate::policy::{Policy, Resume};
 use crate::provision::{demands, nominations};
+use crate::reservations::Reservations;
 use crate::resources::MicroUsd;
 use crate::snapshot::{DisruptionReason, NodePhase, Snapshot};
 use crate::solver::Solver;
@@ -58,6 +59,8 @@ pub fn disrupt(
     seed: u64,
     cancel: &dyn Cancel,
 ) -> Plan {
+    let overlaid = crate::overlays::apply(snapshot);
+    let snapshot = &*overlaid.snapshot;
     let (problem, candidates) = prepare(snapshot, policy, now);
     let (mut pass, nodes) = Pass::new(&problem, candidates, now, seed);
     for (index, stay) in candidates::stays(&pass) {
@@ -74,7 +77,11 @@ pub fn disrupt(
         drift::plan(&mut pass, &nodes, resume, cancel);
         consolidation::plan(&mut pass, &nodes, None, cancel);
     }
-    pass.into_plan(cancel)
+    let mut plan = pass.into_plan(cancel);
+    Reservations::new(snapshot).settle_commands(&mut plan);
+    let replacements = plan.commands.iter_mut().flat_map(|command| &mut command.replacements);
+    replacements.for_each(|launch| overlaid.mark(launch));
+    plan
 }
 
 /// A compiled snapshot, with machines in the order in which they receive pods, and the nodes that may go.

@@ -161,9 +161,12 @@ pub(crate) fn launch(
 
     let mut requests = claim.used.clone();
     crate::compile::add_times(&mut requests, &template.overheads.least(&types), 1);
-    let mut pods: Vec<_> =
-        claim.pods.iter().map(|&pod| pod_ref(&problem.snapshot.pods[pod])).collect();
+    let (mut pods, mut buffer_pods) = (Vec::new(), Vec::new());
+    for pod in claim.pods.iter().map(|&pod| &problem.snapshot.pods[pod]) {
+        if pod.buffer.is_some() { &mut buffer_pods } else { &mut pods }.push(pod_ref(pod));
+    }
     pods.sort_unstable();
+    buffer_pods.sort_unstable();
     Ok(Launch {
         node_pool: pool.name.clone(),
         node_pool_uid: pool.uid.clone(),
@@ -180,6 +183,7 @@ pub(crate) fn launch(
         expire_after: pool.template.expire_after.clone(),
         termination_grace_period: pool.template.termination_grace_period.clone(),
         pods,
+        buffer_pods,
         reason,
     })
 }

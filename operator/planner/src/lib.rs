@@ -12,11 +12,14 @@ mod disruption;
 pub mod intern;
 mod launch;
 mod limits;
+pub mod overlays;
 mod pack;
 pub mod plan;
 pub mod policy;
 mod provision;
+mod reasons;
 pub mod requirements;
+mod reservations;
 pub mod resources;
 mod rooms;
 mod ruled;
@@ -35,7 +38,7 @@ pub use plan::Plan;
 pub use policy::Policy;
 pub use provision::provision;
 pub use snapshot::Snapshot;
-pub use validate::SnapshotError;
+pub use validate::{ReadError, SnapshotError};
 
 /// Asked now and then whether the caller has lost interest. A plan that is cut short is valid, and says so in [`plan::Report::cancelled`].
 pub trait Cancel: Sync {

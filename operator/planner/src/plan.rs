@@ -25,6 +25,9 @@ pub struct Plan {
     pub launches: Vec<Launch>,
     /// Pending pods that fit on machines that exist or are on their way. Sorted by pod.
     pub nominations: Vec<Nomination>,
+    /// Virtual pods of CapacityBuffers that fit on machines that exist or are on their way. Sorted by pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buffered: Vec<Nomination>,
     /// Nodes to disrupt. Independent of each other; in the order of what they gain.
     pub commands: Vec<Command>,
     /// Machines of static NodePools beyond `spec.replicas`. The first to go first.
@@ -77,6 +80,9 @@ pub struct Launch {
     pub termination_grace_period: Option<String>,
     /// The pods that it is for. Sorted.
     pub pods: Vec<PodRef>,
+    /// The virtual pods of CapacityBuffers that it is for: counted in `requests`, and nothing is announced for them. Sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buffer_pods: Vec<PodRef>,
     /// Price per hour of the cheapest offering.
     pub price: MicroUsd,
     /// Why this and not something else.
@@ -192,7 +198,7 @@ pub struct WaitingPod {
 
 /// The first constraint that keeps a pod off a NodePool, and how far off it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Exclusion {
     /// The pool does not take part.
     PoolNotReady(String),
@@ -215,18 +221,39 @@ pub enum Exclusion {
         pool: String,
     },
     /// No instance type of the pool meets the pool's and the pod's requirements together.
-    NoInstanceType,
-    /// Instance types match, but none is large enough: the resource that is shortest, what is asked (with daemons) and the largest allocatable amount.
-    Resources {
-        /// Resource name.
-        resource: String,
-        /// Asked for.
-        requested: i64,
-        /// The largest that a matching type has.
-        largest: i64,
+    NoInstanceType {
+        /// The type that misses the fewest of them.
+        closest: Option<String>,
+        /// The labels of which that type has no value that is asked for. Sorted.
+        differs: Vec<String>,
     },
-    /// Types match and are large enough, but none of them has an available offering that matches.
-    NoOffering,
+    /// Instance types match, but none is large enough. Amounts are in the units of [`Resources`]; `attachable-volumes-csi-DRIVER` counts volumes.
+    Resources {
+        /// The resource that is shortest.
+        resource: String,
+        /// How much of it is asked for.
+        requested: i64,
+        /// The most that a matching type has left next to its daemons; where each resource alone could be had, what the closest type has.
+        largest: i64,
+        /// The type that comes closest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        closest: Option<String>,
+        /// What that type has too little of, and by how much.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, i64>,
+    },
+    /// Types match, but none of them has an available offering that matches.
+    NoOffering {
+        /// The first of these types.
+        closest: Option<String>,
+        /// Offerings that would match, as `spot/zone`, that this type does not have now; the first six.
+        sold_out: Vec<String>,
+    },
+    /// Nothing but reservations would do, and other launches of this plan take what is left of them. The next plan knows what they have really taken.
+    Reserved {
+        /// Their ids.
+        reservations: Vec<String>,
+    },
     /// The pool's limit for a resource leaves no room.
     Limit {
         /// Resource name, or `nodes`.

@@ -10,6 +10,7 @@ use crate::launch::{Narrowed, launch, pod_ref};
 use crate::pack::{Strategy, pack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
+use crate::reservations::Reservations;
 use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
 use crate::solver::{Demand, Home, Solver};
 
@@ -25,6 +26,8 @@ pub fn provision(
 ) -> Plan {
     // Expiry of nominations and the like are the disruption side's; the signature is the same for both.
     let _ = now;
+    let overlaid = crate::overlays::apply(snapshot);
+    let snapshot = &*overlaid.snapshot;
     let problem = Problem::new(snapshot, policy);
     let (demands, rejected) = demands(&problem, |_| true);
     let packed = best(&problem, &demands, cancel);
@@ -47,7 +50,17 @@ pub fn provision(
             }
         }
     }
-    plan.nominations = nominations(snapshot, &packed.solver.placed);
+    for (launch, reason) in Reservations::new(snapshot).settle(&mut plan.launches) {
+        plan.report.pods.extend(launch.pods.into_iter().map(|pod| WaitingPod {
+            pod,
+            reasons: vec![(launch.node_pool.clone(), reason.clone())],
+        }));
+    }
+    plan.launches.iter_mut().for_each(|launch| overlaid.mark(launch));
+    let (virtual_pods, placed): (Vec<_>, Vec<_>) =
+        packed.solver.placed.iter().partition(|&&(pod, _)| snapshot.pods[pod].buffer.is_some());
+    plan.nominations = nominations(snapshot, &placed);
+    plan.buffered = nominations(snapshot, &virtual_pods);
     let skipped = problem
         .skipped
         .iter()
@@ -140,7 +153,8 @@ pub(crate) fn demands_of(
     pods: impl Iterator<Item = usize>,
 ) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
     let snapshot = problem.snapshot;
-    let mut by_shape: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    // Virtual pods are demands of their own, after those of pods that there are.
+    let mut by_shape: BTreeMap<(bool, u32), Vec<usize>> = BTreeMap::new();
     let mut rejected = Vec::new();
     for index in pods {
         let pod = &snapshot.pods[index];
@@ -151,12 +165,12 @@ pub(crate) fn demands_of(
         let problem = pod.problem.clone().map(Exclusion::Pod);
         match problem.or_else(|| shape.problem.clone()) {
             Some(reason) => rejected.push((index, reason)),
-            None => by_shape.entry(pod.shape.0).or_default().push(index),
+            None => by_shape.entry((pod.buffer.is_some(), pod.shape.0)).or_default().push(index),
         }
     }
     let mut demands: Vec<Demand> = by_shape
         .into_iter()
-        .map(|(shape, mut pods)| {
+        .map(|((_, shape), mut pods)| {
             pods.sort_by_key(|&pod| (snapshot.pods[pod].created_at, &snapshot.pods[pod].uid));
             Demand {
                 shape: shape as usize,
@@ -173,7 +187,8 @@ pub(crate) fn demands_of(
     demands.sort_by_key(|demand| {
         let requests = &problem.shapes[demand.shape].requests;
         let first = &snapshot.pods[demand.pods[0]];
-        (std::cmp::Reverse((requests[0], requests[1])), first.created_at, &first.uid)
+        let size = std::cmp::Reverse((requests[0], requests[1]));
+        (first.buffer.is_some(), size, first.created_at, &first.uid)
     });
     (demands, rejected)
 }

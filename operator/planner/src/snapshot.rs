@@ -11,6 +11,7 @@
 mod catalog;
 mod node;
 mod nodepool;
+mod overlay;
 mod pod;
 mod requirement;
 
@@ -25,14 +26,19 @@ pub use nodepool::{
     Budget, BudgetNodes, ConsolidationPolicy, DisruptionPolicy, DisruptionReason, NodeClassRef,
     NodePool, Template,
 };
-pub use pod::{DaemonSet, Eviction, Placement, Pod, PodAffinityTerm, PodShape, TopologySpread};
+pub use overlay::{NodeOverlay, PriceChange};
+pub use pod::{
+    DaemonSet, Eviction, Placement, Pod, PodAffinityTerm, PodShape, SharedVolume, TopologySpread,
+};
 pub use requirement::{Operator, Requirement};
 
 /// The version of the format. Raised when a field changes its meaning; new optional fields don't raise it.
 pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// Index into [`Snapshot::shapes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct ShapeId(pub u32);
 
@@ -67,4 +73,24 @@ pub struct Snapshot {
     /// Labels of namespaces, for selectors over namespaces. Sorted by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// NodeOverlays; none while the feature gate is off. Sorted by weight, the heaviest first, then by name, the last first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overlays: Vec<NodeOverlay>,
+}
+
+impl Default for Snapshot {
+    /// An empty cluster, in the current format.
+    fn default() -> Self {
+        Self {
+            version: SNAPSHOT_VERSION,
+            node_pools: Vec::new(),
+            catalogs: Vec::new(),
+            nodes: Vec::new(),
+            shapes: Vec::new(),
+            pods: Vec::new(),
+            daemon_sets: Vec::new(),
+            namespaces: BTreeMap::new(),
+            overlays: Vec::new(),
+        }
+    }
 }

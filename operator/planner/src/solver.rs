@@ -366,33 +366,8 @@ impl<'p, 'a> Solver<'p, 'a> {
     }
 
     /// Which resource is shortest when no type of a cell holds a request.
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
     pub(crate) fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
-        let cell = &self.cells[cell];
-        let template = &self.problem.templates[cell.template];
-        let largest = |column: usize| {
-            cell.types.ones().map(|kind| template.net(kind)[column]).max().unwrap_or(0)
-        };
-        let worst = (0..requests.len())
-            .map(|column| (column, requests[column], largest(column)))
-            .filter(|&(_, requested, largest)| requested > largest)
-            .max_by(|a, b| {
-                let ratio =
-                    |(_, want, have): &(usize, i64, i64)| *want as f64 / (*have).max(1) as f64;
-                ratio(a).total_cmp(&ratio(b)).then(b.0.cmp(&a.0))
-            });
-        match worst {
-            Some((column, requested, largest)) => Exclusion::Resources {
-                resource: self.problem.columns.name(column).to_owned(),
-                requested,
-                largest,
-            },
-            // Each amount fits some type, but not all of them one, or a daemon has the port.
-            None => Exclusion::Pod(
-                "no instance type has room for all of its requests and free host ports together"
-                    .to_owned(),
-            ),
-        }
+        crate::reasons::shortage(self.problem, &self.cells[cell], requests)
     }
 
     /// The first key of which a set of types has fewer distinct values than `minValues`, with what is asked and what there is.

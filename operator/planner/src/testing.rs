@@ -41,7 +41,11 @@ pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
         for pod in &launch.pods {
             places.insert(name(pod), key.clone());
         }
-        after.nodes.push(machine(snapshot, launch, &key));
+        let (machine, reservation) = machine(snapshot, launch, &key);
+        after.nodes.push(machine);
+        if let Some(id) = reservation {
+            take_reserved(&mut after, &id);
+        }
     }
     let going: Vec<&str> = plan
         .commands
@@ -72,7 +76,21 @@ pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     after
 }
 
-fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> Node {
+/// One machine less in a reservation.
+fn take_reserved(snapshot: &mut Snapshot, id: &str) {
+    for catalog in &mut snapshot.catalogs {
+        for kind in &mut Arc::make_mut(catalog).instance_types {
+            for offer in kind.offerings.iter_mut().filter(|offer| offer.reservation() == Some(id)) {
+                offer.reservation_capacity = offer.reservation_capacity.map(|left| left - 1);
+            }
+        }
+    }
+}
+
+/// The machine that a launch becomes, and the reservation that it takes it from.
+fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> (Node, Option<String>) {
+    let overlaid = crate::overlays::apply(snapshot);
+    let snapshot = &*overlaid.snapshot;
     let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
     let catalog = pool.and_then(|pool| pool.catalog).map(|id| &snapshot.catalogs[id.0 as usize]);
     let kinds = catalog.map(|catalog| &catalog.instance_types[..]).unwrap_or_default();
@@ -90,9 +108,14 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> Node {
         .offerings
         .iter()
         .filter(|offer| {
-            offer.available
+            offer.is_launchable()
                 && admits("topology.kubernetes.io/zone", &offer.zone)
                 && admits("karpenter.sh/capacity-type", offer.capacity_type.as_str())
+                && offer
+                    .requirements
+                    .iter()
+                    .filter(|need| need.operator == Operator::In && need.values.len() == 1)
+                    .all(|need| admits(&need.key, &need.values[0]))
         })
         .min_by_key(|offer| offer.price)
         .expect("a launch has an offering");
@@ -123,7 +146,7 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> Node {
         expire_after: None,
         has_termination_grace_period: launch.termination_grace_period.is_some(),
     };
-    Node {
+    let node = Node {
         key: key.to_owned(),
         name: Some(key.to_owned()),
         claim: Some(claim),
@@ -138,8 +161,9 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> Node {
         do_not_disrupt: false,
         created_at: Timestamp::UNIX_EPOCH,
         ready: true,
-        requirements: Vec::new(),
-    }
+        ..Node::default()
+    };
+    (node, offer.reservation().map(str::to_owned))
 }
 
 /// An instance type with what every type has.
@@ -175,7 +199,14 @@ pub fn instance_type(
     let capacity =
         Resources { cpu, memory, pods, ephemeral_storage: 20 << 30, ..Resources::default() };
     let overhead = Resources { cpu: 100, memory: 10 << 20, ..Resources::default() };
-    InstanceType { name: name.to_owned(), requirements, capacity, overhead, offerings }
+    InstanceType {
+        name: name.to_owned(),
+        requirements,
+        capacity,
+        overhead,
+        offerings,
+        ..InstanceType::default()
+    }
 }
 
 /// Collects pods into a snapshot, shapes and order included.
@@ -189,16 +220,7 @@ impl Builder {
     /// An empty cluster with one catalog.
     pub fn new(mut catalog: Catalog) -> Self {
         catalog.instance_types.sort_by(|a, b| a.name.cmp(&b.name));
-        let snapshot = Snapshot {
-            version: crate::snapshot::SNAPSHOT_VERSION,
-            node_pools: Vec::new(),
-            catalogs: vec![Arc::new(catalog)],
-            nodes: Vec::new(),
-            shapes: Vec::new(),
-            pods: Vec::new(),
-            daemon_sets: Vec::new(),
-            namespaces: BTreeMap::new(),
-        };
+        let snapshot = Snapshot { catalogs: vec![Arc::new(catalog)], ..Snapshot::default() };
         Self { snapshot, pods: Vec::new() }
     }
 
@@ -207,6 +229,13 @@ impl Builder {
     pub fn pool(mut self, mut pool: NodePool) -> Self {
         pool.catalog = Some(CatalogId(0));
         self.snapshot.node_pools.push(pool);
+        self
+    }
+
+    /// Sets the NodeOverlays, the heaviest first.
+    #[must_use]
+    pub fn overlays(mut self, overlays: Vec<crate::snapshot::NodeOverlay>) -> Self {
+        self.snapshot.overlays = overlays;
         self
     }
 
@@ -253,17 +282,8 @@ impl Builder {
             namespace: shape.namespace.clone(),
             name: name.to_owned(),
             uid: format!("uid-{name}"),
-            shape: ShapeId(0),
             placement: Placement::Unschedulable,
-            created_at: Timestamp::UNIX_EPOCH,
-            priority: 0,
-            deletion_cost: 0,
-            daemon: false,
-            mirror: false,
-            stateful: false,
-            terminating: false,
-            eviction: crate::snapshot::Eviction::Allowed,
-            problem: None,
+            ..Pod::default()
         };
         change(&mut pod);
         self.pods.push((pod, shape, on.map(str::to_owned)));

@@ -1,8 +1,64 @@
-//! Whether a snapshot keeps the invariants that the planner relies on.
+//! Reading snapshots and plans: whether they have the format that this planner knows, and keep the invariants that it relies on.
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::plan::{PLAN_VERSION, Plan};
 use crate::snapshot::{Placement, SNAPSHOT_VERSION, Snapshot};
+
+/// Why a text is no snapshot or plan that can be used.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// It is not what it should be.
+    #[error("not a {what} in JSON: {source}")]
+    Json {
+        /// `snapshot` or `plan`.
+        what: &'static str,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// Another format.
+    #[error(
+        "the {what} has version {found}, this release reads version {known}: write it again with this release"
+    )]
+    Version {
+        /// `snapshot` or `plan`.
+        what: &'static str,
+        /// Its version.
+        found: u32,
+        /// The version that is read.
+        known: u32,
+    },
+    /// A snapshot that breaks invariants.
+    #[error("the snapshot is not valid: {}", list(.0))]
+    Invalid(Vec<SnapshotError>),
+}
+
+fn list(errors: &[SnapshotError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Looks at the version before anything else: fields of another version may not parse.
+fn read<T: DeserializeOwned>(what: &'static str, known: u32, json: &str) -> Result<T, ReadError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let error = |source| ReadError::Json { what, source };
+    let Versioned { version: found } = serde_json::from_str(json).map_err(error)?;
+    if found != known {
+        return Err(ReadError::Version { what, found, known });
+    }
+    serde_json::from_str(json).map_err(error)
+}
+
+impl Plan {
+    /// From JSON, when it has the version that this planner writes.
+    pub fn from_json(json: &str) -> Result<Self, ReadError> {
+        read("plan", PLAN_VERSION, json)
+    }
+}
 
 /// What is wrong with a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -44,6 +100,13 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
+    /// From JSON, when it has the version that this planner reads and keeps the invariants.
+    pub fn from_json(json: &str) -> Result<Self, ReadError> {
+        let snapshot: Self = read("snapshot", SNAPSHOT_VERSION, json)?;
+        snapshot.validate().map_err(ReadError::Invalid)?;
+        Ok(snapshot)
+    }
+
     /// Checks the invariants; all that are broken, in the order of the fields.
     pub fn validate(&self) -> Result<(), Vec<SnapshotError>> {
         let mut errors = Vec::new();
@@ -77,14 +140,19 @@ impl Snapshot {
             }
         }
         for (number, shape) in self.shapes.iter().enumerate() {
-            for (resource, amount) in shape.requests.iter() {
-                if amount < 0 {
-                    let resource = resource.to_owned();
-                    errors.push(SnapshotError::Negative {
-                        owner: format!("shapes[{number}]"),
-                        resource,
-                    });
-                }
+            not_negative(&mut errors, || format!("shapes[{number}]"), &shape.requests);
+        }
+        for set in &self.daemon_sets {
+            let owner = || format!("DaemonSet {}/{}", set.namespace, set.name);
+            not_negative(&mut errors, owner, &set.shape.requests);
+        }
+        // The heaviest first, of equal weights the last name first.
+        let overlays = self.overlays.iter();
+        let keys = overlays.map(|it| (std::cmp::Reverse(it.weight), std::cmp::Reverse(&it.name)));
+        for (pair, overlay) in keys.clone().zip(keys.skip(1)).zip(self.overlays.iter().skip(1)) {
+            if pair.0 >= pair.1 {
+                let at = overlay.name.clone();
+                errors.push(SnapshotError::Order { list: "overlays", at });
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -111,4 +179,16 @@ fn index(
     if index as usize >= len {
         errors.push(SnapshotError::Index { owner: owner(), list, index });
     }
+}
+
+fn not_negative(
+    errors: &mut Vec<SnapshotError>,
+    owner: impl Fn() -> String,
+    amounts: &crate::resources::Resources,
+) {
+    let negative = amounts.iter().filter(|&(_, amount)| amount < 0);
+    errors.extend(negative.map(|(resource, _)| SnapshotError::Negative {
+        owner: owner(),
+        resource: resource.to_owned(),
+    }));
 }

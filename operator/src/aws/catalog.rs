@@ -300,7 +300,14 @@ impl<'a> ClassScope<'a> {
         };
         let capacity::Capacity { capacity, overhead } = capacity::capacity(info, spec, scope);
         let offerings = self.offerings(info, offered_in, prices);
-        InstanceType { name: info.name.clone(), requirements, capacity, overhead, offerings }
+        InstanceType {
+            name: info.name.clone(),
+            requirements,
+            capacity,
+            overhead,
+            offerings,
+            ..InstanceType::default()
+        }
     }
 
     /// Every way to buy the type in the region, those too that can't be used now: prices of machines that run there are looked up here.

@@ -223,7 +223,7 @@ fn instance_type(
     }
     requirements.sort();
     let overhead = Resources { cpu: 100, memory: 10 * 1024 * 1024, ..Resources::default() };
-    InstanceType { name, requirements, capacity, overhead, offerings }
+    InstanceType { name, requirements, capacity, overhead, offerings, ..InstanceType::default() }
 }
 
 fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {

@@ -39,15 +39,30 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
         Exclusion::Requirement { key, pod, pool } => {
             format!("incompatible requirements, key {key}, {pod} not in {pool}")
         }
-        Exclusion::NoInstanceType => "no instance type met the scheduling requirements".to_owned(),
-        Exclusion::Resources { resource, requested, largest } => {
+        Exclusion::NoInstanceType { closest, differs } => {
+            let closest = closest.as_ref().filter(|_| !differs.is_empty());
+            let closest = closest.map(|kind| format!(", {kind} but for {}", differs.join(", ")));
+            let closest = closest.unwrap_or_default();
+            format!("no instance type met the scheduling requirements{closest}")
+        }
+        Exclusion::Resources { resource, requested, largest, .. } => {
             let requested = quantity(resource, *requested);
             let largest = quantity(resource, *largest);
             format!(
                 "no instance type had enough resources, requested {resource} {requested}, the largest has {largest}"
             )
         }
-        Exclusion::NoOffering => "no instance type had a required offering".to_owned(),
+        Exclusion::NoOffering { sold_out, .. } => {
+            let sold_out = match sold_out.as_slice() {
+                [] => String::new(),
+                sold_out => format!(", sold out: {}", sold_out.join(", ")),
+            };
+            format!("no instance type had a required offering{sold_out}")
+        }
+        Exclusion::Reserved { reservations } => {
+            let ids = reservations.join(", ");
+            format!("other nodeclaims take what is left of its reservations ({ids})")
+        }
         Exclusion::Limit { resource, limit, used } => {
             let limit = quantity(resource, *limit);
             let used = quantity(resource, *used);
@@ -80,6 +95,8 @@ mod tests {
                     resource: "cpu".to_owned(),
                     requested: 64_000,
                     largest: 31_850,
+                    closest: None,
+                    missing: std::collections::BTreeMap::new(),
                 },
             ),
             (

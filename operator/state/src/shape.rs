@@ -48,8 +48,8 @@ pub fn shape(
             .map(|constraint| topology_spread(constraint, labels, rules))
             .collect(),
         pod_affinity: affinity.map(|affinity| pod_affinity(affinity, rules)).unwrap_or_default(),
-        volume_topology: Vec::new(),
         resource_claims: spec.resource_claims.iter().map(|claim| claim.name.clone()).collect(),
+        ..PodShape::default()
     }
 }
 

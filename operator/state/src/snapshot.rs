@@ -63,6 +63,7 @@ impl Cluster {
             pods,
             daemon_sets: self.daemon_sets_in(),
             namespaces: self.namespaces.clone(),
+            ..plan::Snapshot::default()
         }
     }
 
@@ -157,6 +158,7 @@ impl Cluster {
                 .filter(|_| pending)
                 .map(|claim| requirements(&claim.spec.requirements, self.rules()))
                 .unwrap_or_default(),
+            ..plan::Node::default()
         }
     }
 
@@ -204,6 +206,7 @@ impl Cluster {
             terminating: pod.is_terminating(),
             eviction: self.eviction(key, pod, now),
             problem,
+            ..plan::Pod::default()
         }
     }
 

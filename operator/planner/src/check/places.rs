@@ -6,9 +6,12 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::Violation;
 use super::labels::{Labels, holds};
+use super::volumes;
 use crate::plan::{Launch, PodRef};
 use crate::resources::Resources;
-use crate::snapshot::{Catalog, InstanceType, NodePool, Offering, Placement, PodShape, Snapshot};
+use crate::snapshot::{
+    Catalog, InstanceType, NodePool, Offering, Operator, Placement, PodShape, Snapshot,
+};
 
 /// Pods on a machine that exists.
 pub(super) fn check_machine(
@@ -51,6 +54,7 @@ pub(super) fn check_machine(
     }
     check_amounts(&requested, &node.allocatable, machine, found);
     check_ports(snapshot, &all, pods, &[], machine, found);
+    volumes::check_machine(snapshot, node, &all, pods, found);
 }
 
 /// Pods on a machine to come, for every type and offering that it may become.
@@ -119,19 +123,31 @@ pub(super) fn check_launch(
             }
             check_amounts(&requested, &kind.allocatable(), &place, found);
             check_ports(snapshot, pods, pods, &daemons, &place, found);
+            let shapes: Vec<_> =
+                pods.iter().map(|&pod| shape(snapshot, pod)).chain(daemons).collect();
+            volumes::check(&shapes, &kind.volume_limits, &place, found);
         }
     }
     check_min_values(catalog, launch, &name, found);
 }
 
 /// Offerings that a launch may get.
-fn offers<'k>(launch: &Launch, kind: &'k InstanceType) -> impl Iterator<Item = &'k Offering> {
+pub(super) fn offers<'k>(
+    launch: &Launch,
+    kind: &'k InstanceType,
+) -> impl Iterator<Item = &'k Offering> {
     kind.offerings.iter().filter(|offer| {
         let zone = ("topology.kubernetes.io/zone", &offer.zone);
         let capacity_type =
             ("karpenter.sh/capacity-type", &offer.capacity_type.as_str().to_owned());
         let full = offer.capacity_type == crate::snapshot::CapacityType::Reserved
             && offer.reservation_capacity.unwrap_or(0) == 0;
+        let own = offer.requirements.iter().filter(|need| need.operator == Operator::In);
+        let mut own = own.filter(|need| need.values.len() == 1);
+        let further = own.all(|need| {
+            let mut asked = launch.requirements.iter().filter(|asked| asked.key == need.key);
+            asked.all(|asked| holds(asked, need.values.first()))
+        });
         let listed = [zone, capacity_type].iter().all(|(key, value)| {
             launch
                 .requirements
@@ -139,7 +155,7 @@ fn offers<'k>(launch: &Launch, kind: &'k InstanceType) -> impl Iterator<Item = &
                 .filter(|requirement| requirement.key == *key)
                 .all(|requirement| holds(requirement, Some(value)))
         });
-        offer.available && !full && listed
+        offer.available && !full && listed && further
     })
 }
 
@@ -149,7 +165,7 @@ fn labels_of(launch: &Launch, pool: &NodePool, kind: &InstanceType, offer: &Offe
     let single = |requirements: &[crate::snapshot::Requirement]| -> Vec<(String, String)> {
         requirements
             .iter()
-            .filter(|need| need.operator == crate::snapshot::Operator::In && need.values.len() == 1)
+            .filter(|need| need.operator == Operator::In && need.values.len() == 1)
             .map(|need| (need.key.clone(), need.values[0].clone()))
             .collect()
     };

@@ -107,6 +107,7 @@ pub(crate) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons) {
         }
         super::take_times(&mut row, &daemons.still_to_come(problem, index), 1);
         daemons.reserve_ports(problem, index, &mut used_ports);
+        super::volumes::fill_room(problem, daemons, index, &mut row);
         room.extend(row);
         ports.push(used_ports);
     }

@@ -87,7 +87,7 @@ pub(crate) fn compile(
                 variants,
             });
             Shape {
-                requests: columns.row(&shape.requests),
+                requests: columns.row_of(shape),
                 ports: host_ports(shape),
                 class,
                 problem: problem_of(shape, snapshot),

@@ -5,6 +5,7 @@ use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
 use super::fitting::Fitting;
+use super::volumes::UNLIMITED;
 use super::{Columns, Problem, fits, label};
 use crate::daemons::{Daemons, Overheads};
 use crate::intern::{Key, Symbols};
@@ -64,7 +65,12 @@ impl TypeTable {
             table.requirements.push(requirements);
             table.names.push(kind.name.clone());
             table.capacity.extend(columns.row(&kind.capacity));
-            table.allocatable.extend(columns.row(&kind.allocatable()));
+            let mut allocatable = columns.row(&kind.allocatable());
+            for (column, driver) in columns.drivers() {
+                let limit = kind.volume_limits.get(driver);
+                allocatable[column] = limit.map_or(UNLIMITED, |&limit| i64::from(limit));
+            }
+            table.allocatable.extend(allocatable);
             for offering in &kind.offerings {
                 let mut requirements = Requirements::new(&offering.requirements, symbols);
                 for (key, value) in [
@@ -77,9 +83,7 @@ impl TypeTable {
                 table.keys.extend(requirements.iter().map(|(key, _)| key));
                 let market = Market { capacity_type: offering.capacity_type, requirements };
                 let market = markets.insert_full(market).0;
-                let full = offering.capacity_type == CapacityType::Reserved
-                    && offering.reservation_capacity.unwrap_or(0) == 0;
-                if offering.available && !full {
+                if offering.is_launchable() {
                     offers.push((index, market, offering.price.0));
                 }
             }

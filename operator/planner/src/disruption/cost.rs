@@ -19,24 +19,15 @@ pub(super) fn reschedule_cost<'a>(pods: impl Iterator<Item = &'a Pod>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Eviction, Placement, ShapeId};
 
     fn mk_pod(deletion_cost: i32, priority: i32) -> Pod {
         Pod {
             namespace: "default".to_owned(),
             name: "pod".to_owned(),
             uid: "uid".to_owned(),
-            shape: ShapeId(0),
-            placement: Placement::Unschedulable,
-            created_at: jiff::Timestamp::UNIX_EPOCH,
             priority,
             deletion_cost,
-            daemon: false,
-            mirror: false,
-            stateful: false,
-            terminating: false,
-            eviction: Eviction::Allowed,
-            problem: None,
+            ..Pod::default()
         }
     }
 

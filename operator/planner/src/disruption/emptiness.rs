@@ -26,6 +26,9 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     if let Some(blocked) = &node.blocked {
         return Err(blocked.clone());
     }
+    if pass.receiving[node.index] {
+        return Err(Stay::Nominated);
+    }
     let due = claim.consolidatable.is_some_and(|since| since <= pass.now);
     if !node.is_empty()
         || pool.replicas.is_some()

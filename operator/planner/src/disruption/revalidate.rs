@@ -19,6 +19,8 @@ pub fn revalidate(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<(), Stay> {
+    let overlaid = crate::overlays::apply(snapshot);
+    let snapshot = &*overlaid.snapshot;
     let (problem, candidates) = prepare(snapshot, policy, now);
     let (mut pass, _) = Pass::new(&problem, candidates.clone(), now, 0);
     let mut nodes = Vec::new();

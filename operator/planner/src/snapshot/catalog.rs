@@ -1,12 +1,14 @@
 //! What can be launched: instance types and their offerings.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::{NodeClassRef, Requirement};
+use super::{NodeClassRef, Operator, Requirement};
 use crate::resources::{MicroUsd, Resources};
 
 /// What can be launched with one NodeClass.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Catalog {
     /// The NodeClass that the types were computed for (its kubelet settings, storage and zones shape them).
@@ -16,7 +18,7 @@ pub struct Catalog {
 }
 
 /// A kind of machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
     /// Equal to the value of `node.kubernetes.io/instance-type`.
@@ -29,6 +31,9 @@ pub struct InstanceType {
     pub overhead: Resources,
     /// Where and how it can be bought.
     pub offerings: Vec<Offering>,
+    /// How many volumes can be attached, by CSI driver, pods and daemons together. A driver that is absent has no limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volume_limits: BTreeMap<String, u32>,
 }
 
 impl InstanceType {
@@ -49,7 +54,7 @@ impl InstanceType {
 }
 
 /// One way to buy an [`InstanceType`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Offering {
     /// `topology.kubernetes.io/zone`.
@@ -63,13 +68,37 @@ pub struct Offering {
     pub price: MicroUsd,
     /// Whether it can be asked for now (not in the ICE cache, zone served by a subnet).
     pub available: bool,
-    /// For reservations: how many instances are left.
+    /// For reservations: how many instances are left. A reservation that is full is `available` with 0. Several offerings with the same
+    /// [`Offering::reservation`] share them; the least counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_capacity: Option<u32>,
 }
 
+impl Offering {
+    /// The id of the reservation that it takes machines from: the value of the label whose name ends in `reservation-id`, as providers have it.
+    pub fn reservation(&self) -> Option<&str> {
+        let reserved = self.capacity_type == CapacityType::Reserved;
+        let id = |need: &&Requirement| {
+            need.operator == Operator::In
+                && need.values.len() == 1
+                && need.key.ends_with("reservation-id")
+        };
+        let label = self.requirements.iter().filter(|_| reserved).find(id);
+        label.map(|label| label.values[0].as_str())
+    }
+
+    /// Whether a machine can be had from it now: it is available and, if it is a reservation, not full.
+    pub fn is_launchable(&self) -> bool {
+        let full = self.capacity_type == CapacityType::Reserved
+            && self.reservation_capacity.unwrap_or(0) == 0;
+        self.available && !full
+    }
+}
+
 /// `karpenter.sh/capacity-type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityType {
     /// `reserved`
@@ -77,6 +106,7 @@ pub enum CapacityType {
     /// `spot`
     Spot,
     /// `on-demand`
+    #[default]
     OnDemand,
 }
 

@@ -10,7 +10,7 @@ use super::Requirement;
 use crate::resources::{MicroUsd, Resources};
 
 /// A machine: a Kubernetes Node, or a NodeClaim that has none yet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
     /// Sorts and identifies: the NodeClaim's name when there is one, else the Node's name.
@@ -46,6 +46,10 @@ pub struct Node {
     /// the labels say what the machine will be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Requirement>,
+    /// How many volumes its CSINode says can be attached, by CSI driver; `None` is a driver that names no limit. What the instance type says
+    /// ([`super::InstanceType::volume_limits`]) counts for drivers that are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volume_limits: BTreeMap<String, Option<u32>>,
 }
 
 fn yes() -> bool {
@@ -58,9 +62,10 @@ fn is_yes(value: &bool) -> bool {
 }
 
 /// How far a machine has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodePhase {
     /// The NodeClaim exists; no instance is known.
+    #[default]
     Pending,
     /// The instance exists, no Node yet.
     Launched,

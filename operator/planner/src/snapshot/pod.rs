@@ -39,6 +39,21 @@ pub struct PodShape {
     pub volume_topology: Vec<Vec<Requirement>>,
     /// Names of resource claims (DRA).
     pub resource_claims: Vec<String>,
+    /// How many volumes have to be attached that no other pod uses, by CSI driver.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<String, u32>,
+    /// Volumes that other pods use, too: a machine attaches each of them once. Sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shared_volumes: Vec<SharedVolume>,
+}
+
+/// A volume that several pods use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SharedVolume {
+    /// Its CSI driver.
+    pub driver: String,
+    /// The PersistentVolumeClaim, in the pod's namespace.
+    pub claim: String,
 }
 
 /// One topology spread constraint.
@@ -80,7 +95,7 @@ pub struct PodAffinityTerm {
 }
 
 /// One pod.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts about a pod, as the API has them"
@@ -117,25 +132,31 @@ pub struct Pod {
     /// missing or not bindable, `matchFields` in its node affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The CapacityBuffer (in the pod's namespace) whose room it keeps free: then there is no such pod, it is planned for like one that waits, after
+    /// those that there are, and nothing is announced for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<String>,
 }
 
 /// Where a pod is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
     /// Marked unschedulable by kube-scheduler, not preempting anything: the operator may launch for it.
     Unschedulable,
     /// Not bound, and not (yet) the operator's business (gated, not seen by the scheduler, nominated by preemption).
+    #[default]
     Waiting,
     /// Bound to a machine.
     Bound(NodeId),
 }
 
 /// Whether a pod may be evicted by a voluntary disruption.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Eviction {
     /// Yes.
+    #[default]
     Allowed,
     /// `karpenter.sh/do-not-disrupt` is in force on it.
     DoNotDisrupt,

@@ -7,13 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 
 use super::world::*;
-use crate::plan::{Launch, LaunchReason};
+use crate::plan::{Exclusion, Launch, LaunchReason, PLAN_VERSION, WaitingPod};
 use crate::policy::Policy;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, Eviction, InstanceType, Node,
-    NodeClassRef, NodePool, Operator, Placement, PodAffinityTerm, PodShape, Requirement, ShapeId,
-    Snapshot, TopologySpread,
+    NodeClassRef, NodeOverlay, NodePool, Offering, Operator, Placement, PodAffinityTerm, PodShape,
+    PriceChange, Requirement, ShapeId, Snapshot, TopologySpread,
 };
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision};
@@ -26,16 +26,71 @@ struct Scene {
     /// Pods that run before, and whether they have gone since.
     before: Vec<(PodShape, bool)>,
     pending: Vec<PodShape>,
+    /// Virtual pods of a buffer.
+    spare: usize,
+    overlays: Vec<NodeOverlay>,
 }
 
 fn any_kinds() -> impl Strategy<Value = Vec<InstanceType>> {
     prop::collection::vec(0..4_u8, 15 * 6).prop_map(|bits| {
         let mut kinds = kinds();
         let offers = kinds.iter_mut().flat_map(|kind| &mut kind.offerings);
-        for (offer, bit) in offers.zip(bits) {
-            offer.available = bit > 0;
+        for (offer, bit) in offers.zip(&bits) {
+            offer.available = *bit > 0;
+        }
+        for (kind, bit) in kinds.iter_mut().zip(&bits) {
+            if *bit > 1 {
+                kind.volume_limits.insert("disks".to_owned(), u32::from(*bit) + 1);
+            }
         }
         kinds
+    })
+}
+
+/// Reservations of some types, and how many machines they have left.
+fn any_reservations() -> impl Strategy<Value = Vec<(&'static str, u32)>> {
+    let kind = prop::sample::select(vec!["c.large", "m.xlarge", "r.2xlarge"]);
+    prop::collection::vec((kind, 0..3_u32), 0..3)
+}
+
+fn reserve(kinds: &mut [InstanceType], reservations: &[(&'static str, u32)]) {
+    for (number, (name, left)) in reservations.iter().enumerate() {
+        for kind in kinds.iter_mut().filter(|kind| kind.name == *name) {
+            let id = format!("cr-{number}");
+            kind.offerings.push(Offering {
+                zone: ZONES[number].to_owned(),
+                capacity_type: CapacityType::Reserved,
+                requirements: vec![need("example.com/reservation-id", Operator::In, &[&id])],
+                price: MicroUsd(1),
+                available: true,
+                reservation_capacity: Some(*left),
+            });
+            let of_kind = kind.requirements.iter_mut();
+            for need in of_kind.filter(|need| need.key == "karpenter.sh/capacity-type") {
+                need.values.push("reserved".to_owned());
+                need.values.sort_unstable();
+                need.values.dedup();
+            }
+        }
+    }
+}
+
+fn any_overlays() -> impl Strategy<Value = Vec<NodeOverlay>> {
+    let overlay =
+        (any_need(), prop::sample::select(vec![-900_000_i64, -100_000, 500_000]), 0..3_i32);
+    prop::collection::vec(overlay, 0..3).prop_map(|list| {
+        let mut overlays: Vec<NodeOverlay> = (0..)
+            .zip(list)
+            .map(|(number, (need, scale, weight))| NodeOverlay {
+                name: format!("overlay-{number}"),
+                weight,
+                requirements: vec![need],
+                price: Some(PriceChange::Scale(scale)),
+                ..NodeOverlay::default()
+            })
+            .collect();
+        overlays.sort_by(|a, b| (b.weight, &b.name).cmp(&(a.weight, &a.name)));
+        overlays
     })
 }
 
@@ -138,23 +193,31 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
         prop::option::weighted(0.3, any_need()),
         any::<bool>(),
         prop::option::weighted(0.1, 8000..8002_u16),
-        (prop::sample::select(vec!["x", "y", "z"]), prop::option::weighted(0.3, any_rule())),
+        (
+            prop::sample::select(vec!["x", "y", "z"]),
+            prop::option::weighted(0.3, any_rule()),
+            prop::option::weighted(0.2, 1..4_u32),
+        ),
     )
-        .prop_map(|(cpu, memory, selector, terms, preferred, tolerates, port, (app, rule))| {
-            let mut shape = shape(cpu, memory);
-            shape.labels.insert("app".to_owned(), app.to_owned());
-            if let Some((key, app, kind)) = rule {
-                add_rule(&mut shape, key, app, kind);
-            }
-            for need in selector.into_iter().filter(|need| need.operator == Operator::In) {
-                shape.node_selector.insert(need.key, need.values[0].clone());
-            }
-            shape.required_affinity = terms;
-            shape.preferred_affinity = preferred.into_iter().map(|need| (1, vec![need])).collect();
-            shape.tolerations.extend(tolerates.then(|| tolerate("dedicated")));
-            shape.host_ports.extend(port.map(|port| ("TCP".to_owned(), String::new(), port)));
-            shape
-        })
+        .prop_map(
+            |(cpu, memory, selector, terms, preferred, tolerates, port, (app, rule, disks))| {
+                let mut shape = shape(cpu, memory);
+                shape.volumes.extend(disks.map(|disks| ("disks".to_owned(), disks)));
+                shape.labels.insert("app".to_owned(), app.to_owned());
+                if let Some((key, app, kind)) = rule {
+                    add_rule(&mut shape, key, app, kind);
+                }
+                for need in selector.into_iter().filter(|need| need.operator == Operator::In) {
+                    shape.node_selector.insert(need.key, need.values[0].clone());
+                }
+                shape.required_affinity = terms;
+                shape.preferred_affinity =
+                    preferred.into_iter().map(|need| (1, vec![need])).collect();
+                shape.tolerations.extend(tolerates.then(|| tolerate("dedicated")));
+                shape.host_ports.extend(port.map(|port| ("TCP".to_owned(), String::new(), port)));
+                shape
+            },
+        )
 }
 
 fn any_scene() -> impl Strategy<Value = Scene> {
@@ -164,34 +227,41 @@ fn any_scene() -> impl Strategy<Value = Scene> {
         prop::option::of(any_shape()),
         prop::collection::vec((any_shape(), any::<bool>(), 1..6_usize), 0..6),
         prop::collection::vec((any_shape(), 1..8_usize), 0..6),
+        (0..3_usize, any_overlays()),
     )
-        .prop_map(|(kinds, (one, two, both), daemon, before, pending)| Scene {
-            kinds,
-            pools: if both { vec![one, two] } else { vec![one] },
-            daemon: daemon.map(|mut daemon| {
-                daemon.requests.cpu = 100;
-                daemon.requests.memory = 128 << 20;
-                daemon.preferred_affinity.clear();
-                // Where a daemon runs is told by instance type, not by zone or capacity type: what it takes is reserved on machines to come, too, that
-                // it stays out of.
-                let by_type =
-                    |need: &Requirement| need.key.starts_with("example.com") || need.key == "team";
-                daemon.required_affinity.retain(|term| term.iter().all(by_type));
-                daemon.node_selector.retain(|key, _| key == "team");
-                daemon.pod_affinity.clear();
-                daemon.topology_spread.clear();
-                daemon
-            }),
-            before: before
-                .into_iter()
-                .flat_map(|(shape, gone, n)| {
-                    (0..n).map(move |i| (shape.clone(), gone && i % 2 == 0))
-                })
-                .collect(),
-            pending: pending
-                .into_iter()
-                .flat_map(|(shape, n)| std::iter::repeat_n(shape, n))
-                .collect(),
+        .prop_map(|(kinds, (one, two, both), daemon, before, pending, (spare, overlays))| {
+            Scene {
+                kinds,
+                spare,
+                overlays,
+                pools: if both { vec![one, two] } else { vec![one] },
+                daemon: daemon.map(|mut daemon| {
+                    daemon.requests.cpu = 100;
+                    daemon.requests.memory = 128 << 20;
+                    daemon.preferred_affinity.clear();
+                    // Where a daemon runs is told by instance type, not by zone or capacity type: what it takes is reserved on machines to come, too, that
+                    // it stays out of.
+                    let by_type = |need: &Requirement| {
+                        need.key.starts_with("example.com") || need.key == "team"
+                    };
+                    daemon.required_affinity.retain(|term| term.iter().all(by_type));
+                    daemon.node_selector.retain(|key, _| key == "team");
+                    daemon.pod_affinity.clear();
+                    daemon.topology_spread.clear();
+                    daemon.volumes.clear();
+                    daemon
+                }),
+                before: before
+                    .into_iter()
+                    .flat_map(|(shape, gone, n)| {
+                        (0..n).map(move |i| (shape.clone(), gone && i % 2 == 0))
+                    })
+                    .collect(),
+                pending: pending
+                    .into_iter()
+                    .flat_map(|(shape, n)| std::iter::repeat_n(shape, n))
+                    .collect(),
+            }
         })
 }
 
@@ -210,7 +280,7 @@ impl Scene {
         for (name, shape) in pods {
             builder = builder.pending(&name, shape);
         }
-        builder
+        builder.overlays(self.overlays.clone())
     }
 
     /// A cluster that grew for some pods, of which a part has gone; others are waiting.
@@ -230,6 +300,11 @@ impl Scene {
                 let shape = PodShape::clone(&grown.shapes[pod.shape.0 as usize]);
                 builder = builder.pod(&pod.name, shape, Some(&grown.nodes[node.0 as usize].key));
             }
+        }
+        for number in 0..self.spare {
+            builder = builder.pod_with(&format!("spare-{number}"), shape(700, GI), None, |pod| {
+                pod.buffer = Some("spare".to_owned());
+            });
         }
         builder.build()
     }
@@ -272,12 +347,16 @@ fn has_a_place(snapshot: &Snapshot, pod: usize) -> bool {
                     expire_after: None,
                     termination_grace_period: None,
                     pods: vec![reference.clone()],
+                    buffer_pods: Vec::new(),
                     price: offer.price,
                     reason: LaunchReason::Provisioned,
                 };
                 suits_pool
-                    && check(snapshot, &Plan { launches: vec![launch], ..Plan::default() })
-                        .is_empty()
+                    && check(
+                        snapshot,
+                        &Plan { version: PLAN_VERSION, launches: vec![launch], ..Plan::default() },
+                    )
+                    .is_empty()
             })
         })
     })
@@ -320,7 +399,8 @@ fn total(snapshot: &Snapshot) -> MicroUsd {
 proptest! {
 
     #[test]
-    fn every_plan_is_accepted_and_planning_again_changes_nothing(scene in any_scene()) {
+    fn every_plan_is_accepted_and_planning_again_changes_nothing(mut scene in any_scene(), reservations in any_reservations()) {
+        reserve(&mut scene.kinds, &reservations);
         let snapshot = scene.snapshot();
         snapshot.validate().expect("a valid snapshot");
         let plan = provision(&snapshot, &Policy::default(), now(), 1, &());
@@ -332,10 +412,24 @@ proptest! {
         prop_assert_eq!(check(&after, &again), vec![]);
         // A launch is charged to its limit with its largest type and becomes a smaller one, so a limited pool may have room again; and a launch
         // that a further pod would leave with too few types for `minValues` becomes a machine that takes it.
-        if scene.pools.iter().all(is_unbounded) {
+        // What waits for a reservation may find another place once the reservation is full.
+        let waits = |waiting: &WaitingPod| {
+            waiting.reasons.iter().any(|(_, why)| matches!(why, Exclusion::Reserved { .. }))
+        };
+        if scene.pools.iter().all(is_unbounded) && !plan.report.pods.iter().any(waits) {
             prop_assert_eq!(&again.launches, &vec![]);
             prop_assert_eq!(&again.nominations, &vec![]);
         }
+    }
+
+    #[test]
+    fn the_number_of_threads_is_irrelevant(scene in any_scene()) {
+        let snapshot = scene.snapshot();
+        let plan = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            pool.install(|| bytes(&provision(&snapshot, &Policy::default(), now(), 1, &())))
+        };
+        prop_assert_eq!(plan(1), plan(3));
     }
 
     #[test]
@@ -344,6 +438,7 @@ proptest! {
             pool.limits.clear();
             pool.template.requirements.retain(|need| need.min_values.is_none() && need.key != "team");
         }
+        scene.spare = 0;
         // What topology rules forbid is not told by a pod alone.
         for shape in scene.pending.iter_mut().chain(scene.before.iter_mut().map(|(shape, _)| shape)) {
             shape.pod_affinity.clear();
@@ -378,7 +473,8 @@ proptest! {
     }
 
     #[test]
-    fn disruption_is_accepted_saves_money_and_comes_to_rest(scene in any_scene(), share in 10..101_u32) {
+    fn disruption_is_accepted_saves_money_and_comes_to_rest(mut scene in any_scene(), share in 10..101_u32) {
+        scene.spare = 0;
         let mut snapshot = scene.snapshot();
         for pool in &mut snapshot.node_pools {
             pool.disruption.budgets = vec![Budget { nodes: BudgetNodes::Percent(share), reasons: Vec::new() }];

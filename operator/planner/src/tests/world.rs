@@ -161,7 +161,7 @@ pub(super) fn node(key: &str, pool: &str, kind: &str, zone: &str) -> Node {
         do_not_disrupt: false,
         created_at: Timestamp::UNIX_EPOCH,
         ready: true,
-        requirements: Vec::new(),
+        ..Node::default()
     }
 }
 

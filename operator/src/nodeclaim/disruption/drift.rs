@@ -187,6 +187,7 @@ mod tests {
                 capacity: Resources::default(),
                 overhead: Resources::default(),
                 offerings,
+                ..plan::InstanceType::default()
             }],
         };
         use plan::CapacityType::{OnDemand, Spot};

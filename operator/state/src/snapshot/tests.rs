@@ -30,6 +30,7 @@ impl Catalogs for OneType {
                 capacity: Resources::default(),
                 overhead: Resources::default(),
                 offerings: vec![offering("a", 70), offering("b", 80)],
+                ..plan::InstanceType::default()
             }],
         }))
     }

@@ -1,0 +1,61 @@
+//! Volumes that machines can still attach, as columns of amounts: one per CSI driver that pods use.
+
+use std::collections::BTreeSet;
+
+use super::Problem;
+use crate::daemons::Daemons;
+use crate::snapshot::{NodePhase, PodShape};
+
+/// What a driver without a limit can attach.
+pub(crate) const UNLIMITED: i64 = i64::MAX / 4;
+
+/// The name of a driver's column, as Kubernetes called it when limits stood in the Node's allocatable amounts.
+pub(crate) fn column(driver: &str) -> String {
+    format!("attachable-volumes-csi-{driver}")
+}
+
+/// How many volumes a pod shares with others.
+pub(super) fn shared(shape: &PodShape, driver: &str) -> i64 {
+    let volumes = shape.shared_volumes.iter().filter(|volume| volume.driver == driver);
+    i64::try_from(volumes.count()).unwrap_or(UNLIMITED)
+}
+
+/// Sets the columns of volumes in a machine's row: its limit less what is attached, where shared volumes count once, less what daemons still attach.
+pub(super) fn fill_room(problem: &Problem<'_>, daemons: &Daemons, machine: usize, row: &mut [i64]) {
+    if problem.columns.drivers().next().is_none() {
+        return;
+    }
+    let to_come = daemons.still_to_come(problem, machine);
+    for (column, driver) in problem.columns.drivers() {
+        let mut own = 0;
+        let mut shared = BTreeSet::new();
+        for &pod in &problem.pods_on[machine] {
+            let shape = &problem.snapshot.shapes[problem.snapshot.pods[pod].shape.0 as usize];
+            own += shape.volumes.get(driver).copied().map_or(0, i64::from);
+            let of_driver = shape.shared_volumes.iter().filter(|volume| volume.driver == driver);
+            shared.extend(of_driver.map(|volume| (&shape.namespace, &volume.claim)));
+        }
+        let attached = own + i64::try_from(shared.len()).unwrap_or(UNLIMITED);
+        // A machine that has too many already still takes pods without volumes.
+        row[column] = (limit(problem, machine, column, driver) - attached - to_come[column]).max(0);
+    }
+}
+
+/// How many volumes of a driver a machine can attach: as its CSINode says, else its instance type, or the least of those that it may become.
+fn limit(problem: &Problem<'_>, machine: usize, column: usize, driver: &str) -> i64 {
+    let node = &problem.snapshot.nodes[machine];
+    if let Some(published) = node.volume_limits.get(driver) {
+        return published.map_or(UNLIMITED, i64::from);
+    }
+    let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
+    let pool = pool.and_then(|pool| problem.snapshot.node_pools.iter().find(|p| p.name == *pool));
+    let Some(catalog) = pool.and_then(|pool| pool.catalog) else { return UNLIMITED };
+    let table = &problem.catalogs[catalog.0 as usize];
+    if node.phase == NodePhase::Pending {
+        let types = crate::limits::promised_types(problem, machine, catalog.0 as usize);
+        let least = types.ones().map(|kind| table.allocatable(kind)[column]).min();
+        return least.unwrap_or(UNLIMITED);
+    }
+    let kind = node.labels.get(super::label::INSTANCE_TYPE).and_then(|name| table.find(name));
+    kind.map_or(UNLIMITED, |kind| table.allocatable(kind)[column])
+}

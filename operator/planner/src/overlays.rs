@@ -1,0 +1,225 @@
+//! NodeOverlays: what the provider says about prices and capacity, with what an administrator knows better put in its place.
+//!
+//! An overlay is about the NodePools, instance types and offerings that its requirements admit. Of two overlays that touch the same price or the same
+//! resource the heavier one counts; with equal weights the later one is in conflict and is left out whole. Overlays look at NodePools, so a pool that
+//! one of them touches gets a catalog of its own.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::compile::label;
+use crate::intern::Symbols;
+use crate::plan::Launch;
+use crate::requirements::{Requirements, ValueSet};
+use crate::resources::MicroUsd;
+use crate::snapshot::{
+    Catalog, CatalogId, InstanceType, NodePool, Offering, PriceChange, Snapshot,
+};
+
+/// Says on a NodeClaim that the price of one of its instance types comes from an overlay.
+const PRICE_APPLIED: &str = "karpenter.sh/price-overlay-applied";
+/// The same of a capacity.
+const CAPACITY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
+
+/// Index of a NodePool and of one of its catalog's types.
+type Kind = (usize, usize);
+
+/// A snapshot in which the overlays count, and what they touched.
+#[derive(Debug)]
+pub(crate) struct Overlaid<'a> {
+    /// Without overlays; the one that was given when it has none.
+    pub(crate) snapshot: Cow<'a, Snapshot>,
+    /// NodePool and instance type of which some price was touched.
+    priced: BTreeSet<(String, String)>,
+    /// NodePool and instance type whose capacity was touched.
+    resized: BTreeSet<(String, String)>,
+}
+
+impl Overlaid<'_> {
+    /// Says on a launch which of its figures come from overlays.
+    pub(crate) fn mark(&self, launch: &mut Launch) {
+        for (touched, annotation) in
+            [(&self.priced, PRICE_APPLIED), (&self.resized, CAPACITY_APPLIED)]
+        {
+            let mut names = launch.instance_types.iter();
+            if names.any(|name| touched.contains(&(launch.node_pool.clone(), name.clone()))) {
+                launch.annotations.insert(annotation.to_owned(), "true".to_owned());
+            }
+        }
+    }
+}
+
+/// The overlays of a snapshot that can't be applied because one of equal weight says something about the same price or resource: their names, each
+/// with that of the other, in the order of the snapshot.
+pub fn conflicts(snapshot: &Snapshot) -> Vec<(String, String)> {
+    Changes::collect(snapshot).conflicts
+}
+
+/// Applies the overlays.
+pub(crate) fn apply(snapshot: &Snapshot) -> Overlaid<'_> {
+    let (mut priced, mut resized) = (BTreeSet::new(), BTreeSet::new());
+    if snapshot.overlays.is_empty() {
+        return Overlaid { snapshot: Cow::Borrowed(snapshot), priced, resized };
+    }
+    let changes = Changes::collect(snapshot);
+    let mut after = snapshot.clone();
+    after.overlays.clear();
+    for (index, pool) in snapshot.node_pools.iter().enumerate() {
+        let Some(id) = pool.catalog else { continue };
+        if !changes.touches(index) {
+            continue;
+        }
+        let mut catalog = Catalog::clone(&snapshot.catalogs[id.0 as usize]);
+        for (number, kind) in catalog.instance_types.iter_mut().enumerate() {
+            let name = || (pool.name.clone(), kind.name.clone());
+            if changes.prices.keys().any(|(touched, _)| *touched == (index, number)) {
+                priced.insert(name());
+            }
+            if changes.amounts.keys().any(|(touched, _)| *touched == (index, number)) {
+                resized.insert(name());
+            }
+            changes.apply((index, number), kind);
+        }
+        reprice(&mut after, pool, &snapshot.catalogs[id.0 as usize], &catalog);
+        let own = u32::try_from(after.catalogs.len()).expect("there are few NodePools");
+        after.catalogs.push(Arc::new(catalog));
+        after.node_pools[index].catalog = Some(CatalogId(own));
+    }
+    Overlaid { snapshot: Cow::Owned(after), priced, resized }
+}
+
+/// Gives the pool's machines the prices of their offerings after the overlays.
+fn reprice(snapshot: &mut Snapshot, pool: &NodePool, before: &Catalog, after: &Catalog) {
+    for node in &mut snapshot.nodes {
+        let of_pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
+        if of_pool != Some(&pool.name) {
+            continue;
+        }
+        let price = |catalog: &Catalog| -> Option<MicroUsd> {
+            let name = node.labels.get(label::INSTANCE_TYPE)?;
+            let zone = node.labels.get(label::ZONE)?;
+            let capacity_type = node.labels.get(label::CAPACITY_TYPE)?;
+            let kind = catalog.instance_types.iter().find(|kind| kind.name == *name)?;
+            let same = |offer: &&Offering| {
+                offer.zone == *zone && offer.capacity_type.as_str() == capacity_type
+            };
+            kind.offerings.iter().filter(same).map(|offer| offer.price).min()
+        };
+        let (old, new) = (price(before), price(after));
+        if new != old {
+            node.price = new;
+        }
+    }
+}
+
+/// What overlays do, by what they touch, with the weight and the name of the overlay.
+#[derive(Debug, Default)]
+struct Changes<'s> {
+    /// By type and index of the offering.
+    prices: BTreeMap<(Kind, usize), (PriceChange, i32, &'s str)>,
+    /// By type and resource.
+    amounts: BTreeMap<(Kind, &'s str), (i64, i32, &'s str)>,
+    conflicts: Vec<(String, String)>,
+}
+
+impl<'s> Changes<'s> {
+    fn collect(snapshot: &'s Snapshot) -> Self {
+        let mut changes = Self::default();
+        let mut symbols = Symbols::default();
+        for overlay in &snapshot.overlays {
+            let wanted = Requirements::new(&overlay.requirements, &mut symbols);
+            let (mut prices, mut amounts) = (Vec::new(), Vec::new());
+            for (index, pool) in snapshot.node_pools.iter().enumerate() {
+                let Some(catalog) = pool.catalog else { continue };
+                let catalog = &snapshot.catalogs[catalog.0 as usize];
+                for (number, kind) in catalog.instance_types.iter().enumerate() {
+                    if !admits(&wanted, pool, kind, &mut symbols) {
+                        continue;
+                    }
+                    amounts.extend(
+                        overlay
+                            .capacity
+                            .iter()
+                            .map(|(name, &amount)| (((index, number), name.as_str()), amount)),
+                    );
+                    let Some(change) = overlay.price else { continue };
+                    for (offer, offering) in kind.offerings.iter().enumerate() {
+                        if sells(&wanted, offering, &mut symbols) {
+                            prices.push((((index, number), offer), change));
+                        }
+                    }
+                }
+            }
+            let rival = prices
+                .iter()
+                .filter_map(|(key, _)| {
+                    changes.prices.get(key).map(|&(_, weight, name)| (weight, name))
+                })
+                .chain(amounts.iter().filter_map(|(key, _)| {
+                    changes.amounts.get(key).map(|&(_, weight, name)| (weight, name))
+                }))
+                .find(|&(weight, _)| weight == overlay.weight);
+            if let Some((_, name)) = rival {
+                changes.conflicts.push((overlay.name.clone(), name.to_owned()));
+                continue;
+            }
+            let (weight, name) = (overlay.weight, overlay.name.as_str());
+            for (key, change) in prices {
+                changes.prices.entry(key).or_insert((change, weight, name));
+            }
+            for (key, amount) in amounts {
+                changes.amounts.entry(key).or_insert((amount, weight, name));
+            }
+        }
+        changes
+    }
+
+    fn touches(&self, pool: usize) -> bool {
+        self.prices.keys().any(|((touched, _), _)| *touched == pool)
+            || self.amounts.keys().any(|((touched, _), _)| *touched == pool)
+    }
+
+    fn apply(&self, at: Kind, kind: &mut InstanceType) {
+        for (offer, offering) in kind.offerings.iter_mut().enumerate() {
+            if let Some((change, ..)) = self.prices.get(&(at, offer)) {
+                offering.price = change.apply(offering.price);
+            }
+        }
+        for ((_, name), (amount, ..)) in
+            self.amounts.iter().filter(|((touched, _), _)| *touched == at)
+        {
+            kind.capacity.set(name, *amount);
+        }
+    }
+}
+
+/// Whether an overlay is about a type of a pool: strictly, a label that neither has is not there.
+fn admits(
+    wanted: &Requirements,
+    pool: &NodePool,
+    kind: &InstanceType,
+    symbols: &mut Symbols,
+) -> bool {
+    let mut have = Requirements::new(&kind.requirements, symbols);
+    let labels = Requirements::from_labels(&pool.template.labels, symbols);
+    have.extend(&labels, symbols);
+    for (key, value) in [(label::NODE_POOL, &pool.name), (label::INSTANCE_TYPE, &kind.name)] {
+        let (key, value) = (symbols.key(key), symbols.value(value));
+        have.add(key, ValueSet::one_of([value]), symbols);
+    }
+    have.compatible(wanted, |_| false, symbols).is_ok()
+}
+
+/// Whether an overlay is about an offering of a type that it is about.
+fn sells(wanted: &Requirements, offering: &Offering, symbols: &mut Symbols) -> bool {
+    let mut have = Requirements::new(&offering.requirements, symbols);
+    for (key, value) in [
+        (label::ZONE, offering.zone.as_str()),
+        (label::CAPACITY_TYPE, offering.capacity_type.as_str()),
+    ] {
+        let (key, value) = (symbols.key(key), symbols.value(value));
+        have.add(key, ValueSet::one_of([value]), symbols);
+    }
+    have.intersects(wanted, symbols).is_ok()
+}

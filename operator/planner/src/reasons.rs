@@ -1,0 +1,129 @@
+//! How far off it was: what excludes a pod from a NodePool, with the instance type that comes closest.
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+
+use crate::cells::Cell;
+use crate::compile::Problem;
+use crate::compile::types::NOT_FOR_SALE;
+use crate::plan::Exclusion;
+use crate::requirements::Requirements;
+use crate::snapshot::CapacityType;
+
+/// How many offerings that are sold out are named at most.
+const NAMED_OFFERINGS: usize = 6;
+
+/// Which resource is shortest when no type of a cell holds a request.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> Exclusion {
+    let template = &problem.templates[cell.template];
+    let table = &problem.catalogs[template.catalog];
+    let largest =
+        |column: usize| cell.types.ones().map(|kind| template.net(kind)[column]).max().unwrap_or(0);
+    let ratio = |want: i64, have: i64| want as f64 / have.max(1) as f64;
+    let worst = (0..requests.len())
+        .map(|column| (column, requests[column], largest(column)))
+        .filter(|&(_, requested, largest)| requested > largest)
+        .max_by(|a, b| ratio(a.1, a.2).total_cmp(&ratio(b.1, b.2)).then(b.0.cmp(&a.0)));
+    // By how much a type is too small, all resources together, each as a share of what is asked.
+    let lacks = |kind: usize| {
+        let short = requests.iter().zip(template.net(kind)).filter(|&(&want, &have)| want > have);
+        short.map(|(&want, &have)| (want - have) as f64 / want as f64).sum::<f64>()
+    };
+    let closest = cell.types.ones().min_by(|&a, &b| {
+        lacks(a).total_cmp(&lacks(b)).then(cell.prices[a].cmp(&cell.prices[b])).then(a.cmp(&b))
+    });
+    let name = |kind: usize| table.names[kind].clone();
+    let Some((column, requested, largest)) = worst else {
+        if let Some(kind) = closest.filter(|&kind| lacks(kind) > 0.0) {
+            // Each amount fits some type, but not all of them one.
+            let column = shortest(requests, template.net(kind));
+            return Exclusion::Resources {
+                resource: problem.columns.name(column).to_owned(),
+                requested: requests[column],
+                largest: template.net(kind)[column],
+                closest: Some(name(kind)),
+                missing: missing(problem, requests, template.net(kind)),
+            };
+        }
+        return Exclusion::Pod(
+            "daemons use its host ports on every instance type that is large enough".to_owned(),
+        );
+    };
+    Exclusion::Resources {
+        resource: problem.columns.name(column).to_owned(),
+        requested,
+        largest,
+        closest: closest.map(name),
+        missing: closest
+            .map(|kind| missing(problem, requests, template.net(kind)))
+            .unwrap_or_default(),
+    }
+}
+
+/// The column of which a row of room has too little by the largest share of what is asked.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+fn shortest(requests: &[i64], room: &[i64]) -> usize {
+    let share = |column: usize| {
+        (requests[column] - room[column]).max(0) as f64 / requests[column].max(1) as f64
+    };
+    let columns = 0..requests.len();
+    columns.max_by(|&a, &b| share(a).total_cmp(&share(b)).then(b.cmp(&a))).unwrap_or(0)
+}
+
+fn missing(problem: &Problem<'_>, requests: &[i64], room: &[i64]) -> BTreeMap<String, i64> {
+    let rows = requests.iter().zip(room).enumerate();
+    rows.filter(|(_, (want, have))| want > have)
+        .map(|(column, (want, have))| (problem.columns.name(column).to_owned(), want - have))
+        .collect()
+}
+
+/// Why none of some types of a template can be had: none meets the requirements, or none that does is on sale.
+pub(crate) fn no_type(
+    problem: &Problem<'_>,
+    template: usize,
+    requirements: &Requirements,
+    markets: &FixedBitSet,
+    candidates: &FixedBitSet,
+) -> Exclusion {
+    let table = &problem.catalogs[problem.templates[template].catalog];
+    let symbols = &problem.symbols;
+    let differs = |kind: usize| -> Vec<String> {
+        requirements
+            .iter()
+            .filter(|(key, set)| {
+                let mut one = Requirements::default();
+                one.replace(*key, (*set).clone());
+                table.requirements[kind].intersects(&one, symbols).is_err()
+            })
+            .map(|(key, _)| symbols.key_name(key).to_owned())
+            .collect()
+    };
+    let mut ranked: Vec<(Vec<String>, usize)> =
+        candidates.ones().map(|kind| (differs(kind), kind)).collect();
+    ranked.sort_by_key(|(differs, kind)| (differs.len(), *kind));
+    let Some((mut differs, kind)) = ranked.into_iter().next() else {
+        return Exclusion::NoInstanceType { closest: None, differs: Vec::new() };
+    };
+    let closest = Some(table.names[kind].clone());
+    if !differs.is_empty() {
+        differs.sort_unstable();
+        return Exclusion::NoInstanceType { closest, differs };
+    }
+    let zone = symbols.find_key(crate::compile::label::ZONE);
+    let mut sold_out: Vec<String> = markets
+        .ones()
+        .filter(|&market| table.prices(kind)[market] == NOT_FOR_SALE)
+        .map(|market| {
+            let market = &table.markets[market];
+            let zone = zone.and_then(|zone| market.requirements.get(zone));
+            let zone = zone.map(|zone| zone.names(symbols).join(" ")).unwrap_or_default();
+            format!("{}/{zone}", CapacityType::as_str(market.capacity_type))
+        })
+        .collect();
+    sold_out.sort_unstable();
+    sold_out.dedup();
+    sold_out.truncate(NAMED_OFFERINGS);
+    Exclusion::NoOffering { closest, sold_out }
+}

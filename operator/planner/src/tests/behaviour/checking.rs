@@ -1,0 +1,39 @@
+//! The checker: plans that break rules are found.
+
+use super::*;
+use crate::check::Violation;
+
+/// The checker has to find what the solver never does.
+#[test]
+fn finds_plans_that_break_rules() {
+    let mut big = shape(1500, GI);
+    big.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
+    let snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("n1", "default", "m.large", "zone-b"))
+        .pending("a", big.clone())
+        .pending("b", big)
+        .pod("c", shape(1000, GI), Some("n1"))
+        .build();
+    let good = plan(&snapshot);
+    let broken = |change: &dyn Fn(&mut crate::Plan)| {
+        let mut plan = good.clone();
+        change(&mut plan);
+        crate::check(&snapshot, &plan)
+    };
+    let nominate = |plan: &mut crate::Plan| {
+        let pod = plan.launches[0].pods.remove(0);
+        plan.nominations.push(crate::plan::Nomination { pod, node: "n1".to_owned() });
+    };
+    let found = broken(&nominate);
+    assert!(found.iter().any(|it| matches!(it, Violation::Affinity { .. })), "{found:?}");
+    assert!(found.iter().any(|it| matches!(it, Violation::Overfull { .. })), "{found:?}");
+    let found = broken(&|plan| plan.launches[0].requirements.retain(|need| need.key != ZONE));
+    assert!(found.iter().any(|it| matches!(it, Violation::Affinity { .. })), "{found:?}");
+    let found = broken(&|plan| plan.launches[0].instance_types.insert(0, "c.large".to_owned()));
+    assert!(found.iter().any(|it| matches!(it, Violation::Overfull { .. })), "{found:?}");
+    let found = broken(&|plan| plan.launches.push(plan.launches[0].clone()));
+    assert!(found.iter().any(|it| matches!(it, Violation::PlacedTwice(_))), "{found:?}");
+    let found = broken(&|plan| plan.launches[0].instance_types.reverse());
+    assert!(found.iter().any(|it| matches!(it, Violation::NotRanked(_))), "{found:?}");
+}

@@ -1,0 +1,128 @@
+//! Topology: spread, affinity and anti-affinity.
+
+use super::*;
+
+fn zones(plan: &crate::Plan) -> Vec<String> {
+    plan.launches
+        .iter()
+        .flat_map(|launch| {
+            let zone = launch.requirements.iter().find(|need| need.key == ZONE).expect("a zone");
+            assert_eq!(zone.values.len(), 1);
+            std::iter::repeat_n(zone.values[0].clone(), launch.pods.len())
+        })
+        .collect()
+}
+
+#[test]
+fn zonal_spread_is_even_within_its_skew() {
+    let mut world = builder().pool(pool("default"));
+    for i in 0..7 {
+        world = world.pending(&format!("web-{i}"), spread(app("web", 500), ZONE, 1));
+    }
+    let plan = plan(&world.build());
+    let mut counts = std::collections::BTreeMap::new();
+    for zone in zones(&plan) {
+        *counts.entry(zone).or_insert(0) += 1;
+    }
+    let mut counts: Vec<_> = counts.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 2, 3]);
+}
+
+#[test]
+fn spread_counts_only_domains_that_the_pod_may_use() {
+    let mut world = builder().pool(pool("default"));
+    for i in 0..4 {
+        let mut shape = spread(app("web", 500), ZONE, 1);
+        shape.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
+        world = world.pending(&format!("web-{i}"), shape);
+    }
+    let plan = plan(&world.build());
+    assert_eq!(zones(&plan), ["zone-a"; 4]);
+}
+
+#[test]
+fn hostname_spread_knows_that_there_is_always_one_more_host() {
+    let mut world = builder().pool(pool("default"));
+    for i in 0..4 {
+        world = world.pending(&format!("web-{i}"), spread(app("web", 100), HOSTNAME, 2));
+    }
+    let plan = plan(&world.build());
+    let mut counts: Vec<_> = plan.launches.iter().map(|launch| launch.pods.len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 2]);
+}
+
+#[test]
+fn anti_affinity_over_hosts_gives_each_its_own() {
+    let mut world = builder().pool(pool("default"));
+    for i in 0..3 {
+        world = world.pending(&format!("db-{i}"), near(app("db", 100), HOSTNAME, "db", true));
+    }
+    assert_eq!(loads(&plan(&world.build())), [["db-0"], ["db-1"], ["db-2"]]);
+}
+
+#[test]
+fn anti_affinity_over_zones_uses_every_zone_in_one_plan() {
+    let mut world = builder().pool(pool("default"));
+    for i in 0..4 {
+        world = world.pending(&format!("db-{i}"), near(app("db", 100), ZONE, "db", true));
+    }
+    let plan = plan(&world.build());
+    let mut used = zones(&plan);
+    used.sort_unstable();
+    assert_eq!(used, ["zone-a", "zone-b", "zone-c"]);
+    assert!(matches!(only_reason(&plan), Exclusion::Topology { key, .. } if key == ZONE));
+}
+
+#[test]
+fn anti_affinity_of_running_pods_keeps_others_away() {
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(node("n1", "default", "m.2xlarge", "zone-a"))
+        .pod("guard", near(app("guard", 100), ZONE, "web", true), Some("n1"))
+        .pending("web", app("web", 100))
+        .build();
+    let plan = plan(&snapshot);
+    assert!(plan.nominations.is_empty());
+    assert_ne!(zones(&plan), ["zone-a"]);
+}
+
+#[test]
+fn affinity_starts_with_itself_and_then_stays_together() {
+    let mut world = builder().pool(pool("default"));
+    for i in 0..3 {
+        world = world.pending(&format!("web-{i}"), near(app("web", 20_000), ZONE, "web", false));
+    }
+    let used = zones(&plan(&world.build()));
+    assert_eq!(used, vec![used[0].clone(); 3]);
+}
+
+#[test]
+fn affinity_to_a_pod_that_is_placed_later_is_met() {
+    let snapshot = builder()
+        .pool(pool("default"))
+        .pending("big", near(app("big", 3000), ZONE, "small", false))
+        .pending("small", app("small", 100))
+        .build();
+    let plan = plan(&snapshot);
+    let used = zones(&plan);
+    assert_eq!((used.len(), &used[0]), (2, &used[1]));
+}
+
+#[test]
+fn affinity_to_nobody_waits() {
+    let snapshot = builder()
+        .pool(pool("default"))
+        .pending("web", near(app("web", 100), ZONE, "ghost", false))
+        .build();
+    assert!(matches!(only_reason(&plan(&snapshot)), Exclusion::Topology { .. }));
+}
+
+#[test]
+fn volumes_pin_the_zone_without_shrinking_what_spread_counts() {
+    let mut pinned = spread(app("web", 100), ZONE, 1);
+    pinned.volume_topology = vec![vec![need(ZONE, Operator::In, &["zone-b"])]];
+    let snapshot = builder().pool(pool("default")).pending("web", pinned).build();
+    assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
+}

@@ -1,0 +1,200 @@
+//! Reserved capacity: counted down within a plan.
+
+use super::world::*;
+use crate::check::{Violation, check};
+use crate::plan::Exclusion;
+use crate::snapshot::{
+    CapacityType, InstanceType, NodePhase, NodePool, Offering, Operator, PodShape, Snapshot,
+};
+use crate::testing::{Builder, apply, usd};
+use crate::{Plan, Policy, disrupt, provision};
+
+const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+const ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+
+fn reservation(id: &str, zone: &str, left: u32) -> Offering {
+    Offering {
+        zone: zone.to_owned(),
+        capacity_type: CapacityType::Reserved,
+        requirements: vec![need(ID, Operator::In, &[id])],
+        price: usd(0.000_1),
+        available: true,
+        reservation_capacity: Some(left),
+    }
+}
+
+/// Types with reservations: type, id and how many machines are left.
+fn with_reservations(list: &[(&str, &str, u32)]) -> Vec<InstanceType> {
+    let mut kinds = kinds();
+    for kind in &mut kinds {
+        for &(_, id, left) in list.iter().filter(|(name, ..)| *name == kind.name) {
+            kind.offerings.push(reservation(id, "zone-a", left));
+            for need in kind.requirements.iter_mut().filter(|need| need.key == CAPACITY_TYPE) {
+                need.values.insert(1, "reserved".to_owned());
+                need.values.dedup();
+            }
+        }
+    }
+    kinds
+}
+
+/// A pool without spot, so that what is not reserved costs the list price.
+fn pool_of(name: &str, capacity_types: &[&str]) -> NodePool {
+    let mut pool = pool(name);
+    pool.template.requirements.push(need(CAPACITY_TYPE, Operator::In, capacity_types));
+    pool
+}
+
+/// A pod that has a machine for itself.
+fn alone() -> PodShape {
+    let mut shape = shape(1500, GI);
+    shape.host_ports.push(("TCP".to_owned(), String::new(), 8080));
+    shape
+}
+
+fn pods(mut world: Builder, count: usize) -> Snapshot {
+    for number in 0..count {
+        world = world.pending(&format!("pod-{number}"), alone());
+    }
+    world.build()
+}
+
+fn reserved(plan: &Plan) -> usize {
+    let is_reserved = |kinds: &[CapacityType]| kinds == [CapacityType::Reserved];
+    plan.launches.iter().filter(|launch| is_reserved(&launch.capacity_types)).count()
+}
+
+#[test]
+fn a_reserved_launch_is_pinned_to_reserved_and_its_reservation() {
+    let world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 2)])))
+        .pool(pool_of("default", &["on-demand", "reserved"]));
+    let plan = plan(&pods(world, 1));
+    let launch = &plan.launches[0];
+    let values = |key: &str| {
+        let need = launch.requirements.iter().find(|need| need.key == key);
+        need.map(|need| need.values.clone())
+    };
+    assert_eq!(values(CAPACITY_TYPE), Some(vec!["reserved".to_owned()]));
+    assert_eq!(values(ID), Some(vec!["cr-1".to_owned()]));
+    assert_eq!(launch.instance_types, ["c.large"]);
+    assert_eq!(
+        (launch.price, &launch.capacity_types[..]),
+        (usd(0.000_1), &[CapacityType::Reserved][..])
+    );
+}
+
+#[test]
+fn what_a_reservation_does_not_hold_is_bought_on_other_terms_in_the_same_plan() {
+    let world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 2)])))
+        .pool(pool_of("default", &["on-demand", "reserved"]));
+    let snapshot = pods(world, 5);
+    let plan = plan(&snapshot);
+    assert_eq!((plan.launches.len(), reserved(&plan)), (5, 2));
+    assert!(plan.report.pods.is_empty());
+    let after = apply(&snapshot, &plan);
+    let taken = after.nodes.iter().filter(|node| node.labels.contains_key(ID)).count();
+    assert_eq!(taken, 2);
+}
+
+#[test]
+fn each_launch_gets_one_reservation_before_any_gets_two() {
+    let kinds = with_reservations(&[("c.large", "cr-1", 1), ("m.large", "cr-2", 1)]);
+    let world = Builder::new(catalog(kinds)).pool(pool_of("default", &["on-demand", "reserved"]));
+    assert_eq!(reserved(&plan(&pods(world, 2))), 2);
+}
+
+#[test]
+fn a_launch_that_nobody_competes_with_may_use_every_reservation() {
+    let kinds = with_reservations(&[("c.large", "cr-1", 1), ("m.large", "cr-2", 1)]);
+    let world = Builder::new(catalog(kinds)).pool(pool_of("default", &["on-demand", "reserved"]));
+    let plan = plan(&pods(world, 1));
+    assert_eq!(plan.launches[0].instance_types, ["c.large", "m.large"]);
+}
+
+#[test]
+fn strict_a_pool_with_nothing_but_reservations_lets_pods_wait_for_the_next_pass() {
+    let world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 2)])))
+        .pool(pool_of("default", &["reserved"]));
+    let snapshot = pods(world, 3);
+    let plan = plan(&snapshot);
+    assert_eq!(reserved(&plan), 2);
+    assert_eq!(*only_reason(&plan), Exclusion::Reserved { reservations: vec!["cr-1".to_owned()] });
+    // Full by then: the pool has nothing to offer.
+    let after = apply(&snapshot, &plan);
+    let again = provision(&after, &Policy::default(), now(), 1, &());
+    assert_eq!(again.launches, []);
+    assert!(matches!(only_reason(&again), Exclusion::PoolNotReady(_)), "{:?}", again.report.pods);
+}
+
+#[test]
+fn a_full_reservation_leaves_the_pods_to_the_next_pool() {
+    let mut first = pool_of("first", &["reserved"]);
+    first.weight = 10;
+    let world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 0)])))
+        .pool(first)
+        .pool(pool_of("second", &["on-demand"]));
+    let plan = plan(&pods(world, 1));
+    assert_eq!(plan.launches[0].node_pool, "second");
+}
+
+#[test]
+fn a_claim_that_is_being_launched_holds_its_reservation() {
+    let mut pending = node("a", "default", "c.large", "zone-a");
+    (pending.phase, pending.name) = (NodePhase::Pending, None);
+    pending.allocatable.cpu = 10;
+    pending.requirements = vec![
+        need(ID, Operator::In, &["cr-1"]),
+        need("node.kubernetes.io/instance-type", Operator::In, &["c.large"]),
+    ];
+    let world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 1)])))
+        .pool(pool_of("default", &["on-demand", "reserved"]))
+        .node(pending);
+    let plan = plan(&pods(world, 1));
+    assert_eq!((plan.launches.len(), reserved(&plan)), (1, 0));
+}
+
+#[test]
+fn min_values_outweigh_a_reservation() {
+    let mut pool = pool_of("default", &["on-demand", "reserved"]);
+    let mut many = need("node.kubernetes.io/instance-type", Operator::Exists, &[]);
+    many.min_values = Some(3);
+    pool.template.requirements.push(many);
+    let kinds = with_reservations(&[("c.large", "cr-1", 5)]);
+    let plan = plan(&pods(Builder::new(catalog(kinds)).pool(pool), 1));
+    assert_eq!((plan.launches.len(), reserved(&plan)), (1, 0));
+    assert!(plan.launches[0].instance_types.len() >= 3);
+}
+
+#[test]
+fn fallback_replacements_share_what_is_left_of_a_reservation() {
+    let mut world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 1)])))
+        .pool(pool_of("default", &["on-demand", "reserved"]));
+    for name in ["a", "b"] {
+        world = world.node(node(name, "default", "m.large", "zone-a"));
+        world = world.pod(&format!("on-{name}"), alone(), Some(name));
+    }
+    let mut snapshot = world.build();
+    // One of them gets it; the other one is replaced by what is cheaper still, once it is full.
+    for expected in [CapacityType::Reserved, CapacityType::OnDemand] {
+        let plan = disrupt(&snapshot, &Policy::default(), now(), 1, &());
+        assert_eq!(check(&snapshot, &plan), []);
+        let replacements = plan.commands.iter().flat_map(|command| &command.replacements);
+        let kinds: Vec<_> = replacements.map(|launch| launch.capacity_types.clone()).collect();
+        assert_eq!(kinds, [[expected]]);
+        snapshot = apply(&snapshot, &plan);
+    }
+}
+
+#[test]
+fn the_checker_finds_a_reservation_that_is_used_twice() {
+    let world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 2)])))
+        .pool(pool_of("default", &["reserved"]));
+    let mut snapshot = pods(world, 2);
+    let plan = plan(&snapshot);
+    assert_eq!(reserved(&plan), 2);
+    let catalog = std::sync::Arc::make_mut(&mut snapshot.catalogs[0]);
+    for offer in catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings) {
+        offer.reservation_capacity = offer.reservation_capacity.map(|_| 1);
+    }
+    assert_eq!(check(&snapshot, &plan), [Violation::Reservation("cr-1".to_owned())]);
+}
