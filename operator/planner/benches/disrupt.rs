@@ -18,11 +18,11 @@ use tenon_planner::{Policy, Snapshot, disrupt};
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 const GI: i64 = 1 << 30;
 
-/// Sizes of one to 64 cores in three families; larger ones cost as much per core as small ones.
+/// Sizes of one to eight cores in three families; larger ones cost as much per core as small ones, and hold no more nodes' pods than they cost.
 fn kinds() -> Vec<InstanceType> {
     let mut list = Vec::new();
     for (family, per_core, price) in [("c", 2, 0.0425), ("m", 4, 0.048), ("r", 8, 0.063)] {
-        for cores in [1_i32, 2, 4, 8, 16, 32, 48, 64] {
+        for cores in [1_i32, 2, 4, 8] {
             let offerings = ZONES.map(|zone| Offering {
                 zone: zone.to_owned(),
                 capacity_type: CapacityType::OnDemand,
@@ -94,7 +94,7 @@ fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
     }
 }
 
-/// Pods that share 3.6 of the 3.9 cores of a node, give or take.
+/// Pods that share 3.7 of the 3.9 cores of a node, give or take.
 fn full(nodes: usize, pods: i64) -> Snapshot {
     let kinds = kinds();
     let kind = kinds.iter().find(|kind| kind.name == "c-4").expect("it is in the list").clone();
@@ -107,7 +107,7 @@ fn full(nodes: usize, pods: i64) -> Snapshot {
         for pod in 0..pods {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
             let step = i64::try_from((draw >> 33) % 5).expect("below five") - 2;
-            let cpu = 3600 / pods + 30 * step;
+            let cpu = 3700 / pods + 10 * step;
             let requests =
                 Resources { cpu, memory: cpu * (GI / 600), pods: 1, ..Resources::default() };
             let shape =
