@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_crds::labels;
+use tenon_planner::Policy;
 use tenon_planner::plan::{Command, Method, Plan, Stay};
+use tenon_planner::policy::Resume;
 use tenon_state::explain;
 use tokio_util::sync::CancellationToken;
 
@@ -40,12 +42,14 @@ pub async fn run<P: CloudProvider>(
     stop: CancellationToken,
 ) {
     let mut passes = 0;
+    // Where a pass that was cut short has to go on.
+    let mut resume = None;
     loop {
         if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
             return;
         }
         passes += 1;
-        let pause = match pass(&operator, &commands, passes, &stop).await {
+        let pause = match pass(&operator, &commands, passes, &mut resume, &stop).await {
             Ok(0) => POLL,
             Ok(_) => Duration::ZERO,
             Err(error) => {
@@ -71,10 +75,12 @@ async fn pass<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     commands: &Commands,
     seed: u64,
+    resume: &mut Option<Resume>,
     stop: &CancellationToken,
 ) -> Result<usize, WriteError> {
     clean_up(operator, commands).await?;
-    let Some(plan) = plan(operator, seed).await else { return Ok(0) };
+    let Some(plan) = plan(operator, seed, resume.take()).await else { return Ok(0) };
+    resume.clone_from(&plan.report.resume);
     report(operator, &plan);
     let (checked, at_once): (Vec<Command>, Vec<Command>) =
         plan.commands.into_iter().partition(|command| command.method != Method::Drift);
@@ -108,12 +114,16 @@ async fn pass<P: CloudProvider>(
     Ok(started)
 }
 
-async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64) -> Option<Plan> {
+async fn plan<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    seed: u64,
+    resume: Option<Resume>,
+) -> Option<Plan> {
     let snapshot = operator.snapshot();
     measure::budgets(operator, &tenon_planner::budget_uses(&snapshot));
     measure::costs(operator, &snapshot);
     let drifted = measure::drifted(&snapshot);
-    let policy = operator.policy.clone();
+    let policy = Policy { resume, ..operator.policy.clone() };
     let clock = operator.context.clock;
     let now = clock.now();
     let until = now.checked_add(TIMEOUT).unwrap_or(now);

@@ -5,6 +5,7 @@
 //! way is lost.
 
 pub mod batcher;
+pub mod replicas;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

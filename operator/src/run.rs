@@ -271,6 +271,8 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("provisioner", provisioning::run(o, wake.clone(), s));
     let (o, s) = own();
+    tasks.spawn_graceful("static.provisioning", provisioning::replicas::run(o, s));
+    let (o, s) = own();
     tasks.spawn_graceful("disruption", disruption::run(o, commands.clone(), wake, s));
     let (o, s) = own();
     tasks.spawn_graceful("disruption.queue", commands.run(o, s));
