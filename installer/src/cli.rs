@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::simulate::{ExplainArgs, SimulateArgs};
 use crate::settings::config::{Architecture, CapacityType, Discovery};
 
 /// Installs, checks and removes Tenon, a node autoscaler for Kubernetes on AWS.
@@ -40,6 +41,10 @@ pub enum Command {
     Status(StatusArgs),
     /// Remove nodes, operator and everything that the installer made
     Uninstall(UninstallArgs),
+    /// Show what the operator would launch, place and remove, and change nothing
+    Simulate(SimulateArgs),
+    /// Tell why a pod, node or NodePool is as it is
+    Explain(ExplainArgs),
     /// Check settings files, print their schema
     Config(ConfigArgs),
     /// Print the version
@@ -158,9 +163,12 @@ pub struct GlobalArgs {
 pub enum OutputFormat {
     /// For people.
     #[default]
+    #[value(alias = "table")]
     Text,
     /// For programs.
     Json,
+    /// For programs, and for people who read data.
+    Yaml,
 }
 
 /// Where settings come from, for the commands that need all of them. Each flag wins over the file.

@@ -4,6 +4,7 @@ pub mod config;
 pub mod install;
 pub mod plan;
 mod session;
+pub mod simulate;
 pub mod status;
 pub mod uninstall;
 pub mod version;

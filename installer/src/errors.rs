@@ -3,6 +3,7 @@
 use crate::aws::AwsError;
 use crate::kubernetes::client::KubeError;
 use crate::settings::problem::Problem;
+use crate::simulate::error::SimulateError;
 
 /// Something failed.
 pub const EXIT_FAILURE: u8 = 1;
@@ -85,6 +86,9 @@ pub enum ExpectedError {
     /// The terminal could not be used.
     #[error("can't ask on this terminal")]
     Prompt(#[source] std::io::Error),
+    /// A simulation's input is wrong.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     /// Ctrl-C.
     #[error(
         "interrupted; what is done stays, and running the same command again goes on from there"
@@ -139,7 +143,7 @@ impl ExpectedError {
     /// The exit code, one exhaustive match.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Settings { .. } => EXIT_USAGE,
+            Self::Settings { .. } | Self::Simulate(_) => EXIT_USAGE,
             Self::File { operation: "read", .. } => EXIT_USAGE,
             Self::File { .. } | Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
             Self::Preflight { .. } => EXIT_PREFLIGHT,
@@ -163,6 +167,7 @@ impl ExpectedError {
             Self::Step { .. } => "step",
             Self::Timeout { .. } => "timeout",
             Self::Prompt(_) => "prompt",
+            Self::Simulate(error) => error.kind(),
             Self::Interrupted => "interrupted",
         }
     }
@@ -172,6 +177,7 @@ impl ExpectedError {
         match self {
             Self::Settings { problems } => problems.iter().map(ToString::to_string).collect(),
             Self::Preflight { reasons } => reasons.clone(),
+            Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
             _ => Vec::new(),
@@ -196,6 +202,7 @@ impl ExpectedError {
                 vec!["choose other names (--name-prefix), or remove what is in the way; nothing was changed".to_owned()]
             }
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
+            Self::Simulate(error) => error.hints(),
             Self::Protected => vec![
                 "set protect.preventUninstall to false, run `tenon install`, then uninstall"
                     .to_owned(),

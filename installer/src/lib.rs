@@ -29,6 +29,7 @@ pub mod printer;
 pub mod prompt;
 pub mod retry;
 pub mod settings;
+pub mod simulate;
 pub mod target;
 pub mod uninstall;
 pub mod wizard;
@@ -65,6 +66,12 @@ async fn dispatch(cli: &Cli, printer: &Printer) -> Result<u8, ExpectedError> {
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer)).await
+        }
+        Command::Simulate(args) => {
+            Box::pin(commands::simulate::run(&cli.global, args, printer)).await
+        }
+        Command::Explain(args) => {
+            Box::pin(commands::simulate::explain(&cli.global, args, printer)).await
         }
         Command::Config(args) => commands::config::run(&cli.global, args, printer),
         Command::Version => Ok(commands::version::run(printer)),

@@ -49,11 +49,13 @@ impl Printer {
 
     /// A result for programs, on stdout, if programs read it.
     pub fn json(&self, value: &impl Serialize) {
-        if self.format == OutputFormat::Json {
-            let text = serde_json::to_string_pretty(value)
-                .expect("results are maps, lists and scalars, which always serialise");
-            let _ = writeln!(anstream::stdout(), "{text}");
-        }
+        let text = match self.format {
+            OutputFormat::Text => return,
+            OutputFormat::Json => serde_json::to_string_pretty(value).ok(),
+            OutputFormat::Yaml => serde_saphyr::to_string(value).ok(),
+        };
+        let text = text.expect("results are maps, lists and scalars, which always serialise");
+        let _ = writeln!(anstream::stdout(), "{}", text.trim_end());
     }
 
     /// Talk, on stderr.
@@ -81,7 +83,7 @@ impl Printer {
 
     /// A failure: what, why, and what to do.
     pub fn error(&self, error: &ExpectedError) {
-        if self.format == OutputFormat::Json {
+        if self.format != OutputFormat::Text {
             self.json(&json!({"error": {
                 "kind": error.kind(),
                 "exitCode": error.exit_code(),

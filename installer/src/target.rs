@@ -115,6 +115,16 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// The cluster of the kubeconfig, without a question to AWS.
+pub async fn client(global: &GlobalArgs) -> Result<Client, TargetError> {
+    let options =
+        KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
+        .await
+        .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
+    Client::try_from(config).map_err(|error| TargetError::Kubeconfig(chain(&error)))
+}
+
 impl Target {
     /// Connects by the kubeconfig if one is named, else by the AWS credentials.
     pub async fn connect(

@@ -182,6 +182,8 @@ pub struct PodSpec {
     pub volumes: Vec<Volume>,
     /// `resourceClaims` (DRA).
     pub resource_claims: Vec<ResourceClaim>,
+    /// `schedulingGates`: while there are any, kube-scheduler does not look at the pod.
+    pub scheduling_gates: Vec<Present>,
 }
 
 /// A container.

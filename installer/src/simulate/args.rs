@@ -1,0 +1,84 @@
+//! What can be typed after `tenon simulate` and `tenon explain`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+
+/// Where the objects come from.
+#[derive(Debug, Clone, Args)]
+pub struct SourceArgs {
+    /// Manifests (YAML or JSON), a folder of them, `-` for standard input, or a snapshot that --save wrote (may be repeated)
+    #[arg(short = 'f', long = "file", value_name = "FILE|DIR", help_heading = "Input")]
+    pub files: Vec<PathBuf>,
+    /// Read the cluster of the current kubeconfig; files then add to it, or replace objects of the same name
+    #[arg(long, help_heading = "Input")]
+    pub live: bool,
+    /// Instance types, in the JSON format of the kwok provider's instance-types file; default: the 144 generic ones
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
+    pub catalog: Option<PathBuf>,
+    /// Plan for this moment, such as 2026-01-31T12:00:00Z; default: now
+    #[arg(long, value_name = "TIME", help_heading = "Input")]
+    pub now: Option<Timestamp>,
+    /// What breaks ties: the same number gives the same plan
+    #[arg(long, default_value_t = 0, value_name = "N", help_heading = "Input")]
+    pub seed: u64,
+}
+
+/// `tenon simulate`
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What to plan: machines for pending pods, nodes that could go, or both
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub what: What,
+    /// Also write the planner's input to this file
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+}
+
+/// What to plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Machines for pending pods.
+    Provision,
+    /// Nodes that could go.
+    Disrupt,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// `tenon explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// What kind of object
+    #[arg(value_enum, value_name = "KIND")]
+    pub kind: Explained,
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Namespace of the pod
+    #[arg(short, long, default_value = "default", value_name = "NAME")]
+    pub namespace: String,
+    /// Where the objects come from; without files, the cluster of the current kubeconfig.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// Kinds that can be explained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Explained {
+    /// Where it runs, or where it would go, or why it waits.
+    Pod,
+    /// Why it stays, or why it would go.
+    Node,
+    /// As for its Node.
+    #[value(name = "nodeclaim")]
+    NodeClaim,
+    /// What it has, what it may have, what it would launch, and whom it keeps out.
+    #[value(name = "nodepool")]
+    NodePool,
+}

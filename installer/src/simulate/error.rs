@@ -1,0 +1,79 @@
+//! Why a simulation could not be made. All of it can be put right by the caller, so the exit code is that of wrong usage.
+
+use tenon_state::catalog::CatalogError;
+
+use super::problem::Problem;
+use crate::errors::count;
+
+/// How many problems are printed; a wrong template repeats its mistake in every object.
+const SHOWN: usize = 20;
+
+/// What is wrong with the input.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// Manifests that can't be read; all of them.
+    #[error("the manifests have {n}", n = count(problems.len(), "problem"))]
+    Manifests {
+        /// What is wrong, in the order of the files.
+        problems: Vec<Problem>,
+    },
+    /// The file with instance types.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// Neither files nor a cluster.
+    #[error("nothing to plan on: no input is named")]
+    NoInput,
+    /// A snapshot together with other input.
+    #[error("a saved snapshot is the whole input, with its catalogs")]
+    SnapshotAlone,
+    /// The object to explain is not there.
+    #[error("there is no {what} in the input")]
+    NotFound {
+        /// Kind and name.
+        what: String,
+        /// Names that are there and look like it.
+        similar: Vec<String>,
+    },
+}
+
+impl SimulateError {
+    /// A short word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Manifests { .. } => "manifests",
+            Self::Catalog(_) => "catalog",
+            Self::NoInput | Self::SnapshotAlone => "input",
+            Self::NotFound { .. } => "not-found",
+        }
+    }
+
+    /// The single facts behind the error, one per line.
+    pub fn details(&self) -> Vec<String> {
+        match self {
+            Self::Manifests { problems } => {
+                let mut lines: Vec<String> =
+                    problems.iter().take(SHOWN).map(ToString::to_string).collect();
+                if problems.len() > SHOWN {
+                    lines.push(format!("and {} more", problems.len() - SHOWN));
+                }
+                lines
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What to do next.
+    pub fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            Self::Manifests { .. } => return Vec::new(),
+            Self::Catalog(_) => "--catalog takes the JSON format of the kwok provider's instance-types file: a list of objects with name, architecture, operatingSystems, resources and offerings".to_owned(),
+            Self::NoInput => {
+                "name manifests with -f, or read the cluster of the current kubeconfig with --live".to_owned()
+            }
+            Self::SnapshotAlone => "leave --live, --catalog and other files away".to_owned(),
+            Self::NotFound { similar, .. } if similar.is_empty() => return Vec::new(),
+            Self::NotFound { similar, .. } => format!("there is {}", similar.join(", ")),
+        };
+        vec![hint]
+    }
+}

@@ -1,0 +1,193 @@
+//! The objects that a simulation starts from, sorted by kind, wherever they came from.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
+use tenon_state::change::Object;
+use tenon_state::wire;
+
+/// Everything that was read.
+#[derive(Debug, Default)]
+pub struct Input {
+    /// NodePools.
+    pub pools: Vec<NodePool>,
+    /// NodeClaims.
+    pub claims: Vec<NodeClaim>,
+    /// Nodes.
+    pub nodes: Vec<wire::Node>,
+    /// Pods.
+    pub pods: Vec<wire::Pod>,
+    /// DaemonSets.
+    pub daemon_sets: Vec<wire::DaemonSet>,
+    /// PodDisruptionBudgets.
+    pub budgets: Vec<wire::PodDisruptionBudget>,
+    /// Kinds that go into the cluster as they are.
+    pub others: Vec<Object>,
+    /// What makes pods: Deployments, ReplicaSets, StatefulSets, Jobs.
+    pub workloads: Vec<Workload>,
+    /// PriorityClasses.
+    pub priority_classes: Vec<PriorityClass>,
+    /// EC2NodeClasses.
+    pub ec2_classes: Vec<EC2NodeClass>,
+    /// How many objects were read.
+    pub count: usize,
+    /// Kinds that the planner has no use for, and how often they were met.
+    pub skipped: BTreeMap<String, usize>,
+}
+
+/// Something that makes pods from a template.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Workload {
+    /// Which kind.
+    #[serde(skip)]
+    pub kind: WorkloadKind,
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: WorkloadSpec,
+    /// What is.
+    pub status: WorkloadStatus,
+}
+
+/// Kinds of workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum WorkloadKind {
+    #[default]
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    Job,
+}
+
+impl WorkloadKind {
+    /// Kubernetes' name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::Job => "Job",
+        }
+    }
+
+    /// The API that it is in.
+    pub fn api_version(self) -> &'static str {
+        if self == Self::Job { "batch/v1" } else { "apps/v1" }
+    }
+}
+
+/// `spec` of a workload, of all kinds together.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadSpec {
+    /// How many pods; absent is 1.
+    pub replicas: Option<i32>,
+    /// Of a Job: how many pods at once; absent is 1.
+    pub parallelism: Option<i32>,
+    /// Of a Job: how many pods in all.
+    pub completions: Option<i32>,
+    /// A suspended Job has no pods.
+    pub suspend: bool,
+    /// Its pods.
+    pub template: wire::PodTemplate,
+    /// Of a StatefulSet: one claim of each per pod.
+    pub volume_claim_templates: Vec<wire::PersistentVolumeClaim>,
+}
+
+/// `status` of a workload.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WorkloadStatus {
+    /// Of a Job: pods that have done their work.
+    pub succeeded: i32,
+}
+
+/// A PriorityClass.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PriorityClass {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// The priority that it stands for.
+    pub value: i32,
+    /// It counts for pods that name none.
+    pub global_default: bool,
+}
+
+/// One object that was read.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// An object that the state is made of.
+    Object(Object),
+    /// A workload.
+    Workload(Box<Workload>),
+    /// A PriorityClass.
+    PriorityClass(Box<PriorityClass>),
+    /// An EC2NodeClass.
+    Ec2NodeClass(Box<EC2NodeClass>),
+    /// An object that says nothing that plans depend on, but belongs here.
+    Understood,
+    /// A kind that the planner has no use for.
+    Unknown(String),
+}
+
+impl Input {
+    pub(super) fn add(&mut self, read: Read) {
+        self.count += 1;
+        match read {
+            Read::Object(Object::NodePool(pool)) => self.pools.push(*pool),
+            Read::Object(Object::NodeClaim(claim)) => self.claims.push(*claim),
+            Read::Object(Object::Node(node)) => self.nodes.push(*node),
+            Read::Object(Object::Pod(pod)) => self.pods.push(*pod),
+            Read::Object(Object::DaemonSet(set)) => self.daemon_sets.push(*set),
+            Read::Object(Object::PodDisruptionBudget(budget)) => self.budgets.push(*budget),
+            Read::Object(other) => self.others.push(other),
+            Read::Workload(workload) => self.workloads.push(*workload),
+            Read::PriorityClass(class) => self.priority_classes.push(*class),
+            Read::Ec2NodeClass(class) => self.ec2_classes.push(*class),
+            Read::Understood => {}
+            Read::Unknown(kind) => {
+                self.count -= 1;
+                *self.skipped.entry(kind).or_default() += 1;
+            }
+        }
+    }
+}
+
+impl Input {
+    /// Adds what was read elsewhere. Where both have an object of one name, that of `other` counts.
+    pub(super) fn extend(&mut self, other: Self) {
+        let Self {
+            pools,
+            claims,
+            nodes,
+            pods,
+            daemon_sets,
+            budgets,
+            others,
+            workloads,
+            priority_classes,
+            ec2_classes,
+            count,
+            skipped,
+        } = other;
+        self.pools.extend(pools);
+        self.claims.extend(claims);
+        self.nodes.extend(nodes);
+        self.pods.extend(pods);
+        self.daemon_sets.extend(daemon_sets);
+        self.budgets.extend(budgets);
+        self.others.extend(others);
+        self.workloads.extend(workloads);
+        self.priority_classes.extend(priority_classes);
+        self.ec2_classes.extend(ec2_classes);
+        self.count += count;
+        for (kind, n) in skipped {
+            *self.skipped.entry(kind).or_default() += n;
+        }
+    }
+}

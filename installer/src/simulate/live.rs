@@ -1,0 +1,106 @@
+//! The objects of a running cluster. Only reads.
+
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
+use tenon_state::change::Watched;
+use tenon_state::wire;
+
+use super::input::{Input, PriorityClass, Read};
+use crate::errors::{ExpectedError, Failure};
+use crate::kubernetes::client::KubeError;
+
+/// Objects per request: enough to make few requests, few enough for the API server to answer at once.
+const PAGE: u32 = 1000;
+
+/// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
+pub(super) async fn read(client: &Client) -> Result<Input, ExpectedError> {
+    let mut input = Input::default();
+    let (pools, claims, nodes, pods, sets) = futures::try_join!(
+        objects::<NodePool>(client),
+        objects::<NodeClaim>(client),
+        objects::<wire::Node>(client),
+        objects::<wire::Pod>(client),
+        objects::<wire::DaemonSet>(client),
+    )?;
+    let (namespaces, budgets, volumes, claimed, classes, attachments) = futures::try_join!(
+        objects::<wire::Namespace>(client),
+        objects::<wire::PodDisruptionBudget>(client),
+        objects::<wire::PersistentVolume>(client),
+        objects::<wire::PersistentVolumeClaim>(client),
+        objects::<wire::StorageClass>(client),
+        objects::<wire::VolumeAttachment>(client),
+    )?;
+    let (ec2_classes, priority_classes) = futures::try_join!(
+        list::<EC2NodeClass>(client),
+        list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client)
+    )?;
+    let watched = [
+        pools,
+        claims,
+        nodes,
+        pods,
+        sets,
+        namespaces,
+        budgets,
+        volumes,
+        claimed,
+        classes,
+        attachments,
+    ];
+    for read in watched.into_iter().flatten() {
+        input.add(read);
+    }
+    for class in ec2_classes {
+        input.add(Read::Ec2NodeClass(Box::new(class)));
+    }
+    for class in priority_classes {
+        input.add(Read::PriorityClass(Box::new(PriorityClass {
+            metadata: class.metadata,
+            value: class.value.unwrap_or_default(),
+            global_default: class.global_default.unwrap_or_default(),
+        })));
+    }
+    Ok(input)
+}
+
+async fn objects<K: Watched>(client: &Client) -> Result<Vec<Read>, ExpectedError> {
+    let listed = list::<K>(client).await?;
+    Ok(listed.into_iter().map(|object| Read::Object(object.into_object())).collect())
+}
+
+/// All objects of a kind; none if the API server does not know the kind. One that does not parse is left out, as the operator leaves it out.
+async fn list<K>(client: &Client) -> Result<Vec<K>, ExpectedError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let mut objects = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = match api.list(&params).await {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+            Err(source) => {
+                let resource = K::plural(&()).into_owned();
+                let error = KubeError { verb: "list", resource, source: Box::new(source) };
+                return Err(ExpectedError::Observe(Failure::Kubernetes(error)));
+            }
+        };
+        for object in page.items {
+            match object.0 {
+                Ok(object) => objects.push(object),
+                Err(invalid) => {
+                    let name = invalid.metadata.name.unwrap_or_default();
+                    tracing::warn!(kind = %K::kind(&()), name, error = %invalid.error, "leaving out an object that does not parse");
+                }
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}

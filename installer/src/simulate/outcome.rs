@@ -1,0 +1,387 @@
+//! What a simulation found, as data. The format is described in `docs/src/reference/simulate.md`.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tenon_crds::{ResourceList, labels};
+use tenon_planner::Snapshot;
+use tenon_planner::plan::{self, Exclusion, Plan, PodRef, Stay};
+use tenon_planner::snapshot::{
+    CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
+};
+use tenon_state::{explain, resources};
+
+use super::words;
+
+/// The version of the format.
+pub const SCHEMA: &str = "tenon.sh/simulation/v1alpha1";
+
+/// What would happen, and why the rest would not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The moment that was planned for.
+    pub now: Timestamp,
+    /// What breaks ties.
+    pub seed: u64,
+    /// Machines for pending pods.
+    pub launches: Vec<Launch>,
+    /// Pending pods that fit on machines that are there, by machine.
+    pub placements: Vec<Placed>,
+    /// Pods that stay pending.
+    pub unschedulable: Vec<Unschedulable>,
+    /// Nodes that would go.
+    pub disruptions: Vec<Disruption>,
+    /// Nodes that were looked at and stay.
+    pub staying: Vec<Staying>,
+    /// NodePools that took no part.
+    pub node_pools: Vec<Skipped>,
+    /// Figures.
+    pub totals: Totals,
+    /// What a person should know about the input.
+    pub warnings: Vec<String>,
+    /// Kinds that were left out, and how often they were met.
+    pub skipped_kinds: BTreeMap<String, usize>,
+}
+
+/// A machine to launch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Launch {
+    /// The NodePool.
+    pub node_pool: String,
+    /// What the machine has to be.
+    pub requirements: Vec<Requirement>,
+    /// Types that hold the pods, cheapest first.
+    pub instance_types: Vec<PricedType>,
+    /// How it may be bought.
+    pub capacity_types: Vec<CapacityType>,
+    /// What pods and daemons ask for together.
+    pub requests: ResourceList,
+    /// US dollars per hour of the cheapest offering.
+    pub price_per_hour: f64,
+    /// The pods that it is for.
+    pub pods: Vec<PodName>,
+}
+
+/// An instance type with what it costs here.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PricedType {
+    /// Its name.
+    pub name: String,
+    /// US dollars per hour of the cheapest offering that the machine may use.
+    pub price_per_hour: Option<f64>,
+}
+
+/// A pod, by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct PodName {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+/// Pods that would go to a machine that is there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Placed {
+    /// The NodeClaim's name, or the Node's where there is no NodeClaim.
+    pub node: String,
+    /// The pods.
+    pub pods: Vec<PodName>,
+}
+
+/// A pod that stays pending.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unschedulable {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Why, NodePool by NodePool. Empty when there is none.
+    pub reasons: Vec<WhyNot>,
+}
+
+/// The first thing that keeps a pod off a NodePool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyNot {
+    /// The NodePool.
+    pub node_pool: String,
+    /// In words.
+    pub message: String,
+    /// As data.
+    pub reason: Exclusion,
+}
+
+/// Nodes that would go together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disruption {
+    /// Why.
+    pub reason: DisruptionReason,
+    /// How it was found.
+    pub method: plan::Method,
+    /// The nodes, named as in [`Placed`].
+    pub nodes: Vec<String>,
+    /// Pods that would move.
+    pub pods: Vec<PodName>,
+    /// Machines that would be launched first.
+    pub replacements: Vec<Launch>,
+    /// US dollars per hour; negative when it costs more.
+    pub savings_per_hour: f64,
+}
+
+/// A node that stays.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Staying {
+    /// Named as in [`Placed`].
+    pub node: String,
+    /// In words.
+    pub message: String,
+    /// As data.
+    pub reason: Stay,
+}
+
+/// A NodePool that took no part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// Pending pods that were planned for.
+    pub pods: usize,
+    /// Those among them that would get a place.
+    pub scheduled: usize,
+    /// Machines that are there.
+    pub nodes_before: usize,
+    /// Machines afterwards.
+    pub nodes_after: usize,
+    /// US dollars per hour of the machines that are there, as far as their prices are known.
+    pub price_per_hour_before: f64,
+    /// US dollars per hour afterwards.
+    pub price_per_hour_after: f64,
+    /// Machines whose price is not known; they count as free.
+    pub nodes_without_price: usize,
+    /// US dollars per hour that any machines for the launched pods cost at least; absent when it was not computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_bound_per_hour: Option<f64>,
+    /// Seconds that planning took.
+    pub plan_seconds: f64,
+}
+
+/// The plans of one simulation.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    /// Of pending pods.
+    pub(super) provision: Option<Plan>,
+    /// Of nodes to disrupt.
+    pub(super) disrupt: Option<Plan>,
+    /// How long both took, in seconds.
+    pub(super) seconds: f64,
+}
+
+impl Outcome {
+    /// What the plans say about the snapshot.
+    pub(super) fn new(snapshot: &Snapshot, plans: &Plans, now: Timestamp, seed: u64) -> Self {
+        let provision = plans.provision.as_ref();
+        let disrupt = plans.disrupt.as_ref();
+        let launches: Vec<Launch> = provision
+            .iter()
+            .flat_map(|plan| &plan.launches)
+            .map(|launch| Launch::new(snapshot, launch))
+            .collect();
+        let placements = placements(provision);
+        let disruptions: Vec<Disruption> = disrupt
+            .iter()
+            .flat_map(|plan| &plan.commands)
+            .map(|command| Disruption::new(snapshot, command))
+            .collect();
+        let mut node_pools: Vec<Skipped> = provision
+            .iter()
+            .chain(&disrupt)
+            .flat_map(|plan| &plan.report.node_pools)
+            .map(|pool| Skipped { name: pool.name.clone(), reason: pool.reason.clone() })
+            .collect();
+        node_pools.sort_by(|a, b| a.name.cmp(&b.name));
+        node_pools.dedup_by(|a, b| a.name == b.name);
+        let totals = totals(snapshot, &launches, &placements, &disruptions, plans);
+        Self {
+            schema: SCHEMA,
+            now,
+            seed,
+            launches,
+            placements,
+            unschedulable: provision
+                .iter()
+                .flat_map(|plan| &plan.report.pods)
+                .map(|waiting| Unschedulable {
+                    namespace: waiting.pod.namespace.clone(),
+                    name: waiting.pod.name.clone(),
+                    reasons: waiting.reasons.iter().map(why_not).collect(),
+                })
+                .collect(),
+            disruptions,
+            staying: disrupt.iter().flat_map(|plan| &plan.report.nodes).map(staying).collect(),
+            node_pools,
+            totals,
+            warnings: Vec::new(),
+            skipped_kinds: BTreeMap::new(),
+        }
+    }
+}
+
+pub(super) fn why_not((pool, reason): &(String, Exclusion)) -> WhyNot {
+    WhyNot { node_pool: pool.clone(), message: explain::exclusion(reason), reason: reason.clone() }
+}
+
+pub(super) fn staying(staying: &plan::StayingNode) -> Staying {
+    Staying {
+        node: staying.node.clone(),
+        message: words::stay(&staying.reason),
+        reason: staying.reason.clone(),
+    }
+}
+
+fn placements(plan: Option<&Plan>) -> Vec<Placed> {
+    let mut by_node: BTreeMap<&str, Vec<PodName>> = BTreeMap::new();
+    for nomination in plan.iter().flat_map(|plan| &plan.nominations) {
+        by_node.entry(&nomination.node).or_default().push(PodName::from(&nomination.pod));
+    }
+    by_node.into_iter().map(|(node, pods)| Placed { node: node.to_owned(), pods }).collect()
+}
+
+fn totals(
+    snapshot: &Snapshot,
+    launches: &[Launch],
+    placements: &[Placed],
+    disruptions: &[Disruption],
+    plans: &Plans,
+) -> Totals {
+    let pending = |pod: &&tenon_planner::snapshot::Pod| {
+        matches!(pod.placement, Placement::Unschedulable) && !pod.daemon && !pod.terminating
+    };
+    let before: f64 =
+        snapshot.nodes.iter().filter_map(|node| node.price).map(|price| price.as_usd()).sum();
+    let launched: f64 = launches.iter().map(|launch| launch.price_per_hour).sum();
+    let saved: f64 = disruptions.iter().map(|disruption| disruption.savings_per_hour).sum();
+    let gone: usize = disruptions.iter().map(|disruption| disruption.nodes.len()).sum();
+    let replaced: usize = disruptions.iter().map(|disruption| disruption.replacements.len()).sum();
+    let nodes_before = snapshot.nodes.len();
+    Totals {
+        pods: snapshot.pods.iter().filter(pending).count(),
+        scheduled: launches.iter().map(|launch| launch.pods.len()).sum::<usize>()
+            + placements.iter().map(|placed| placed.pods.len()).sum::<usize>(),
+        nodes_before,
+        nodes_after: (nodes_before + launches.len() + replaced).saturating_sub(gone),
+        price_per_hour_before: micros(before),
+        price_per_hour_after: micros(before + launched - saved),
+        nodes_without_price: snapshot.nodes.iter().filter(|node| node.price.is_none()).count(),
+        lower_bound_per_hour: None,
+        plan_seconds: plans.seconds,
+    }
+}
+
+/// Sums of millionths stay millionths.
+fn micros(usd: f64) -> f64 {
+    let rounded = (usd * 1e6).round() / 1e6;
+    // Minus zero is nothing that a reader should meet.
+    if rounded == 0.0 { 0.0 } else { rounded }
+}
+
+impl From<&PodRef> for PodName {
+    fn from(pod: &PodRef) -> Self {
+        Self { namespace: pod.namespace.clone(), name: pod.name.clone() }
+    }
+}
+
+impl Launch {
+    pub(super) fn new(snapshot: &Snapshot, launch: &plan::Launch) -> Self {
+        Self {
+            node_pool: launch.node_pool.clone(),
+            requirements: launch.requirements.clone(),
+            instance_types: launch
+                .instance_types
+                .iter()
+                .map(|name| PricedType {
+                    name: name.clone(),
+                    price_per_hour: instance_type(snapshot, launch, name)
+                        .and_then(|kind| cheapest(kind, launch)),
+                })
+                .collect(),
+            capacity_types: launch.capacity_types.clone(),
+            requests: resources::to_list(&launch.requests),
+            price_per_hour: launch.price.as_usd(),
+            pods: launch.pods.iter().map(PodName::from).collect(),
+        }
+    }
+}
+
+fn instance_type<'a>(
+    snapshot: &'a Snapshot,
+    launch: &plan::Launch,
+    name: &str,
+) -> Option<&'a InstanceType> {
+    let catalog =
+        snapshot.catalogs.iter().find(|catalog| catalog.node_class == launch.node_class)?;
+    let types = &catalog.instance_types;
+    types.binary_search_by(|kind| kind.name.as_str().cmp(name)).ok().map(|index| &types[index])
+}
+
+fn cheapest(kind: &InstanceType, launch: &plan::Launch) -> Option<f64> {
+    let allowed = |key: &str, value: &str| {
+        launch.requirements.iter().filter(|requirement| requirement.key == key).all(|requirement| {
+            let among = requirement.values.iter().any(|other| other == value);
+            match requirement.operator {
+                Operator::In => among,
+                Operator::NotIn => !among,
+                Operator::DoesNotExist => false,
+                _ => true,
+            }
+        })
+    };
+    kind.offerings
+        .iter()
+        .filter(|offering| {
+            offering.available
+                && launch.capacity_types.contains(&offering.capacity_type)
+                && allowed(labels::ZONE, &offering.zone)
+                && allowed(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
+        })
+        .map(|offering| offering.price)
+        .min()
+        .map(|price| price.as_usd())
+}
+
+impl Disruption {
+    pub(super) fn new(snapshot: &Snapshot, command: &plan::Command) -> Self {
+        Self {
+            reason: command.reason,
+            method: command.method,
+            nodes: command.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
+            pods: command
+                .candidates
+                .iter()
+                .flat_map(|candidate| &candidate.pods)
+                .map(PodName::from)
+                .collect(),
+            replacements: command
+                .replacements
+                .iter()
+                .map(|launch| Launch::new(snapshot, launch))
+                .collect(),
+            savings_per_hour: command.savings.as_usd(),
+        }
+    }
+}

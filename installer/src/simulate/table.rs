@@ -1,0 +1,194 @@
+//! What a simulation found, for people.
+
+use std::collections::BTreeMap;
+
+use super::outcome::{Launch, Outcome, PodName};
+use super::words::{amounts, columns, grouped, pods, price, some};
+use crate::errors::count;
+
+/// How many names of a list are shown.
+const SHOWN: usize = 3;
+
+/// The report.
+pub(super) fn text(outcome: &Outcome) -> String {
+    let sections = [
+        launches(&outcome.launches),
+        placements(outcome),
+        unschedulable(outcome),
+        disruptions(outcome),
+        staying(outcome),
+        node_pools(outcome),
+        Some(totals(outcome)),
+    ];
+    let sections: Vec<String> = sections.into_iter().flatten().collect();
+    sections.join("\n\n")
+}
+
+fn launches(launches: &[Launch]) -> Option<String> {
+    if launches.is_empty() {
+        return None;
+    }
+    let header = ["NODEPOOL", "NODES", "PODS", "REQUESTS", "PRICE/H", "CHEAPEST TYPES"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    // Equal machines share a row: a plan for thousands of pods has few kinds of them.
+    let mut groups: Vec<(&Launch, usize)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for launch in launches {
+        let key = format!(
+            "{} {} {} {:?}",
+            launch.node_pool,
+            launch.pods.len(),
+            amounts(&launch.requests),
+            launch.instance_types.first()
+        );
+        let index = *known.entry(key).or_insert_with(|| {
+            groups.push((launch, 0));
+            groups.len() - 1
+        });
+        groups[index].1 += 1;
+    }
+    for (launch, n) in groups {
+        let types = launch.instance_types.iter().map(|kind| kind.name.clone());
+        rows.push(vec![
+            launch.node_pool.clone(),
+            grouped(n),
+            grouped(launch.pods.len()),
+            amounts(&launch.requests),
+            price(launch.price_per_hour),
+            some(types, SHOWN),
+        ]);
+    }
+    let sum: f64 = launches.iter().map(|launch| launch.price_per_hour).sum();
+    let title =
+        format!("Would launch {} for {} per hour:", count(launches.len(), "node"), price(sum));
+    Some(format!("{title}\n{}", columns(&rows, "  ")))
+}
+
+fn placements(outcome: &Outcome) -> Option<String> {
+    if outcome.placements.is_empty() {
+        return None;
+    }
+    let rows: Vec<Vec<String>> = outcome
+        .placements
+        .iter()
+        .map(|placed| {
+            vec![placed.node.clone(), grouped(placed.pods.len()), pods(&placed.pods, SHOWN)]
+        })
+        .collect();
+    Some(format!("Would use nodes that are there:\n{}", columns(&rows, "  ")))
+}
+
+fn unschedulable(outcome: &Outcome) -> Option<String> {
+    if outcome.unschedulable.is_empty() {
+        return None;
+    }
+    // Pods that wait for the same reasons are told together.
+    let mut groups: BTreeMap<Vec<String>, Vec<PodName>> = BTreeMap::new();
+    for pod in &outcome.unschedulable {
+        let reasons = pod
+            .reasons
+            .iter()
+            .map(|why| format!("NodePool {}: {}", why.node_pool, why.message))
+            .collect();
+        groups
+            .entry(reasons)
+            .or_default()
+            .push(PodName { namespace: pod.namespace.clone(), name: pod.name.clone() });
+    }
+    let groups = groups.iter().map(|(reasons, waiting)| {
+        let none = ["there is no NodePool".to_owned()];
+        let reasons = if reasons.is_empty() { &none[..] } else { reasons.as_slice() };
+        let reasons: Vec<String> = reasons.iter().map(|reason| format!("    {reason}")).collect();
+        format!("  {}\n{}", pods(waiting, SHOWN), reasons.join("\n"))
+    });
+    let groups: Vec<String> = groups.collect();
+    let n = outcome.unschedulable.len();
+    let title = if n == 1 {
+        "1 pod would stay pending:".to_owned()
+    } else {
+        format!("{} pods would stay pending:", grouped(n))
+    };
+    Some(format!("{title}\n{}", groups.join("\n")))
+}
+
+fn disruptions(outcome: &Outcome) -> Option<String> {
+    if outcome.disruptions.is_empty() {
+        return None;
+    }
+    let header = ["REASON", "NODES", "PODS", "REPLACED BY", "SAVES/H"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for disruption in &outcome.disruptions {
+        let replacements = disruption.replacements.iter().map(|launch| {
+            launch.instance_types.first().map_or_else(String::new, |kind| kind.name.clone())
+        });
+        let replaced = some(replacements, SHOWN);
+        rows.push(vec![
+            format!("{:?}", disruption.reason),
+            some(disruption.nodes.iter().cloned(), SHOWN),
+            grouped(disruption.pods.len()),
+            if replaced.is_empty() { "nothing".to_owned() } else { replaced },
+            price(disruption.savings_per_hour),
+        ]);
+    }
+    let n: usize = outcome.disruptions.iter().map(|disruption| disruption.nodes.len()).sum();
+    Some(format!("Would remove {}:\n{}", count(n, "node"), columns(&rows, "  ")))
+}
+
+fn staying(outcome: &Outcome) -> Option<String> {
+    if outcome.staying.is_empty() {
+        return None;
+    }
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for staying in &outcome.staying {
+        by_reason.entry(&staying.message).or_default().push(&staying.node);
+    }
+    let rows: Vec<Vec<String>> = by_reason
+        .iter()
+        .map(|(reason, nodes)| {
+            let names = nodes.iter().map(|&node| node.to_owned());
+            vec![some(names, SHOWN), (*reason).to_owned()]
+        })
+        .collect();
+    Some(format!("Would keep {}:\n{}", count(outcome.staying.len(), "node"), columns(&rows, "  ")))
+}
+
+fn node_pools(outcome: &Outcome) -> Option<String> {
+    if outcome.node_pools.is_empty() {
+        return None;
+    }
+    let rows: Vec<Vec<String>> = outcome
+        .node_pools
+        .iter()
+        .map(|pool| vec![pool.name.clone(), pool.reason.clone()])
+        .collect();
+    Some(format!("NodePools that take no part:\n{}", columns(&rows, "  ")))
+}
+
+fn totals(outcome: &Outcome) -> String {
+    let totals = &outcome.totals;
+    let arrow = |before: String, after: String| {
+        if before == after { before } else { format!("{before} -> {after}") }
+    };
+    let mut rows = vec![
+        vec![
+            "pending pods".to_owned(),
+            format!("{} of {} get a place", grouped(totals.scheduled), grouped(totals.pods)),
+        ],
+        vec!["nodes".to_owned(), arrow(grouped(totals.nodes_before), grouped(totals.nodes_after))],
+        vec![
+            "price per hour".to_owned(),
+            arrow(price(totals.price_per_hour_before), price(totals.price_per_hour_after)),
+        ],
+    ];
+    if totals.nodes_without_price > 0 {
+        let n = count(totals.nodes_without_price, "node");
+        rows[2][1] = format!("{} ({n} without a known price)", rows[2][1]);
+    }
+    if let Some(bound) = totals.lower_bound_per_hour {
+        rows.push(vec![
+            "lower bound".to_owned(),
+            format!("{} per hour for the launches", price(bound)),
+        ]);
+    }
+    columns(&rows, "")
+}

@@ -1,0 +1,114 @@
+//! Names, amounts and reasons as people read them.
+
+use tenon_crds::ResourceList;
+use tenon_planner::plan::Stay;
+use tenon_state::explain;
+
+use super::outcome::PodName;
+
+/// Why a node stays. Events leave out what is not worth one; somebody who asks gets an answer always.
+pub(super) fn stay(reason: &Stay) -> String {
+    match reason {
+        Stay::NotManaged => "it belongs to no NodePool that is there".to_owned(),
+        Stay::Deleting => "it is being deleted already".to_owned(),
+        Stay::NotConsolidatable => {
+            "consolidateAfter has not passed since pods came or went, or the NodePool's policy leaves it alone".to_owned()
+        }
+        Stay::Later => {
+            "it could go, but another command of this plan moves pods that share a topology rule with its own; it comes next".to_owned()
+        }
+        Stay::Changed(what) => format!("it changed since it was planned: {what}"),
+        other => explain::staying(other)
+            .map_or_else(|| format!("{other:?}"), |((_, message), _)| message),
+    }
+}
+
+/// `$0.1234`
+pub(super) fn price(usd: f64) -> String {
+    let sign = if usd < 0.0 { "-" } else { "" };
+    format!("{sign}${:.4}", usd.abs())
+}
+
+/// `cpu 1500m, memory 3Gi`, the number of pods left out.
+pub(super) fn amounts(list: &ResourceList) -> String {
+    let amounts: Vec<String> = list
+        .iter()
+        .filter(|(name, _)| *name != "pods")
+        .map(|(name, quantity)| format!("{name} {quantity}"))
+        .collect();
+    amounts.join(", ")
+}
+
+/// The first few of a list, and how many more there are.
+pub(super) fn some(names: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let mut shown: Vec<String> = names.take(most).collect();
+    if more > 0 {
+        shown.push(format!("and {} more", grouped(more)));
+    }
+    shown.join(", ")
+}
+
+/// `default/web-0, default/web-1, and 3 more`
+pub(super) fn pods(pods: &[PodName], most: usize) -> String {
+    some(pods.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)), most)
+}
+
+/// `20,000`
+pub(super) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 node`, `20,000 nodes`
+pub(super) fn counted(n: usize, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// Rows of cells under each other, two spaces between columns; the last column keeps its length.
+pub(super) fn columns(rows: &[Vec<String>], indent: &str) -> String {
+    let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..n_columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        format!("{indent}{}", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(
+            [0, 999, 1000, 20_000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "20,000", "1,234,567"]
+        );
+        assert_eq!(price(0.1), "$0.1000");
+        assert_eq!(price(-1.5), "-$1.5000");
+    }
+
+    #[test]
+    fn long_lists_are_cut_and_say_so() {
+        let names = |n: usize| (0..n).map(|i| i.to_string());
+        assert_eq!(some(names(2), 2), "0, 1");
+        assert_eq!(some(names(1500), 2), "0, 1, and 1,498 more");
+    }
+}

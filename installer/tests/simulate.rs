@@ -1,0 +1,274 @@
+//! `tenon simulate` and `tenon explain` as users run them: manifests in, a report out. Nothing here needs a cluster.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+
+const NOW: &str = "2026-01-01T12:00:00Z";
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulate").join(name)
+}
+
+/// The program in a folder with copies of the fixtures, so that paths in messages are the same everywhere.
+struct Bench {
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        for name in ["catalog.json", "pool.yaml", "workloads.yaml", "cluster.yaml"] {
+            std::fs::copy(fixture(name), directory.path().join(name)).expect("copied");
+        }
+        Self { directory }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.directory.path().join(name), text).expect("written");
+    }
+
+    fn command(&self, args: &str) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tenon"));
+        command
+            .env_clear()
+            .env("HOME", self.directory.path())
+            .env("KUBECONFIG", self.directory.path().join("none"))
+            .current_dir(self.directory.path())
+            .args(args.split_whitespace());
+        if args.starts_with("simulate") || args.starts_with("explain") {
+            command.args(["--now", NOW]);
+        }
+        command
+    }
+
+    /// Exit code, stdout and stderr.
+    fn screen(&self, args: &str) -> String {
+        let output = self.command(args).output().expect("the program runs");
+        let text = format!(
+            "exit code {}\n--- stdout\n{}--- stderr\n{}",
+            output.status.code().map_or_else(|| "none".to_owned(), |code| code.to_string()),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        text.replace(&*self.directory.path().to_string_lossy(), "[DIRECTORY]")
+    }
+
+    fn json(&self, args: &str) -> serde_json::Value {
+        let output = self.command(&format!("{args} -o json")).output().expect("the program runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON on stdout")
+    }
+}
+
+/// Leaves out what differs from run to run.
+fn settings() -> insta::Settings {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"in \d+\.\d+ s", "in [TIME] s");
+    settings
+}
+
+macro_rules! assert_screen {
+    ($name:literal, $bench:expr, $args:expr) => {
+        settings().bind(|| insta::assert_snapshot!($name, $bench.screen($args)));
+    };
+}
+
+#[test]
+fn a_chart_is_planned_as_it_is_rendered() {
+    let bench = Bench::new();
+    assert_screen!(
+        "chart",
+        bench,
+        "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json"
+    );
+}
+
+#[test]
+fn the_plan_as_data_has_everything() {
+    let bench = Bench::new();
+    let outcome = bench.json("simulate -f pool.yaml -f workloads.yaml --catalog catalog.json");
+    assert_eq!(outcome["schema"], "tenon.sh/simulation/v1alpha1");
+    let launch = &outcome["launches"][0];
+    assert_eq!(launch["nodePool"], "default");
+    assert_eq!(launch["pricePerHour"], 0.1);
+    assert_eq!(
+        launch["instanceTypes"][0],
+        serde_json::json!({"name": "small", "pricePerHour": 0.1})
+    );
+    assert_eq!(
+        launch["instanceTypes"][1],
+        serde_json::json!({"name": "large", "pricePerHour": 0.4})
+    );
+    assert_eq!(launch["pods"][2], serde_json::json!({"namespace": "default", "name": "web-2"}));
+    assert_eq!(launch["requests"]["cpu"], "1600m");
+    let waiting = &outcome["unschedulable"][0];
+    assert_eq!((&waiting["namespace"], &waiting["name"]), (&"default".into(), &"huge".into()));
+    let reason = &waiting["reasons"][0];
+    assert_eq!(reason["nodePool"], "default");
+    assert_eq!(reason["reason"]["resources"]["requested"], 64_000);
+    assert_eq!(outcome["skippedKinds"], serde_json::json!({"v1 Service": 2}));
+    let totals = &outcome["totals"];
+    for (field, expected) in [
+        ("pods", 4.0),
+        ("scheduled", 3.0),
+        ("nodesBefore", 0.0),
+        ("nodesAfter", 1.0),
+        ("pricePerHourBefore", 0.0),
+        ("pricePerHourAfter", 0.1),
+    ] {
+        assert_eq!(totals[field].as_f64(), Some(expected), "{field}");
+    }
+    assert!(totals["planSeconds"].is_f64());
+}
+
+#[test]
+fn a_saved_cluster_is_consolidated() {
+    let bench = Bench::new();
+    assert_screen!(
+        "consolidation",
+        bench,
+        "simulate -f pool.yaml -f cluster.yaml --catalog catalog.json --what disrupt"
+    );
+}
+
+#[test]
+fn pending_pods_go_to_nodes_that_are_there_first() {
+    let bench = Bench::new();
+    let outcome =
+        bench.json("simulate -f pool.yaml -f cluster.yaml -f workloads.yaml --catalog catalog.json --what provision");
+    assert_eq!(outcome["launches"].as_array().expect("a list").len(), 0);
+    assert_eq!(outcome["placements"][0]["node"], "default-aaaaa");
+    assert_eq!(outcome["placements"][0]["pods"].as_array().expect("a list").len(), 3);
+    assert_eq!(outcome["totals"]["pods"], 4);
+    assert_eq!(outcome["totals"]["scheduled"], 3);
+}
+
+#[test]
+fn yaml_says_the_same_as_json() {
+    let bench = Bench::new();
+    let args = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";
+    let mut json = bench.json(args);
+    let output = bench.command(&format!("{args} -o yaml")).output().expect("the program runs");
+    let mut yaml: serde_json::Value =
+        serde_saphyr::from_slice(&output.stdout).expect("YAML on stdout");
+    for outcome in [&mut json, &mut yaml] {
+        outcome["totals"]["planSeconds"] = 0.into();
+    }
+    assert_eq!(json, yaml);
+}
+
+#[test]
+fn a_saved_snapshot_gives_the_same_plan() {
+    let bench = Bench::new();
+    let mut first = bench.json(
+        "simulate -f pool.yaml -f cluster.yaml -f workloads.yaml --catalog catalog.json --save snapshot.json",
+    );
+    let mut again = bench.json("simulate -f snapshot.json");
+    for outcome in [&mut first, &mut again] {
+        outcome["totals"]["planSeconds"] = 0.into();
+        outcome["skippedKinds"] = serde_json::Value::Null;
+    }
+    assert_eq!(first, again);
+    assert_screen!("snapshot_alone", bench, "simulate -f snapshot.json --catalog catalog.json");
+}
+
+#[test]
+fn lists_json_and_folders_say_the_same_as_documents() {
+    let bench = Bench::new();
+    let documents = bench.json("simulate -f pool.yaml -f workloads.yaml --catalog catalog.json");
+    let folder = bench.directory.path().join("folder");
+    std::fs::create_dir(&folder).expect("made");
+    for name in ["pool.yaml", "workloads.yaml"] {
+        std::fs::copy(fixture(name), folder.join(name)).expect("copied");
+    }
+    let items: Vec<serde_json::Value> = ["pool.yaml", "workloads.yaml"]
+        .iter()
+        .flat_map(|name| {
+            let text = std::fs::read_to_string(fixture(name)).expect("read");
+            serde_saphyr::from_multiple::<serde_json::Value>(&text).expect("YAML")
+        })
+        .collect();
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+    bench.write("list.json", &serde_json::to_string_pretty(&list).expect("JSON"));
+    // In flow style, which is not cut by lines.
+    bench.write("list.yaml", &format!("--- {list}\n"));
+    for input in ["folder", "list.json", "list.yaml"] {
+        let outcome = bench.json(&format!("simulate -f {input} --catalog catalog.json"));
+        assert_eq!(outcome["launches"], documents["launches"], "{input}");
+        assert_eq!(outcome["unschedulable"], documents["unschedulable"], "{input}");
+    }
+}
+
+#[test]
+fn the_built_in_catalog_is_named_and_its_limits_too() {
+    let bench = Bench::new();
+    let text = std::fs::read_to_string(fixture("pool.yaml")).expect("read");
+    let text = text
+        .replace("group: karpenter.kwok.sh", "group: karpenter.k8s.aws")
+        .replace("kind: KWOKNodeClass\n        name", "kind: EC2NodeClass\n        name");
+    bench.write("ec2.yaml", &text);
+    assert_screen!("built_in_catalog", bench, "simulate -f ec2.yaml");
+}
+
+#[test]
+fn each_problem_names_file_document_path_and_what_is_allowed() {
+    let bench = Bench::new();
+    bench.write(
+        "wrong.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: shop\nspec:\n  replicas: three\n---\n\
+         apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: ok}\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n  spec:\n    containers:\n    - resources:\n        requests:\n          cpu: lots\nkind: List\n---\n\
+         kind: Pod\nmetadata: {name: b}\n---\napiVersion: v1\nkind: Pod\nmetadata: [\n",
+    );
+    bench.write(
+        "wrong.json",
+        "{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n \"metadata\": {\"name\" \"c\"}}",
+    );
+    assert_screen!("wrong_manifests", bench, "simulate -f wrong.yaml -f wrong.json");
+}
+
+#[test]
+fn a_wrong_catalog_says_which_entry_and_what_is_allowed() {
+    let bench = Bench::new();
+    let text = std::fs::read_to_string(fixture("catalog.json")).expect("read");
+    bench.write("catalog.json", &text.replacen("\"spot\"", "\"cheap\"", 1));
+    assert_screen!("wrong_catalog", bench, "simulate -f pool.yaml --catalog catalog.json");
+}
+
+#[test]
+fn without_input_there_is_nothing_to_plan_on() {
+    let bench = Bench::new();
+    assert_screen!("no_input", bench, "simulate");
+    assert_screen!("no_file", bench, "simulate -f none.yaml");
+    assert_screen!("no_cluster", bench, "simulate --live");
+}
+
+#[test]
+fn a_pod_that_stays_pending_is_told_why() {
+    let bench = Bench::new();
+    let input = "-f pool.yaml -f workloads.yaml --catalog catalog.json -q";
+    assert_screen!("explain_pending_pod", bench, &format!("explain pod huge {input}"));
+    let answer = bench.json(&format!("explain pod huge {input}"));
+    assert_eq!(answer["reasons"][0]["reason"]["resources"]["requested"], 64_000);
+    assert_eq!(answer["instanceTypes"][0]["matchingPod"], 2);
+    assert_eq!(answer["instanceTypes"][0]["largeEnough"], 0);
+    assert_screen!("explain_launched_pod", bench, &format!("explain pod web-0 {input}"));
+}
+
+#[test]
+fn nodes_claims_and_pools_are_explained() {
+    let bench = Bench::new();
+    let input = "-f pool.yaml -f cluster.yaml --catalog catalog.json -q";
+    assert_screen!("explain_node", bench, &format!("explain node node-a {input}"));
+    assert_screen!("explain_nodeclaim", bench, &format!("explain nodeclaim default-aaaaa {input}"));
+    assert_screen!("explain_nodepool", bench, &format!("explain nodepool default {input}"));
+    assert_screen!("explain_running_pod", bench, &format!("explain pod lonely -n team {input}"));
+}
+
+#[test]
+fn what_is_not_there_can_not_be_explained() {
+    let bench = Bench::new();
+    let input = "-f pool.yaml -f cluster.yaml --catalog catalog.json -q";
+    assert_screen!("no_such_pod", bench, &format!("explain pod lonely {input}"));
+    assert_screen!("no_such_pool", bench, &format!("explain nodepool defualt {input}"));
+}
