@@ -16,7 +16,7 @@ use crate::requirements::Requirements;
 use crate::topology::cell_values;
 
 /// Index of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CellId(u32);
 
 /// A template, narrowed.

@@ -62,6 +62,9 @@ impl Overheads {
 
     /// Per column the least that the daemons of some of the types take.
     pub(crate) fn least(&self, types: &FixedBitSet) -> Vec<i64> {
+        if let [only] = &self.groups[..] {
+            return only.requests.clone();
+        }
         let mut least: Option<Vec<i64>> = None;
         for kind in types.ones() {
             let requests = self.of(kind);

@@ -26,11 +26,8 @@ pub(crate) struct Narrowed {
 impl Narrowed {
     /// All types of a claim.
     pub(crate) fn nothing(solver: &Solver<'_, '_>, claim: &Claim) -> Self {
-        Self {
-            types: claim.types.clone(),
-            capacity_type: None,
-            at_most: solver.problem.policy.max_instance_types,
-        }
+        let at_most = solver.problem.policy.max_instance_types;
+        Self { types: claim.types.clone(), capacity_type: None, at_most }
     }
 }
 
@@ -75,11 +72,15 @@ pub(crate) fn launch(
     let table = &problem.catalogs[template.catalog];
     let pool = &problem.snapshot.node_pools[template.pool];
 
-    let prices = prices(solver, claim, narrowed.capacity_type);
-    let mut ranked: Vec<usize> =
-        narrowed.types.ones().filter(|&kind| prices[kind] != NOT_FOR_SALE).collect();
-    ranked.sort_by_key(|&kind| (prices[kind], kind));
-    ranked.truncate(narrowed.at_most);
+    let pinned = narrowed.capacity_type.map(|_| prices(solver, claim, narrowed.capacity_type));
+    let prices = pinned.as_ref().unwrap_or(&cell.prices);
+    let mut ranked: Vec<usize> = if pinned.is_none() {
+        cell.ranked(&narrowed.types).collect()
+    } else {
+        crate::cells::by_price(&narrowed.types, prices)
+    };
+    ranked.retain(|&kind| prices[kind] != NOT_FOR_SALE);
+    ranked.truncate(narrowed.at_most.max(needed(solver, claim, narrowed, &ranked)));
     let mut types = FixedBitSet::with_capacity(table.len());
     types.extend(ranked.iter().copied());
 
@@ -186,6 +187,25 @@ pub(crate) fn launch(
         buffer_pods,
         reason,
     })
+}
+
+/// How many types it takes to have all `minValues`, as far as they can be had.
+fn needed(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed, ranked: &[usize]) -> usize {
+    let lacks = |n: usize| {
+        let mut types = FixedBitSet::with_capacity(narrowed.types.len());
+        types.extend(ranked[..n].iter().copied());
+        solver.lacking_values(claim.cell, &types).is_some()
+    };
+    let asked = solver.cells[claim.cell].requirements.has_min_values();
+    if !asked || lacks(ranked.len()) {
+        return 0;
+    }
+    let (mut lacking, mut enough) = (0, ranked.len());
+    while enough - lacking > 1 {
+        let middle = usize::midpoint(lacking, enough);
+        if lacks(middle) { lacking = middle } else { enough = middle }
+    }
+    enough
 }
 
 /// The capacity types that offerings of the chosen types have, sorted.

@@ -1,11 +1,12 @@
 //! NodePool limits: how much a pool may still launch.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
 use crate::compile::Problem;
-use crate::compile::types::Template;
+use crate::compile::types::{Template, TypeTable};
 use crate::plan::Exclusion;
 
 /// What is left of the limits of each template's pool.
@@ -16,10 +17,32 @@ pub(crate) struct Limits {
 
 #[derive(Clone, Debug, Default)]
 struct PoolLimits {
-    /// Column, limit and what is left of it.
-    amounts: Vec<(usize, i64, i64)>,
+    amounts: Vec<Amount>,
     /// Limit of machines and how many may still come.
     nodes: Option<(i64, i64)>,
+}
+
+/// The limit of one resource.
+#[derive(Clone, Debug)]
+struct Amount {
+    column: usize,
+    limit: i64,
+    left: i64,
+    /// The pool's types, those with the most of it first.
+    descending: Arc<[usize]>,
+}
+
+impl Amount {
+    /// The most of it that any type of a set has.
+    fn largest(&self, table: &TypeTable, types: &FixedBitSet) -> i64 {
+        let largest = self.descending.iter().find(|&&kind| types[kind]);
+        largest.map_or(0, |&kind| table.capacity(kind)[self.column])
+    }
+
+    /// Whether some type of the pool has more than so much of it.
+    fn excludes(&self, table: &TypeTable, amount: i64) -> bool {
+        self.descending.first().is_some_and(|&kind| table.capacity(kind)[self.column] > amount)
+    }
 }
 
 impl Limits {
@@ -44,11 +67,13 @@ impl Limits {
                     if name == "nodes" {
                         limits.nodes = Some((limit, limit - used.map_or(0, |used| used.1)));
                     } else if let Some(column) = problem.columns.index(name) {
-                        limits.amounts.push((
-                            column,
-                            limit,
-                            limit - used.map_or(0, |used| used.0[column]),
-                        ));
+                        let table = &problem.catalogs[template.catalog];
+                        let mut descending: Vec<usize> = template.types.ones().collect();
+                        let most = |kind: &usize| std::cmp::Reverse(table.capacity(*kind)[column]);
+                        descending.sort_by_key(most);
+                        let left = limit - used.map_or(0, |used| used.0[column]);
+                        let descending = descending.into();
+                        limits.amounts.push(Amount { column, limit, left, descending });
                     }
                 }
                 limits
@@ -79,7 +104,11 @@ impl Limits {
             });
         }
         let table = &problem.catalogs[problem.templates[template].catalog];
-        for &(column, limit, left) in &pool.amounts {
+        for amount in &pool.amounts {
+            let (column, limit, left) = (amount.column, amount.limit, amount.left);
+            if !amount.excludes(table, left) {
+                continue;
+            }
             for kind in types.ones().collect::<Vec<_>>() {
                 if table.capacity(kind)[column] > left {
                     types.remove(kind);
@@ -93,6 +122,29 @@ impl Limits {
         Ok(())
     }
 
+    /// Whether what is left excludes types, or will after one more launch.
+    pub(crate) fn binds(&self, problem: &Problem<'_>, template: usize) -> bool {
+        let table = &problem.catalogs[problem.templates[template].catalog];
+        let pool = &self.pools[template];
+        pool.nodes.is_some_and(|(_, left)| left <= 1)
+            || pool.amounts.iter().any(|amount| amount.excludes(table, amount.left))
+    }
+
+    /// How many launches with the same types the limits allow.
+    pub(crate) fn affordable(
+        &self,
+        problem: &Problem<'_>,
+        template: usize,
+        types: &FixedBitSet,
+    ) -> usize {
+        let table = &problem.catalogs[problem.templates[template].catalog];
+        let pool = &self.pools[template];
+        let of_amounts =
+            pool.amounts.iter().map(|amount| amount.left / amount.largest(table, types).max(1));
+        let least = of_amounts.chain(pool.nodes.map(|(_, left)| left)).min();
+        least.map_or(usize::MAX, |least| usize::try_from(least).unwrap_or(0))
+    }
+
     /// Of the types that one launch may become, those that do not eat up the limit: a launch is charged with the largest of its types, so a small
     /// machine that could also become a huge one would keep the pool from launching anything else.
     pub(crate) fn modest(
@@ -104,8 +156,12 @@ impl Limits {
     ) -> FixedBitSet {
         let table = &problem.catalogs[problem.templates[template].catalog];
         let mut modest = types.clone();
-        for &(column, _, left) in &self.pools[template].amounts {
-            let enough = table.capacity(cheapest)[column].max(left / 8);
+        for amount in &self.pools[template].amounts {
+            let column = amount.column;
+            let enough = table.capacity(cheapest)[column].max(amount.left / 8);
+            if !amount.excludes(table, enough) {
+                continue;
+            }
             for kind in types.ones() {
                 if table.capacity(kind)[column] > enough {
                     modest.remove(kind);
@@ -119,9 +175,8 @@ impl Limits {
     pub(crate) fn charge(&mut self, problem: &Problem<'_>, template: usize, types: &FixedBitSet) {
         let table = &problem.catalogs[problem.templates[template].catalog];
         let pool = &mut self.pools[template];
-        for (column, _, left) in &mut pool.amounts {
-            let largest = types.ones().map(|kind| table.capacity(kind)[*column]).max();
-            *left -= largest.unwrap_or(0);
+        for amount in &mut pool.amounts {
+            amount.left -= amount.largest(table, types);
         }
         if let Some((_, left)) = &mut pool.nodes {
             *left -= 1;

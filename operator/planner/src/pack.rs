@@ -2,7 +2,8 @@
 //!
 //! [`Strategy::Cheapest`] opens one kind of machine at a time. It starts from the largest pod that has no place, tries for each type that is worth it (the
 //! cell's frontier) which other pods go well with it, and takes the type whose load is worth most per dollar. A load is worth the sum of its pods'
-//! values; a pod's value is what it costs on machines that suit it best, the price of its dominant share. The same load is then bought as often as there
+//! values; a pod's value is its dual price in the relaxation of what is left ([`crate::dual`]), and where there are too many shapes for that the price of
+//! its dominant share on machines that suit it best. The same load is then bought as often as there
 //! are pods for it, so that the work depends on the number of shapes and not on that of pods.
 //!
 //! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger exists that would hold one more pod. Both are run, and
@@ -10,6 +11,7 @@
 
 mod bins;
 mod loads;
+mod values;
 
 use fixedbitset::FixedBitSet;
 
@@ -22,14 +24,21 @@ use crate::ruled::Placing;
 use crate::solver::{Claim, Demand, Home, Solver};
 use loads::{Load, Part, cheapest_load, fill_load};
 
+use values::Valuation;
+
 pub(crate) use bins::Bins;
 pub(crate) use loads::value;
+
+/// So many machines with the same load are opened at once without a second thought.
+const FEW: usize = 4;
 
 /// How machines are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
-    /// By price per what is packed.
+    /// By price per what is packed, with dual prices.
     Cheapest,
+    /// By price per what is packed, with the pods' own best prices: a second opinion where a plan is small and the last machines decide.
+    Plain,
     /// As Karpenter does.
     Fill,
 }
@@ -52,8 +61,10 @@ pub(crate) fn pack(
                 place_on_claims(solver, &mut bins, demand, strategy);
             }
         }
-        solver.narrow_claims();
+        bins.narrow(solver);
     }
+    // Values are worked out anew whenever a good part of the pods has been packed: what is scarce changes.
+    let mut valuation = Valuation::default();
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])
     {
@@ -63,6 +74,10 @@ pub(crate) fn pack(
         match solver.home(&demands[seed]) {
             Ok((template, cell)) => {
                 demands[seed].home = Home::Opens(template, cell);
+                if strategy == Strategy::Cheapest {
+                    find_homes(solver, demands, &given_up);
+                    valuation.refresh(solver, demands, &given_up, template);
+                }
                 open_machines(solver, demands, &given_up, seed, strategy);
             }
             Err(reasons) => {
@@ -73,7 +88,7 @@ pub(crate) fn pack(
                         (demand.variant + 1, Home::Unknown, -1.0);
                     solver.place_on_machines(demand, open);
                     place_on_claims(solver, &mut bins, demand, strategy);
-                    solver.narrow_claims();
+                    bins.narrow(solver);
                 } else {
                     given_up[seed] = true;
                     waiting.push((seed, reasons));
@@ -134,6 +149,18 @@ fn place_on_claims(
     while demand.left() > 0 && placing.on_claim(solver, bins, demand, strategy) {}
 }
 
+/// Looks for the homes of all demands that have none yet.
+fn find_homes(solver: &mut Solver<'_, '_>, demands: &mut [Demand], given_up: &[bool]) {
+    for index in 0..demands.len() {
+        if demands[index].home == Home::Unknown && demands[index].left() > 0 && !given_up[index] {
+            demands[index].home = match solver.home(&demands[index]) {
+                Ok((template, cell)) => Home::Opens(template, cell),
+                Err(_) => Home::Nowhere,
+            };
+        }
+    }
+}
+
 /// Opens machines of the seed's template, at least one, with the seed on it.
 fn open_machines(
     solver: &mut Solver<'_, '_>,
@@ -151,10 +178,12 @@ fn open_machines(
         .expect("the seed's home has a type within the limits");
     let parts = parts(solver, demands, given_up, seed, cell);
     let load = match strategy {
-        Strategy::Cheapest => cheapest_load(solver, demands, &parts, cell, &allowed),
+        Strategy::Cheapest | Strategy::Plain => {
+            cheapest_load(solver, demands, &parts, cell, &allowed)
+        }
         Strategy::Fill => fill_load(solver, demands, &parts, cell, &allowed),
     };
-    commit(solver, demands, load, template, &allowed);
+    commit(solver, demands, load, template, &allowed, strategy);
 }
 
 /// The demands that may share a machine with the seed, the seed first, then in their order: those that would open a machine of the same pool.
@@ -167,17 +196,12 @@ fn parts(
 ) -> Vec<Part> {
     let problem = solver.problem;
     let template = solver.cells[cell].template;
+    find_homes(solver, demands, given_up);
     let mut parts = Vec::new();
     let others = (0..demands.len()).filter(|&index| index != seed && !given_up[index]);
     for index in std::iter::once(seed).chain(others.collect::<Vec<_>>()) {
         if demands[index].left() == 0 {
             continue;
-        }
-        if demands[index].home == Home::Unknown {
-            demands[index].home = match solver.home(&demands[index]) {
-                Ok((template, cell)) => Home::Opens(template, cell),
-                Err(_) => Home::Nowhere,
-            };
         }
         let own = match demands[index].home {
             Home::Opens(opens, own) if opens == template => own,
@@ -210,6 +234,7 @@ fn commit(
     mut load: Load,
     template: usize,
     allowed: &FixedBitSet,
+    strategy: Strategy,
 ) {
     let problem = solver.problem;
     let attainable = solver.is_strict() || {
@@ -244,7 +269,15 @@ fn commit(
     let target = target.expect("the seed's home has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
-    let repeats = if limited { 1 } else { repeats.unwrap_or(1).max(1) };
+    let mut repeats = repeats.unwrap_or(1);
+    if repeats > FEW && strategy == Strategy::Cheapest {
+        // What is scarce changes on the way: half of them, then values are looked at again.
+        repeats = repeats.div_ceil(2);
+    }
+    if limited {
+        repeats = repeats.min(solver.limits.affordable(problem, template, &types));
+    }
+    let repeats = repeats.max(1);
     for _ in 0..repeats {
         let mut pods = Vec::new();
         for &(demand, n) in &load.takes {
@@ -261,7 +294,11 @@ fn commit(
         });
     }
     if limited {
-        solver.limits.charge(problem, template, &types);
+        for _ in 0..repeats {
+            solver.limits.charge(problem, template, &types);
+        }
+    }
+    if limited && solver.limits.binds(problem, template) {
         // What is left of the limit may exclude types, and so whole templates.
         for demand in demands {
             demand.home = Home::Unknown;

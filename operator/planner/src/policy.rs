@@ -15,7 +15,8 @@ pub struct Policy {
     pub preferences: PreferencePolicy,
     /// Feature gate SpotToSpotConsolidation.
     pub spot_to_spot: bool,
-    /// How many instance types a launch carries at most.
+    /// How many instance types a launch carries at most: the cheapest ones that hold its pods. Providers try no more than this at once; what is not
+    /// available is left out of the next plan.
     pub max_instance_types: usize,
     /// What a further machine is taken to cost per hour beyond its price, when the planner weighs few large machines against many small ones.
     pub node_price: MicroUsd,
@@ -43,7 +44,7 @@ impl Default for Policy {
             min_values: MinValuesPolicy::Strict,
             preferences: PreferencePolicy::Respect,
             spot_to_spot: false,
-            max_instance_types: 600,
+            max_instance_types: 60,
             // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never outweighs a real difference in price.
             node_price: MicroUsd(500),
             // Seven cents a month: an eviction costs some seconds of a restart.

@@ -91,7 +91,10 @@ pub(crate) struct Packed<'p, 'a> {
     pub(crate) waiting: Vec<(usize, Vec<(String, Exclusion)>)>,
 }
 
-/// Packs in both ways and keeps the one that leaves fewer pods waiting, at the lower price.
+/// Plans of up to so many machines are packed with the pods' own best prices, too.
+const SMALL: usize = 150;
+
+/// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price.
 fn best<'p, 'a>(
     problem: &'p Problem<'a>,
     demands: &[Demand],
@@ -107,7 +110,6 @@ fn best<'p, 'a>(
     if first.solver.claims.is_empty() {
         return first;
     }
-    let second = run(Strategy::Fill);
     let rank = |packed: &Packed<'_, '_>| {
         let left: usize = packed.demands.iter().map(Demand::left).sum();
         let node_price = problem.policy.node_price.0;
@@ -115,7 +117,12 @@ fn best<'p, 'a>(
             packed.solver.claims.iter().map(|claim| packed.solver.price(claim) + node_price).sum();
         (left, price)
     };
-    if rank(&second) < rank(&first) { second } else { first }
+    let small = first.solver.claims.len() <= SMALL;
+    let others = [Some(Strategy::Plain).filter(|_| small), Some(Strategy::Fill)];
+    others.into_iter().flatten().fold(first, |best, strategy| {
+        let other = run(strategy);
+        if rank(&other) < rank(&best) { other } else { best }
+    })
 }
 
 /// Placements on machines that exist, by pod.

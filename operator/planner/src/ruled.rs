@@ -85,6 +85,8 @@ pub(crate) struct Placing {
     /// The claims whose target holds a pod, and those that hold half of one.
     whole: Query,
     half: Query,
+    /// Whether no two of the pods may share a host.
+    alone: bool,
     /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
     ruled: bool,
     admitted: Vec<(usize, Narrowed)>,
@@ -103,6 +105,8 @@ impl Placing {
         Self {
             whole: bins.query(requests),
             half: bins.query(&half),
+            alone: !problem.shapes[demand.shape].ports.is_empty()
+                || problem.rules.one_per_host(demand.shape, demand.dropped),
             ruled: problem.rules.has_domains(demand.shape, demand.dropped),
             admitted: Vec::new(),
             known: 0,
@@ -157,7 +161,7 @@ impl Placing {
                 }
             }
         }
-        strategy == Strategy::Cheapest
+        strategy != Strategy::Fill
             && solver.problem.rules.concern(demand.shape)
             && self.grow(solver, bins, demand)
     }
@@ -166,11 +170,13 @@ impl Placing {
     fn grow(&mut self, solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand) -> bool {
         let mut best: Option<(i64, usize, Narrowed, usize)> = None;
         let mut compared = 0;
+        // A pod that wants a host of its own may do with any that has none of its kind.
+        let query = if self.alone { Query::default() } else { self.half.clone() };
         for at in 0..self.admitted.len() {
             let (slot, to) = self.admitted[at];
             let mut from = 0;
             while compared < GROWING * (at + 1)
-                && let Some(claim) = next(solver, bins, &self.half, slot, demand, from)
+                && let Some(claim) = next(solver, bins, &query, slot, demand, from)
             {
                 (from, compared) = (claim + 1, compared + 1);
                 if room(solver, demand, claim, &to) == 0 {
@@ -202,9 +208,17 @@ impl Placing {
         if let Some(&(_, price)) = self.elsewhere.iter().find(|(known, _)| *known == cell) {
             return price;
         }
-        let requests = &solver.problem.shapes[demand.shape].requests;
-        let price =
-            value(solver, cell, requests).ceil() as i64 + solver.problem.policy.node_price.0;
+        let problem = solver.problem;
+        let requests = &problem.shapes[demand.shape].requests;
+        let place = if self.alone {
+            let mut types = solver.cells[cell].types.clone();
+            solver.keep_fitting(&mut types, solver.cells[cell].template, requests, &[]);
+            let cheapest = solver.cells[cell].cheapest(&types);
+            cheapest.map_or(0, |kind| solver.cells[cell].prices[kind])
+        } else {
+            value(solver, cell, requests).ceil() as i64
+        };
+        let price = place + problem.policy.node_price.0;
         self.elsewhere.push((cell, price));
         price
     }
@@ -297,11 +311,9 @@ impl Placing {
         let problem = solver.problem;
         let shape = &problem.shapes[demand.shape];
         let template = &problem.templates[solver.cells[cell].template];
-        let alone =
-            !shape.ports.is_empty() || problem.rules.one_per_host(demand.shape, demand.dropped);
         let domains =
             problem.rules.shares(problem, &mut solver.cells, demand.shape, demand.dropped, free);
-        let most = if alone { 1 } else { demand.left().div_ceil(domains).max(1) };
+        let most = if self.alone { 1 } else { demand.left().div_ceil(domains).max(1) };
         let known = self.targets.iter().find(|known| (known.0, known.1) == (cell, most));
         if let Some(&(_, _, target)) = known.filter(|known| types[known.2]) {
             return target;
@@ -387,8 +399,9 @@ fn join(
     let (before, after) = (&solver.cells[solver.claims[claim].cell], &solver.cells[to.cell]);
     let template = &problem.templates[after.template];
     let exact = after.requirements.has_min_values();
-    if strategy == Strategy::Cheapest && !exact {
+    if strategy != Strategy::Fill && !exact {
         let dearer = !after.types[target] || after.prices[target] > before.prices[target];
+        debug_assert!(n <= times(&shape.requests, bins.room(claim)), "pods that the target holds");
         if dearer || ports_conflict(&shape.ports, template.overheads.ports(target)) {
             return false;
         }

@@ -357,6 +357,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         for index in 0..self.claims.len() {
             let types =
                 self.with(index, self.claims[index].cell, &[], &self.claims[index].ports, 0);
+            debug_assert!(!types.is_clear(), "a machine to come has a type that holds its pods");
             let claim = &mut self.claims[index];
             if let Some(cheapest) = self.cells[claim.cell].cheapest(&types) {
                 claim.target = cheapest;

@@ -6,6 +6,8 @@ mod disrupting;
 mod formats;
 mod mutations;
 mod overlays;
+mod partial;
+mod price;
 mod properties;
 mod reserved;
 mod scenarios;

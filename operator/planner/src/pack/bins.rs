@@ -13,7 +13,7 @@ use crate::solver::Solver;
 pub(crate) struct Bins {
     strategy: Strategy,
     rooms: Rooms,
-    /// What the claims still hold, row by row: with [`Strategy::Cheapest`] their target type, with [`Strategy::Fill`] the largest of their types.
+    /// What the claims still hold, row by row: their target type, with [`Strategy::Fill`] the largest of their types.
     rows: Vec<i64>,
     width: usize,
     /// By claim, its place in `cells`.
@@ -66,6 +66,16 @@ impl Bins {
         }
     }
 
+    /// Takes out of all claims the types that no longer hold their pods.
+    pub(super) fn narrow(&mut self, solver: &mut Solver<'_, '_>) {
+        solver.narrow_claims();
+        // They may aim at smaller types now.
+        self.sync(solver);
+        for claim in 0..self.slots.len() {
+            self.refresh(solver, claim);
+        }
+    }
+
     /// How many cells there are; they keep their number.
     pub(crate) fn n_cells(&self) -> usize {
         self.cells.len()
@@ -113,7 +123,9 @@ impl Bins {
         let claim = &solver.claims[claim];
         let template = &solver.problem.templates[solver.cells[claim.cell].template];
         match self.strategy {
-            Strategy::Cheapest => super::loads::rest(template.net(claim.target), &claim.used),
+            Strategy::Cheapest | Strategy::Plain => {
+                super::loads::rest(template.net(claim.target), &claim.used)
+            }
             Strategy::Fill => (0..self.width)
                 .map(|column| template.fitting.most(&claim.types, column) - claim.used[column])
                 .collect(),

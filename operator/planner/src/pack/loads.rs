@@ -7,6 +7,9 @@ use crate::compile::shapes::{HostPort, ports_conflict};
 use crate::compile::{add_times, take_times, times};
 use crate::solver::{Demand, Solver};
 
+/// How many types are filled in both orders.
+const PROMISING: usize = 12;
+
 /// A load for one machine.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
@@ -52,8 +55,14 @@ pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> 
     if best.is_finite() { best } else { 0.0 }
 }
 
-/// The load that is worth most per dollar, over the types that are worth considering.
+/// What a load is worth per what its machine costs.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+fn worth(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
+    let price = solver.cells[load.cell].prices[kind];
+    load.value / price.saturating_add(solver.problem.policy.node_price.0.max(1)) as f64
+}
+
+/// The load that is worth most per dollar, over the types that are worth considering.
 pub(super) fn cheapest_load(
     solver: &mut Solver<'_, '_>,
     demands: &[Demand],
@@ -69,20 +78,28 @@ pub(super) fn cheapest_load(
     } else {
         frontier(problem, template, &by_price(allowed, &current.prices))
     };
-    let node_price = problem.policy.node_price.0.max(1);
-    let mut best: Option<(f64, Load)> = None;
+    let kinds = super::values::thinned(solver, template, kinds);
+    let mut loads = Vec::new();
     for kind in kinds {
-        for order in [Order::LargestFirst, Order::BestMatchFirst] {
-            let Some(load) = fill(solver, demands, parts, cell, kind, order) else { break };
-            let price = solver.cells[load.cell].prices[kind];
-            let worth = load.value / price.saturating_add(node_price) as f64;
-            if best.as_ref().is_none_or(|(most, _)| worth > *most * (1.0 + 1e-9)) {
-                best = Some((worth, load));
-            }
+        if let Some(load) = fill(solver, demands, parts, cell, kind, Order::LargestFirst) {
+            loads.push((worth(solver, &load, kind), kind, load));
+        }
+    }
+    // The other order is dearer to work out: only types that come close get a second chance.
+    loads.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let promising: Vec<usize> = loads.iter().take(PROMISING).map(|&(_, kind, _)| kind).collect();
+    let mut best = loads.into_iter().next();
+    for kind in promising {
+        let Some(load) = fill(solver, demands, parts, cell, kind, Order::BestMatchFirst) else {
+            continue;
+        };
+        let worth = worth(solver, &load, kind);
+        if best.as_ref().is_none_or(|(most, ..)| worth > *most * (1.0 + 1e-9)) {
+            best = Some((worth, kind, load));
         }
     }
     // With a seed that only dominated types take (host ports of daemons differ between types) Karpenter's way still finds one.
-    best.map_or_else(|| fill_load(solver, demands, parts, cell, allowed), |(_, load)| load)
+    best.map_or_else(|| fill_load(solver, demands, parts, cell, allowed), |(.., load)| load)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -223,9 +240,7 @@ pub(super) fn fill_load(
             }
             solver.keep_fitting(&mut narrowed, template, &used, &all_ports);
         }
-        let compiled = &problem.templates[template];
-        let holds = |kind: usize| times(&part.requests, &rest(compiled.net(kind), &used));
-        let mut n = narrowed.ones().map(holds).max().unwrap_or(0).min(part.left);
+        let mut n = most_of(solver, template, &narrowed, &used, part);
         if !part.ports.is_empty() {
             n = n.min(1);
         }
@@ -250,6 +265,35 @@ pub(super) fn fill_load(
         }
     }
     load
+}
+
+/// How many pods any of some types still takes.
+fn most_of(
+    solver: &Solver<'_, '_>,
+    template: usize,
+    types: &FixedBitSet,
+    used: &[i64],
+    part: &Part,
+) -> usize {
+    let fitting = &solver.problem.templates[template].fitting;
+    let of = |column: usize| (fitting.most(types, column) - used[column]) / part.requests[column];
+    let columns = (0..used.len()).filter(|&column| part.requests[column] > 0);
+    let most = columns.map(of).min().unwrap_or(i64::MAX);
+    let most = usize::try_from(most).unwrap_or(0).min(part.left);
+    let holds = |n: usize| {
+        let mut more = used.to_vec();
+        add_times(&mut more, &part.requests, n);
+        let mut types = types.clone();
+        fitting.keep(&mut types, &more);
+        !types.is_clear()
+    };
+    // Of each resource some type has enough for `most`; one type may not have all.
+    let (mut least, mut beyond) = (0, most + 1);
+    while beyond - least > 1 {
+        let middle = if beyond == most + 1 { most } else { usize::midpoint(least, beyond) };
+        if holds(middle) { least = middle } else { beyond = middle }
+    }
+    least
 }
 
 /// What is left of a type's room.

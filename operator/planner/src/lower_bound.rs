@@ -1,0 +1,111 @@
+//! The least that any plan can cost, to measure plans against.
+
+use fixedbitset::FixedBitSet;
+
+use crate::cells::Cells;
+use crate::compile::Problem;
+use crate::dual::{Item, Kind, Values, solve};
+use crate::policy::Policy;
+use crate::provision::demands;
+use crate::resources::MicroUsd;
+use crate::snapshot::Snapshot;
+
+/// How often the splits of prices are improved.
+const ROUNDS: u32 = 3_000;
+
+/// A lower bound of what launches for the pending pods cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Per hour.
+    pub price: MicroUsd,
+}
+
+/// The bound of the linear relaxation over shapes × instance types, daemons included: pods may be cut into pieces, machines bought in parts, and nothing
+/// counts but processors, memory, node affinity and taints. What machines that exist may take is taken off at its value. Pods that fit no instance
+/// type are left out.
+pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
+    let problem = Problem::new(snapshot, policy);
+    let mut cells = Cells::default();
+    let mut kinds: Vec<Kind> = Vec::new();
+    let mut first_kind = Vec::new();
+    let mut bases = Vec::new();
+    for template in 0..problem.templates.len() {
+        let base = cells.base(&problem, template);
+        first_kind.push(kinds.len());
+        bases.push(base);
+        for kind in 0..cells[base].prices.len() {
+            kinds.push(relaxed(&problem, template, kind, cells[base].prices[kind]));
+        }
+    }
+    let (demands, _) = demands(&problem, |_| true);
+    let mut items = Vec::new();
+    for demand in &demands {
+        let shape = &problem.shapes[demand.shape];
+        let mut holding = Vec::new();
+        for (template, &base) in bases.iter().enumerate() {
+            let mut types = FixedBitSet::with_capacity(cells[base].types.len());
+            for variant in 0..problem.classes[shape.class].variants.len() {
+                if let Ok(cell) = cells.join(&problem, base, shape.class, variant) {
+                    types.union_with(&cells[cell].types);
+                }
+            }
+            problem.templates[template].fitting.keep(&mut types, &shape.requests);
+            holding.extend(types.ones().map(|kind| first_kind[template] + kind));
+        }
+        if !holding.is_empty() {
+            items.push(item(demand.pods.len(), &shape.requests, holding));
+        }
+    }
+    let values = solve(&kinds, &items, vec![0.5; kinds.len()], ROUNDS);
+    let there = worth_of_machines(&problem, &kinds, &items, &values);
+    Bound { price: MicroUsd(floor(values.bound - there)) }
+}
+
+/// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod no pod costs less than its value.
+#[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
+fn worth_of_machines(
+    problem: &Problem<'_>,
+    kinds: &[Kind],
+    items: &[Item],
+    values: &Values,
+) -> f64 {
+    let machines = &problem.machines;
+    let universal: Vec<usize> = (0..kinds.len())
+        .filter(|kind| items.iter().all(|item| item.kinds.binary_search(kind).is_ok()))
+        .collect();
+    let worth = |&machine: &usize| {
+        let room = &machines.room()[machine * machines.width()..];
+        let room = [room[0].max(0) as f64, room[1].max(0) as f64];
+        universal
+            .iter()
+            .map(|&kind| {
+                let (kind, split) = (&kinds[kind], values.splits[kind]);
+                let shares =
+                    [split * room[0] / kind.room[0], (1.0 - split) * room[1] / kind.room[1]];
+                kind.price * (shares[0] + shares[1])
+            })
+            // Without such a type the machine may be worth anything.
+            .fold(values.bound, f64::min)
+    };
+    machines.order.iter().map(worth).sum()
+}
+
+/// A type as the relaxation sees it.
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+pub(crate) fn relaxed(problem: &Problem<'_>, template: usize, kind: usize, price: i64) -> Kind {
+    let net = problem.templates[template].net(kind);
+    let room = [net[0], net[1]].map(|amount| amount.max(1) as f64);
+    Kind { room, price: price as f64 }
+}
+
+/// Pods as the relaxation sees them.
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+pub(crate) fn item(pods: usize, requests: &[i64], kinds: Vec<usize>) -> Item {
+    let requests = [requests[0], requests[1]].map(|amount| amount as f64);
+    Item { pods: pods as f64, requests, kinds }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "hourly prices are far below 2^53 millionths")]
+fn floor(price: f64) -> i64 {
+    if price.is_finite() { price.max(0.0).floor() as i64 } else { 0 }
+}

@@ -1,0 +1,135 @@
+//! What places are worth to the pods that are left: the dual prices of what is still to be packed.
+
+use fixedbitset::FixedBitSet;
+
+use crate::cells::CellId;
+use crate::dual::{Item, Kind, solve};
+use crate::lower_bound::{item, relaxed};
+use crate::solver::{Demand, Home, Solver};
+
+/// How often the splits of prices are improved at first, and when only the amounts of pods have changed.
+const ROUNDS: (u32, u32) = (120, 25);
+
+/// With more than so many pairs of shapes and types the pods' own best prices have to do.
+const PAIRS: usize = 40_000;
+
+/// How many types stand for the others.
+const KINDS: usize = 64;
+
+/// Values that follow what is left.
+#[derive(Debug, Default)]
+pub(super) struct Valuation {
+    /// For which template and how many pods the values are.
+    valid: Option<(usize, usize)>,
+    /// The types that were compared, and the splits of their prices.
+    types: Vec<usize>,
+    splits: Vec<f64>,
+}
+
+impl Valuation {
+    /// Works the values out anew when a part of the pods has been packed.
+    pub(super) fn refresh(
+        &mut self,
+        solver: &Solver<'_, '_>,
+        demands: &mut [Demand],
+        given_up: &[bool],
+        template: usize,
+    ) {
+        let left = demands.iter().map(Demand::left).sum();
+        let valid = self.valid.is_some_and(|(of, pods)| of == template && left > pods / 8 * 7);
+        if !valid {
+            self.valid = Some((template, left));
+            self.revalue(solver, demands, given_up, template);
+        }
+    }
+
+    /// Sets the values of the demands that open machines of a template.
+    fn revalue(
+        &mut self,
+        solver: &Solver<'_, '_>,
+        demands: &mut [Demand],
+        given_up: &[bool],
+        template: usize,
+    ) {
+        let homes: Vec<(usize, CellId)> = (0..demands.len())
+            .filter(|&index| !given_up[index] && demands[index].left() > 0)
+            .filter_map(|index| match demands[index].home {
+                Home::Opens(opens, cell) if opens == template => Some((index, cell)),
+                _ => None,
+            })
+            .collect();
+        let Some(&(_, first)) = homes.first() else { return };
+        let mut known = FixedBitSet::with_capacity(solver.cells[first].types.len());
+        let mut cells: Vec<CellId> = homes.iter().map(|&(_, cell)| cell).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        for cell in cells {
+            known.extend(solver.cells[cell].frontier.iter().copied());
+        }
+        let types = thinned(solver, template, known.ones().collect());
+        if types.len() * homes.len() > PAIRS {
+            return;
+        }
+        let node_price = solver.problem.policy.node_price.0;
+        // A type costs the least that any of the demands pays for it.
+        let price = |kind: usize| {
+            let prices = homes.iter().map(|&(_, cell)| solver.cells[cell].prices[kind]);
+            prices.min().unwrap_or(0).saturating_add(node_price).max(1)
+        };
+        let kinds: Vec<Kind> = types
+            .iter()
+            .map(|&kind| relaxed(solver.problem, template, kind, price(kind)))
+            .collect();
+        let net = &solver.problem.templates[template];
+        let items: Vec<Item> = homes
+            .iter()
+            .map(|&(index, cell)| {
+                let requests = &solver.problem.shapes[demands[index].shape].requests;
+                let holds = |kind: usize| {
+                    solver.cells[cell].types[kind] && crate::compile::fits(requests, net.net(kind))
+                };
+                let holding = (0..types.len()).filter(|&at| holds(types[at])).collect();
+                item(demands[index].left(), requests, holding)
+            })
+            .collect();
+        let warm = types == self.types;
+        let start = if warm { std::mem::take(&mut self.splits) } else { vec![0.5; types.len()] };
+        let values = solve(&kinds, &items, start, if warm { ROUNDS.1 } else { ROUNDS.0 });
+        (self.types, self.splits) = (types, values.splits);
+        for (&(index, _), &value) in homes.iter().zip(&values.items) {
+            // Pods that none of the types holds, or that ask for nothing that has a price, keep their own.
+            if value.is_finite() && value > 0.0 {
+                demands[index].value = value;
+            }
+        }
+    }
+}
+
+/// At most so many types that they can be compared for every machine: of each proportion of memory to processors sizes in even steps.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "proportions for comparison"
+)]
+pub(super) fn thinned(solver: &Solver<'_, '_>, template: usize, kinds: Vec<usize>) -> Vec<usize> {
+    if kinds.len() <= KINDS {
+        return kinds;
+    }
+    let template = &solver.problem.templates[template];
+    let log = |amount: i64| (amount.max(1) as f64).log2();
+    let mut steps: Vec<(i64, i64, usize)> = kinds
+        .iter()
+        .map(|&kind| {
+            let net = template.net(kind);
+            let (cpu, memory) = (log(net[0]), log(net[1]));
+            ((memory - cpu).round() as i64, (cpu * 4.0).round() as i64, kind)
+        })
+        .collect();
+    steps.sort_unstable();
+    // The largest of a step has the least overhead.
+    steps.reverse();
+    steps.dedup_by_key(|&mut (proportion, size, _)| (proportion, size));
+    let mut kept: Vec<usize> = steps.into_iter().map(|(_, _, kind)| kind).collect();
+    kept.sort_unstable();
+    kept
+}
