@@ -1,0 +1,318 @@
+//! Worlds to measure on: catalogs, clusters and batches of pods, the same in every run.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::allow_attributes,
+    reason = "every benchmark uses a part of it"
+)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use tenon_planner::resources::Resources;
+use tenon_planner::snapshot::{
+    CapacityType, Catalog, ConsolidationPolicy, DisruptionPolicy, InstanceType, NodeClassRef,
+    NodePool, Offering, Operator, Placement, PodAffinityTerm, PodShape, Requirement, Template,
+    TopologySpread,
+};
+use tenon_planner::testing::{Builder, apply, instance_type, usd};
+use tenon_planner::{Policy, Snapshot, provision};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+/// Name, architecture, cores, memory in MiB and price of Linux instance types of one region.
+const AWS_TYPES: &str = include_str!("worlds/aws-types.csv");
+
+/// A small generator with a fixed sequence.
+pub struct Draw(pub u64);
+
+impl Draw {
+    /// A number below 2^31.
+    pub fn next(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    /// One of a list.
+    pub fn from<'t, T>(&mut self, list: &'t [T]) -> &'t T {
+        let index = usize::try_from(self.next()).expect("31 bits") % list.len();
+        &list[index]
+    }
+
+    /// Between 0 and 1.
+    pub fn share(&mut self) -> f64 {
+        f64::from(u32::try_from(self.next()).expect("31 bits")) / f64::from(1_u32 << 31)
+    }
+}
+
+/// A pool without requirements.
+pub fn pool() -> NodePool {
+    NodePool {
+        name: "default".to_owned(),
+        uid: "uid".to_owned(),
+        not_ready: None,
+        weight: 0,
+        replicas: None,
+        catalog: None,
+        template: Template::default(),
+        limits: [("cpu".to_owned(), 10_000_000_000), ("memory".to_owned(), i64::MAX)].into(),
+        disruption: DisruptionPolicy {
+            consolidation_policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            consolidate_after: None,
+            budgets: Vec::new(),
+        },
+    }
+}
+
+/// An empty cluster with one pool that may launch all types.
+pub fn cluster(instance_types: Vec<InstanceType>, pool: NodePool) -> Builder {
+    Builder::new(Catalog { node_class: NodeClassRef::default(), instance_types }).pool(pool)
+}
+
+/// The types of Karpenter's own benchmark: sizes 1 to `n`, at a price that grows with them.
+pub fn fake_types(n: i32) -> Vec<InstanceType> {
+    (1..=n)
+        .map(|size| {
+            let cores = f64::from(size);
+            let price = usd(0.1 * cores + 0.1 * 2.0 * cores * 1.073_741_824);
+            let size = i64::from(size);
+            let markets = [
+                (CapacityType::Spot, "test-zone-1"),
+                (CapacityType::Spot, "test-zone-2"),
+                (CapacityType::OnDemand, "test-zone-1"),
+                (CapacityType::OnDemand, "test-zone-2"),
+                (CapacityType::OnDemand, "test-zone-3"),
+            ];
+            let offerings = markets.map(|(capacity_type, zone)| Offering {
+                zone: zone.to_owned(),
+                capacity_type,
+                requirements: Vec::new(),
+                price,
+                available: true,
+                reservation_capacity: None,
+            });
+            let name = format!("fake-it-{size:04}");
+            instance_type(&name, size * 1000, 2 * size * (1 << 30), 10 * size, offerings.to_vec())
+        })
+        .collect()
+}
+
+/// Types of EC2 in four zones, spot at 0.7 of the list price.
+pub fn aws_types(wanted: impl Fn(&str) -> bool) -> Vec<InstanceType> {
+    let rows = AWS_TYPES.lines().filter(|line| !line.starts_with('#'));
+    let kinds = rows.filter_map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| fields[at].parse::<i32>().expect("a number");
+        let (name, cores, memory) = (fields[0], number(2), number(3));
+        if !wanted(name) {
+            return None;
+        }
+        let price = f64::from(number(4)) / 1e6;
+        let mut offerings = Vec::new();
+        for zone in ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"] {
+            for (capacity_type, share) in [(CapacityType::Spot, 0.7), (CapacityType::OnDemand, 1.0)]
+            {
+                offerings.push(Offering {
+                    zone: zone.to_owned(),
+                    capacity_type,
+                    requirements: Vec::new(),
+                    price: usd(price * share),
+                    available: true,
+                    reservation_capacity: None,
+                });
+            }
+        }
+        let pods = i64::from((16 * cores).min(1024));
+        let mut kind =
+            instance_type(name, i64::from(cores) * 1000, i64::from(memory) << 20, pods, offerings);
+        let arch = kind.requirements.iter_mut().find(|need| need.key == "kubernetes.io/arch");
+        arch.expect("every type has one").values = vec![fields[1].to_owned()];
+        Some(kind)
+    });
+    kinds.collect()
+}
+
+/// Families c, m and r of generation 5 and later, which most pools allow.
+pub fn is_common(name: &str) -> bool {
+    let family = name.split('.').next().unwrap_or_default();
+    let generation = family.chars().nth(1).and_then(|digit| digit.to_digit(10));
+    family.starts_with(['c', 'm', 'r'])
+        && generation.is_some_and(|n| n >= 5)
+        && !name.contains("metal")
+}
+
+/// Only on-demand, so that there is one price.
+pub fn on_demand() -> NodePool {
+    let mut pool = pool();
+    pool.limits.clear();
+    pool.template.requirements.push(Requirement {
+        key: "karpenter.sh/capacity-type".to_owned(),
+        operator: Operator::In,
+        values: vec!["on-demand".to_owned()],
+        min_values: None,
+    });
+    pool
+}
+
+pub fn shape(cpu: i64, mebibytes: i64) -> PodShape {
+    let memory = mebibytes << 20;
+    PodShape {
+        namespace: "default".to_owned(),
+        requests: Resources { cpu, memory, pods: 1, ..Resources::default() },
+        ..PodShape::default()
+    }
+}
+
+fn select(key: &str, value: &str) -> Option<LabelSelector> {
+    let labels = [(key.to_owned(), value.to_owned())].into();
+    Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() })
+}
+
+fn spread(key: &str, value: &str) -> TopologySpread {
+    TopologySpread {
+        topology_key: key.to_owned(),
+        max_skew: 1,
+        min_domains: None,
+        required: true,
+        selector: select("my-label", value),
+        honor_affinity: true,
+        honor_taints: false,
+    }
+}
+
+fn term(anti: bool, weight: Option<i32>, key: &str, name: &str, value: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        anti,
+        weight,
+        topology_key: key.to_owned(),
+        selector: select(name, value),
+        namespaces: Vec::new(),
+        namespace_selector: None,
+    }
+}
+
+/// Pods of Karpenter's own benchmark: a fifth each of plain pods, zonal spread, spread over hosts, zonal affinity, and anti-affinity over hosts.
+pub fn diverse(mut world: Builder, n: usize) -> Snapshot {
+    let mut draw = Draw(42);
+    for index in 0..n {
+        let cpu = *draw.from(&[100, 250, 500, 1000, 1500]);
+        let memory = *draw.from(&[100, 256, 512, 1024, 2048, 4096]);
+        let (label, other) = (*draw.from(&LETTERS), *draw.from(&LETTERS));
+        let mut shape = shape(cpu, memory);
+        let kind = if n < 5 { 0 } else { index / (n / 5) };
+        let (name, value) = match kind {
+            3 => ("my-affinity", label),
+            4 => ("app", "nginx"),
+            _ => ("my-label", label),
+        };
+        shape.labels.insert(name.to_owned(), value.to_owned());
+        match kind {
+            1 => shape.topology_spread.push(spread(ZONE, other)),
+            2 => shape.topology_spread.push(spread(HOSTNAME, other)),
+            3 => shape.pod_affinity.push(term(false, None, ZONE, name, value)),
+            4 => shape.pod_affinity.push(term(true, None, HOSTNAME, name, value)),
+            _ => {}
+        }
+        world = world.pending(&format!("pod-{index:06}"), shape);
+    }
+    world.build()
+}
+
+/// Equal pods that prefer a zone and to keep apart from each other.
+pub fn preferring(mut world: Builder, n: usize) -> Snapshot {
+    let mut shape = shape(500, 512);
+    shape.labels.insert("app".to_owned(), "nginx".to_owned());
+    shape.preferred_affinity.push((
+        1,
+        vec![Requirement {
+            key: ZONE.to_owned(),
+            operator: Operator::In,
+            values: vec!["test-zone-1".to_owned()],
+            min_values: None,
+        }],
+    ));
+    shape.pod_affinity.push(term(true, Some(10), ZONE, "app", "nginx"));
+    shape.pod_affinity.push(term(true, Some(1), HOSTNAME, "app", "nginx"));
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), shape.clone());
+    }
+    world.build()
+}
+
+/// Pods of 50 shapes.
+pub fn batch(mut world: Builder, n: usize) -> Snapshot {
+    let mut draw = Draw(7);
+    let shapes: Vec<_> = (0..50)
+        .map(|_| {
+            let cpu = *draw.from(&[100, 250, 400, 700, 1000, 1500, 2200, 3900]);
+            shape(cpu, *draw.from(&[256, 512, 1500, 3000, 7000, 15_000]))
+        })
+        .collect();
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
+    }
+    world.build()
+}
+
+/// About 10,000 machines that are full of 100,000 pods, and 100 pods that need a place.
+pub fn full() -> Snapshot {
+    let small = fake_types(40).into_iter().map(|mut kind| {
+        kind.capacity.pods = 10;
+        kind
+    });
+    let before = batch(cluster(small.collect(), pool()), 100_000);
+    let plan = provision(&before, &Policy::default(), jiff::Timestamp::UNIX_EPOCH, 1, &());
+    let mut after = apply(&before, &plan);
+    for index in (0..after.pods.len()).step_by(1_000) {
+        after.pods[index].placement = Placement::Unschedulable;
+    }
+    after
+}
+
+/// 150 services whose requests and replicas are log-normal.
+#[expect(clippy::cast_possible_truncation, reason = "requests are small")]
+pub fn services(mut world: Builder, n: usize) -> Snapshot {
+    let mut draw = Draw(11);
+    let mut normal = || (0..12).map(|_| draw.share()).sum::<f64>() - 6.0;
+    let shapes: Vec<_> = (0..150)
+        .map(|_| {
+            let cpu = (300.0 * (0.9 * normal()).exp()) as i64 / 10 * 10 + 10;
+            let memory = (700.0 * normal().exp()) as i64 / 16 * 16 + 16;
+            shape(cpu.min(16_000), memory.min(60_000))
+        })
+        .collect();
+    let mut draw = Draw(12);
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
+    }
+    world.build()
+}
+
+/// Requests just over a half and a third of the usual machines.
+pub fn awkward(mut world: Builder, n: usize) -> Snapshot {
+    let shapes: Vec<_> = [2, 4, 8, 16]
+        .iter()
+        .flat_map(|cores: &i64| [(cores * 520, cores * 2080), (cores * 350, cores * 1400)])
+        .map(|(cpu, memory)| shape(cpu, memory))
+        .collect();
+    let mut draw = Draw(13);
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
+    }
+    world.build()
+}
+
+/// Pods that use processors and pods that use memory.
+pub fn lopsided(mut world: Builder, n: usize) -> Snapshot {
+    let shapes: Vec<_> =
+        [(1900, 800), (900, 500), (3500, 2000), (250, 3500), (500, 7000), (900, 14_000)]
+            .map(|(cpu, memory)| shape(cpu, memory))
+            .into();
+    let mut draw = Draw(14);
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
+    }
+    world.build()
+}
