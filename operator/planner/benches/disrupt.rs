@@ -91,6 +91,7 @@ fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
         created_at: Timestamp::UNIX_EPOCH,
         ready: true,
         requirements: Vec::new(),
+        volume_limits: std::collections::BTreeMap::new(),
     }
 }
 

@@ -52,6 +52,9 @@ pub(crate) fn pack(
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
     let mut given_up = vec![false; demands.len()];
+    if solver.claims.is_empty() {
+        solver.counts.forget_claims();
+    }
     let mut bins = Bins::new(solver, strategy);
     let mut waiting =
         place_ruled(solver, &mut bins, demands, strategy, open, &mut given_up, cancel);

@@ -327,8 +327,10 @@ impl Counts {
     ) -> Result<Best, &'r Rule> {
         let least: SmallVec<[u32; 8]> =
             rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
+        // Machines are told their domain even where their types leave but one.
+        let told = cells[cell].requirements.get(key).and_then(ValueSet::listed);
+        let only = told.is_some_and(|listed| listed.len() == 1);
         let values = cells.values(problem, cell, key);
-        let only = values.len() == 1;
         let (mut best, mut blocking): (Option<Best>, _) = (None, rules[0]);
         for &value in values {
             let (mut room, mut spread, mut near) = (ANY, 0, 0);
@@ -422,7 +424,7 @@ struct Best {
     value: Value,
     room: u32,
     rank: (u32, Reverse<u32>),
-    /// There is no other.
+    /// The cell asks for it already.
     only: bool,
 }
 
@@ -453,10 +455,18 @@ impl Counts {
     /// What keeps a shape off every host to come.
     pub(crate) fn no_host(&self, problem: &Problem<'_>, shape: usize, dropped: usize) -> Exclusion {
         let rules = &problem.rules;
-        let closed = |rule: &&Rule| {
-            rules.groups[rule.group].host && self.room(problem, rule, Tally::default(), 0) == 0
-        };
-        let rule = rules.deciding(shape, dropped).find(closed);
-        failed(problem, rule.expect("a rule about hosts leaves no room"))
+        let mut of_hosts =
+            rules.deciding(shape, dropped).filter(|rule| rules.groups[rule.group].host).peekable();
+        let first = of_hosts.peek().copied();
+        let closed = |rule: &&Rule| self.room(problem, rule, Tally::default(), 0) == 0;
+        let rule = of_hosts.find(closed).or(first);
+        failed(problem, rule.expect("only rules about hosts leave no room on a new host"))
+    }
+
+    /// Forgets what stands on machines to come, as hosts: others will have their numbers.
+    pub(crate) fn forget_claims(&mut self) {
+        for count in &mut self.groups {
+            count.claims.clear();
+        }
     }
 }

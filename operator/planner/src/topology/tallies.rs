@@ -37,6 +37,12 @@ impl Hosts {
         }
     }
 
+    pub(super) fn clear(&mut self) {
+        self.tallies.clear();
+        self.selected.clear();
+        self.carrying.clear();
+    }
+
     pub(super) fn of(&self, host: usize) -> Tally {
         self.tallies.get(&host).copied().unwrap_or_default()
     }
