@@ -34,6 +34,7 @@ pub mod filters;
 pub mod guard;
 pub mod iam;
 pub mod identity;
+pub mod instance;
 pub mod instances;
 pub mod moto_client;
 pub mod policy;

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
-use crate::front::instances::Instance;
+use crate::front::instance::Instance;
 use crate::kubelet::Running;
 use crate::process::{Signal, tail_of};
 use crate::sandbox::Failure;

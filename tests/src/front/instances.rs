@@ -1,4 +1,4 @@
-//! The instances of the double: the one truth about them, their state machine, and a view that the machine simulator watches.
+//! The instances of the double: the one truth about them, how their states change, and a view that the machine simulator watches.
 //!
 //! They live here and not in moto, because moto loses what the launch template says (groups, profile, metadata options, volumes), knows no states between
 //! `running` and `terminated`, and scans every tag of the region for every instance it lists: 64 s at 5,000 instances.
@@ -8,63 +8,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::prices::CapacityType;
+use super::instance::{Instance, State};
 use crate::clock::Clock;
-
-/// EC2's instance states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Launched, not yet started.
-    Pending,
-    /// Started.
-    Running,
-    /// Will be stopped.
-    Stopping,
-    /// Stopped; can be started again.
-    Stopped,
-    /// Will be terminated.
-    ShuttingDown,
-    /// Gone; still listed for a while.
-    Terminated,
-}
-
-impl State {
-    /// As EC2 writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Stopping => "stopping",
-            Self::Stopped => "stopped",
-            Self::ShuttingDown => "shutting-down",
-            Self::Terminated => "terminated",
-        }
-    }
-
-    /// EC2's number.
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Pending => 0,
-            Self::Running => 16,
-            Self::ShuttingDown => 32,
-            Self::Terminated => 48,
-            Self::Stopping => 64,
-            Self::Stopped => 80,
-        }
-    }
-
-    /// Whether the instance is there to stay: neither terminated nor on the way to it.
-    pub fn is_alive(self) -> bool {
-        !matches!(self, Self::ShuttingDown | Self::Terminated)
-    }
-}
 
 /// How long the states between take, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,187 +34,6 @@ impl Default for StateTimes {
     /// Short, so that tests don't wait, and long enough that every state can be seen.
     fn default() -> Self {
         Self { pending: 0.5, stopping: 0.5, shutting_down: 0.5, listed: 3600.0 }
-    }
-}
-
-/// IMDS settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MetadataOptions {
-    /// `enabled` or `disabled`.
-    pub http_endpoint: String,
-    /// `enabled` or `disabled`.
-    pub http_protocol_ipv6: String,
-    /// 1 to 64.
-    pub http_put_response_hop_limit: u32,
-    /// `required` or `optional`.
-    pub http_tokens: String,
-    /// `enabled` or `disabled`.
-    pub instance_metadata_tags: String,
-}
-
-/// An EBS volume of an instance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Volume {
-    /// `vol-…`.
-    pub id: String,
-    /// `/dev/xvda`.
-    pub device: String,
-    /// GiB.
-    pub size_gib: u32,
-    /// `gp3`.
-    pub volume_type: String,
-    /// Encrypted.
-    pub encrypted: bool,
-    /// Provisioned operations per second.
-    pub iops: Option<u32>,
-    /// Provisioned throughput in MiB/s.
-    pub throughput: Option<u32>,
-    /// Goes with the instance.
-    pub delete_on_termination: bool,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// A network interface of an instance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Interface {
-    /// `eni-…`.
-    pub id: String,
-    /// Device index on its card.
-    pub device_index: u32,
-    /// Network card.
-    pub card_index: u32,
-    /// `interface`, `efa`, `efa-only`.
-    pub interface_type: String,
-    /// Private address.
-    pub private_ip: Ipv4Addr,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// The instance profile that an instance was launched with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Profile {
-    /// ARN.
-    pub arn: String,
-    /// `AIPA…`.
-    pub id: String,
-    /// Name.
-    pub name: String,
-    /// ARN of the role in it.
-    pub role_arn: String,
-}
-
-/// The launch template version that an instance was launched from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TemplateRef {
-    /// `lt-…`.
-    pub id: String,
-    /// Name.
-    pub name: String,
-    /// Version, resolved.
-    pub version: u64,
-}
-
-/// A maintenance event, as DescribeInstanceStatus tells it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ScheduledEvent {
-    /// `instance-retirement`, `system-reboot`, ….
-    pub code: String,
-    /// Description.
-    pub description: String,
-    /// Not before.
-    pub not_before: Timestamp,
-}
-
-/// Status checks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Health {
-    /// The instance check fails since.
-    pub instance_impaired_since: Option<Timestamp>,
-    /// The system check fails since.
-    pub system_impaired_since: Option<Timestamp>,
-    /// Maintenance events.
-    pub events: Vec<ScheduledEvent>,
-}
-
-/// One instance: everything that a real one would know of its launch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Instance {
-    /// `i-…`.
-    pub id: String,
-    /// `r-…`.
-    pub reservation_id: String,
-    /// Type.
-    pub instance_type: String,
-    /// How it is paid.
-    pub capacity_type: CapacityType,
-    /// State.
-    pub state: State,
-    /// Why it was stopped or terminated: code and message.
-    pub state_reason: Option<(String, String)>,
-    /// When it was launched.
-    pub launched: Timestamp,
-    /// When its state changed last.
-    pub changed: Timestamp,
-    /// Zone.
-    pub zone: String,
-    /// Subnet.
-    pub subnet_id: String,
-    /// VPC.
-    pub vpc_id: String,
-    /// Image.
-    pub image_id: String,
-    /// `x86_64` or `arm64`.
-    pub architecture: String,
-    /// First private address.
-    pub private_ip: Ipv4Addr,
-    /// `ip-10-0-0-4.eu-central-1.compute.internal`.
-    pub private_dns_name: String,
-    /// Security groups: ID and name.
-    pub security_groups: Vec<(String, String)>,
-    /// Instance profile.
-    pub profile: Option<Profile>,
-    /// IMDS settings.
-    pub metadata_options: MetadataOptions,
-    /// User data in base64, as the launch template holds it.
-    pub user_data: Option<String>,
-    /// Volumes.
-    pub volumes: Vec<Volume>,
-    /// Network interfaces.
-    pub interfaces: Vec<Interface>,
-    /// `default` or `dedicated`.
-    pub tenancy: String,
-    /// Detailed monitoring.
-    pub monitoring: bool,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-    /// `sir-…` of a spot instance.
-    pub spot_request_id: Option<String>,
-    /// The fleet that launched it.
-    pub fleet_id: Option<String>,
-    /// The launch template.
-    pub template: Option<TemplateRef>,
-    /// The client token.
-    pub client_token: String,
-    /// ARN of who launched it.
-    pub launched_by: String,
-    /// Status checks.
-    pub health: Health,
-}
-
-impl Instance {
-    /// Karpenter's and the cloud controller's name for it.
-    pub fn provider_id(&self) -> String {
-        format!("aws:///{}/{}", self.zone, self.id)
     }
 }
 
@@ -295,6 +64,8 @@ struct Inner {
     /// When the state of an instance changes by itself.
     due: BTreeMap<String, Instant>,
     changes: Vec<StateChange>,
+    /// The address that was handed out last in each subnet.
+    last_addresses: BTreeMap<String, Ipv4Addr>,
 }
 
 impl InstanceTable {
@@ -343,6 +114,28 @@ impl InstanceTable {
         in_subnet
             .flat_map(|instance| instance.interfaces.iter().map(|interface| interface.private_ip))
             .collect()
+    }
+
+    /// Up to `wanted` addresses of those that a subnet has (`all`, in order) without those that are `taken`, in turn: what was freed comes again when
+    /// all others have been used. A node is named by its address, and the Node of a machine that is gone stays for a while; and two launches at the
+    /// same time must not get the same.
+    pub(super) fn next_addresses(
+        &self,
+        subnet_id: &str,
+        all: impl Iterator<Item = Ipv4Addr> + Clone,
+        taken: &BTreeSet<Ipv4Addr>,
+        wanted: usize,
+    ) -> Vec<Ipv4Addr> {
+        let last_addresses = &mut self.inner.lock().last_addresses;
+        let last = last_addresses.get(subnet_id).copied();
+        let is_past = |address: &Ipv4Addr| last.is_some_and(|last| *address <= last);
+        let in_turn = all.clone().skip_while(is_past).chain(all.take_while(is_past));
+        let found: Vec<Ipv4Addr> =
+            in_turn.filter(|address| !taken.contains(address)).take(wanted).collect();
+        if let Some(last) = found.last() {
+            last_addresses.insert(subnet_id.to_owned(), *last);
+        }
+        found
     }
 
     /// Adds instances that were just launched.
@@ -447,10 +240,14 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use jiff::Timestamp;
+
+    use super::super::instance::{Health, Interface, MetadataOptions};
+    use super::super::prices::CapacityType;
     use super::*;
 
-    pub(in super::super) fn mk_instance(id: &str) -> Instance {
+    fn mk_instance(id: &str) -> Instance {
         let ip = Ipv4Addr::new(10, 0, 0, 4);
         Instance {
             id: id.to_owned(),
@@ -527,6 +324,21 @@ pub(super) mod tests {
         tokio::time::advance(Duration::from_secs(10)).await;
         table.advance();
         assert!(table.get("i-1").is_none());
+    }
+
+    #[test]
+    fn addresses_come_in_turn_and_again_only_when_all_have_been_used() {
+        let table = InstanceTable::new(Clock::system(), StateTimes::default());
+        let all = || (4..8).map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let next = |taken: &[u8], wanted| -> Vec<u8> {
+            let taken = taken.iter().map(|last| Ipv4Addr::new(10, 0, 0, *last)).collect();
+            let found = table.next_addresses("subnet-1", all(), &taken, wanted);
+            found.iter().map(|address| address.octets()[3]).collect()
+        };
+        assert_eq!(next(&[], 2), [4, 5]);
+        assert_eq!(next(&[], 1), [6], "4 and 5 are free again");
+        assert_eq!(next(&[4], 3), [7, 5, 6]);
+        assert_eq!(next(&[4, 5, 6, 7], 1), []);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use super::bootstrap::Family;
 use super::node::Hardware;
 use crate::front::amis;
 use crate::front::catalog::Catalog;
-use crate::front::instances::Instance;
+use crate::front::instance::Instance;
 
 /// Says whether an IAM role (its ARN) may join the cluster as a node; `Err` says why not.
 pub type Admission = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::consistency::Kind;
-use super::super::instances::{Instance, TemplateRef};
+use super::super::instance::{Instance, TemplateRef};
 use super::super::prices::{CapacityType, MicroUsd};
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::super::consistency::Kind;
-use super::super::instances::{
+use super::super::instance::{
     Health, Instance, Interface, MetadataOptions, State, TemplateRef, Volume,
 };
 use super::super::prices::CapacityType;
@@ -83,12 +83,12 @@ impl Call<'_> {
         }
         let mut made = Vec::new();
         for _ in 0..wanted {
-            let addresses: Vec<Ipv4Addr> = pool
-                .subnet
-                .addresses()
-                .filter(|address| !taken.contains(address))
-                .take(interfaces.len())
-                .collect();
+            let addresses = world.instances().next_addresses(
+                &pool.subnet.id,
+                pool.subnet.addresses(),
+                taken,
+                interfaces.len(),
+            );
             if addresses.len() < interfaces.len() {
                 break;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::consistency::Kind;
 use super::super::filters::{any_matches, page, select, tag_filter};
-use super::super::instances::{Instance, State};
+use super::super::instance::{Instance, State};
 use super::super::prices::CapacityType;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};

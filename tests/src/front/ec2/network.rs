@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::super::filters::{page, select, tag_filter};
-use super::super::instances::State;
+use super::super::instance::State;
 use super::super::moto_client::MotoClient;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
@@ -28,7 +28,7 @@ pub(super) struct Subnet {
 
 impl Subnet {
     /// Addresses in it that instances can have, lowest first.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> + Clone + use<> {
         let first = u32::from(self.network);
         let size = 1_u32 << (32 - u32::from(self.prefix.clamp(16, 28)));
         (4..size - 1).map(move |offset| Ipv4Addr::from(first + offset))

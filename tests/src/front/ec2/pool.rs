@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::amis::Ami;
 use super::super::consistency::Kind;
 use super::super::iam::SPOT_ROLE;
-use super::super::instances::Profile;
+use super::super::instance::Profile;
 use super::super::prices::CapacityType;
 use super::super::request::Params;
 use super::super::response::AwsError;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::instances::{Instance, Interface, State, Volume};
+use super::super::instance::{Instance, Interface, State, Volume};
 use super::super::world::World;
 use super::super::xml::Element;
 use super::time;

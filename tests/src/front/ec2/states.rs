@@ -1,6 +1,6 @@
 //! TerminateInstances, StopInstances, StartInstances and RebootInstances.
 
-use super::super::instances::State;
+use super::super::instance::State;
 use super::super::request::AwsRequest;
 use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;

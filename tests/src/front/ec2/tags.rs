@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::consistency::Kind;
 use super::super::filters::{any_matches, page, select};
-use super::super::instances::State;
+use super::super::instance::State;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::templates::missing_id;
