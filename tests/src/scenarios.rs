@@ -1,5 +1,5 @@
-//! Several scenarios on one bed, one after the other: for test files whose scenarios don't disturb each other, as a bed takes seconds
-//! to start and a gigabyte to run.
+//! Several scenarios on one bed, one after the other or all at once: for test files whose scenarios don't disturb each other, as a bed
+//! takes seconds to start and a gigabyte to run.
 //!
 //! ```text
 //! use std::sync::Arc;
@@ -26,30 +26,39 @@ use crate::bed::{Bed, BedConfig};
 use crate::environment::Environment;
 use crate::wait::chain;
 
-type Play = fn(Arc<Bed>) -> BoxFuture<'static, ()>;
-
-/// A scenario: panics when an expectation fails.
+/// A scenario, which is handed what it plays on: panics when an expectation fails.
 #[derive(Clone, Copy, Debug)]
-pub struct Scenario {
+pub struct Scenario<C = Arc<Bed>> {
     name: &'static str,
-    play: Play,
+    play: fn(C) -> BoxFuture<'static, ()>,
 }
 
-impl Scenario {
+impl<C: Clone + Send + 'static> Scenario<C> {
     /// A scenario, named by a sentence about behaviour.
-    pub const fn new(name: &'static str, play: Play) -> Self {
+    pub const fn new(name: &'static str, play: fn(C) -> BoxFuture<'static, ()>) -> Self {
         Self { name, play }
+    }
+
+    /// Plays it in a task of its own, so that a panic ends the scenario and not the bed; answers its name if it failed.
+    async fn outcome(self, context: C) -> Option<&'static str> {
+        let started = Instant::now();
+        let mut task = JoinSet::new();
+        task.spawn((self.play)(context));
+        let passed = task.join_next().await.is_some_and(|result| result.is_ok());
+        let word = if passed { "ok" } else { "FAILED" };
+        let seconds = started.elapsed().as_secs_f64();
+        anstream::println!("scenario {} ... {word} ({seconds:.1} s)", self.name);
+        (!passed).then_some(self.name)
     }
 }
 
-/// Starts a bed and plays on it all scenarios (of those that `TENON_SCENARIO` names), also after one has failed. The bed's directory stays if
-/// one fails.
+/// Starts a bed and plays on it all scenarios (of those that `TENON_SCENARIO` names), one after the other, also after one has failed. The bed's
+/// directory stays if one fails.
 ///
 /// # Panics
 /// When the bed does not start or stop, and at the end when scenarios failed, naming them.
 pub async fn play(config: BedConfig, scenarios: &[Scenario]) {
-    let wanted = Environment::read().unwrap_or_else(|error| panic!("{error}")).scenario;
-    let chosen: Vec<&Scenario> = scenarios.iter().filter(|it| it.name.contains(&wanted)).collect();
+    let chosen = wanted(scenarios);
     if chosen.is_empty() {
         return;
     }
@@ -57,22 +66,26 @@ pub async fn play(config: BedConfig, scenarios: &[Scenario]) {
     let bed = Arc::new(bed);
     let mut failed = Vec::new();
     for scenario in chosen {
-        let started = Instant::now();
-        // A task of its own, so that a panic ends the scenario and not the bed.
-        let mut task = JoinSet::new();
-        task.spawn((scenario.play)(Arc::clone(&bed)));
-        let passed = task.join_next().await.is_some_and(|result| result.is_ok());
-        if !passed {
-            failed.push(scenario.name);
-        }
-        let word = if passed { "ok" } else { "FAILED" };
-        anstream::println!(
-            "scenario {} ... {word} ({:.1} s)",
-            scenario.name,
-            started.elapsed().as_secs_f64()
-        );
+        failed.extend(scenario.outcome(Arc::clone(&bed)).await);
     }
     let bed = Arc::into_inner(bed).expect("a scenario that has ended holds no bed");
+    end(bed, &failed).await;
+}
+
+/// Plays all scenarios (of those that `TENON_SCENARIO` names) at the same time, for those that mostly wait; answers the names of those that failed.
+pub async fn at_once<C: Clone + Send + 'static>(
+    context: &C,
+    scenarios: &[Scenario<C>],
+) -> Vec<&'static str> {
+    let playing = wanted(scenarios).into_iter().map(|scenario| scenario.outcome(context.clone()));
+    futures::future::join_all(playing).await.into_iter().flatten().collect()
+}
+
+/// Stops the bed; its directory stays if scenarios failed.
+///
+/// # Panics
+/// When the bed does not stop, and when scenarios failed, naming them.
+pub async fn end(bed: Bed, failed: &[&'static str]) {
     if failed.is_empty() {
         bed.stop().await.unwrap_or_else(|error| panic!("{}", chain(&error)));
         return;
@@ -84,4 +97,9 @@ pub async fn play(config: BedConfig, scenarios: &[Scenario]) {
         failed.join(", "),
         dir.join("logs").display()
     );
+}
+
+fn wanted<C: Clone>(scenarios: &[Scenario<C>]) -> Vec<Scenario<C>> {
+    let wanted = Environment::read().unwrap_or_else(|error| panic!("{error}")).scenario;
+    scenarios.iter().filter(|it| it.name.contains(&wanted)).cloned().collect()
 }

@@ -58,6 +58,15 @@ pub async fn eventually<F: Future<Output = Look>>(
     }
 }
 
+/// The value, for tests: what they can't do without.
+///
+/// # Panics
+/// When there is none; with the error and its causes.
+#[track_caller]
+pub fn must<T, E: Into<Box<dyn std::error::Error + Send + Sync>>>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{}", chain(error.into().as_ref())))
+}
+
 /// An error and its causes on one line.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();

@@ -10,8 +10,9 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tenon_tests::bed::{Bed, BedConfig};
 use tenon_tests::front::control::Selection;
-use tenon_tests::installed::{Installed, LIMIT, one_of};
+use tenon_tests::installed::Installed;
 use tenon_tests::scenarios::{Scenario, play};
+use tenon_tests::user::{LIMIT, instance_of, one_of};
 use tenon_tests::wait::eventually;
 
 /// Decides when kills come.
@@ -37,7 +38,7 @@ async fn nothing_is_left_over(tenon: &Installed) {
     .await
     .unwrap_or_else(|error| panic!("{error}"));
     eventually("no node that stays is fenced off", LIMIT, async || {
-        for node in tenon.nodes("kills").await? {
+        for node in tenon.user().nodes("kills").await? {
             let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
             let fenced = taints.into_iter().any(|taint| taint.key == "karpenter.sh/disrupted");
             if fenced && node.metadata.deletion_timestamp.is_none() {
@@ -49,32 +50,32 @@ async fn nothing_is_left_over(tenon: &Installed) {
     .await
     .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(tenon.doubled().expect("AWS"), [], "a NodeClaim had several instances");
-    let evictions = tenon.evictions().await.expect("events");
+    let evictions = tenon.user().evictions().await.expect("events");
     let twice: Vec<_> = evictions.values().filter(|(_, count)| *count > 1).collect();
     assert!(twice.is_empty(), "pods were evicted more than once: {twice:?}");
 }
 
 /// Tenon with one pool of small machines, so that there are many of them.
-async fn prepared(bed: &Arc<Bed>, disruption: Option<serde_json::Value>) -> Installed {
+async fn prepared(bed: &Arc<Bed>, pool: &serde_json::Value) -> Installed {
     let tenon = Installed::ensure(bed, &json!({})).await.expect("Tenon is installed");
     let requirements = json!([
         one_of("node.kubernetes.io/instance-type", &["m6i.large", "m7i.large", "m6a.large"]),
         one_of("karpenter.sh/capacity-type", &["spot", "on-demand"]),
     ]);
-    tenon.pool("kills", &requirements, disruption).await.expect("a pool");
+    tenon.user().pool("kills", &requirements, pool).await.expect("a pool");
     tenon
 }
 
 async fn scale(tenon: &Installed, replicas: usize) {
-    tenon.scale("kills", replicas, &json!({ "scenario": "kills" })).await.expect("scaled");
+    tenon.user().scale("kills", replicas, &json!({ "scenario": "kills" })).await.expect("scaled");
 }
 
 async fn runs(tenon: &Installed, replicas: usize) {
-    tenon.runs("kills", replicas).await.unwrap_or_else(|error| panic!("{error}"));
+    tenon.user().runs("kills", replicas).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 async fn a_scale_up_survives(bed: Arc<Bed>) {
-    let tenon = prepared(&bed, None).await;
+    let tenon = prepared(&bed, &json!({})).await;
     let mut chance = StdRng::seed_from_u64(SEED);
     let mut replicas = 0;
     for _ in 0..4 {
@@ -87,11 +88,11 @@ async fn a_scale_up_survives(bed: Arc<Bed>) {
 }
 
 async fn a_consolidation_survives(bed: Arc<Bed>) {
-    let tenon = prepared(&bed, None).await;
+    let tenon = prepared(&bed, &json!({})).await;
     let mut chance = StdRng::seed_from_u64(SEED + 1);
     scale(&tenon, 20).await;
     runs(&tenon, 20).await;
-    let before = tenon.claims("kills").await.expect("claims").len();
+    let before = tenon.user().claims("kills").await.expect("claims").len();
     // Pods go from all nodes; those that are left fit on fewer.
     scale(&tenon, 6).await;
     runs(&tenon, 6).await;
@@ -100,15 +101,15 @@ async fn a_consolidation_survives(bed: Arc<Bed>) {
         "consolidateAfter": "1s",
         "budgets": [{ "nodes": "50%" }],
     });
-    prepared(&bed, Some(eager)).await;
+    prepared(&bed, &json!({ "disruption": eager })).await;
     for _ in 0..2 {
         kill_within(&tenon, &mut chance, Duration::from_secs(8)).await;
     }
     eventually("fewer nodes are left, and the pods run", 2 * LIMIT, async || {
-        let claims = tenon.claims("kills").await?;
+        let claims = tenon.user().claims("kills").await?;
         let leaving = claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_some());
         if claims.len() <= 3 && claims.len() < before && leaving.count() == 0 {
-            tenon.all_run("kills", 6).await
+            tenon.user().all_run("kills", 6).await
         } else {
             Err(format!("{} of {before} NodeClaims are left", claims.len()).into())
         }
@@ -119,7 +120,7 @@ async fn a_consolidation_survives(bed: Arc<Bed>) {
 }
 
 async fn an_interruption_survives(bed: Arc<Bed>) {
-    let tenon = prepared(&bed, None).await;
+    let tenon = prepared(&bed, &json!({})).await;
     let mut chance = StdRng::seed_from_u64(SEED + 2);
     scale(&tenon, 6).await;
     runs(&tenon, 6).await;
@@ -130,12 +131,11 @@ async fn an_interruption_survives(bed: Arc<Bed>) {
         let instance = outcome.instances[0].clone();
         kill_within(&tenon, &mut chance, Duration::from_secs(3)).await;
         eventually("its NodeClaim is gone, and the pods run", 2 * LIMIT, async || {
-            let claims = tenon.claims("kills").await?;
-            let left =
-                claims.iter().find(|claim| tenon_tests::installed::instance_of(claim) == instance);
+            let claims = tenon.user().claims("kills").await?;
+            let left = claims.iter().find(|claim| instance_of(claim) == instance);
             match left {
                 Some(claim) => Err(format!("{} is left", claim.name_any()).into()),
-                None => tenon.all_run("kills", 6).await,
+                None => tenon.user().all_run("kills", 6).await,
             }
         })
         .await

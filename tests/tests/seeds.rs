@@ -8,7 +8,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installed::{Installed, LIMIT, condition};
+use tenon_tests::installed::Installed;
+use tenon_tests::user::{LIMIT, User, condition};
 use tenon_tests::wait::eventually;
 
 const ROLE: &str = "karpenter-node-role";
@@ -54,9 +55,9 @@ async fn manifests_of_users_lead_to_ready_or_say_what_is_missing() {
     let tenon = Installed::ensure(&bed, &settings).await.expect("Tenon is installed");
     let mut seeds = seeds();
 
-    excerpts_are_refused(&tenon, &mut seeds).await;
+    excerpts_are_refused(tenon.user(), &mut seeds).await;
     the_default_pair_runs_pods(&tenon, &mut seeds).await;
-    the_reserved_pair_says_what_is_missing(&tenon, &mut seeds).await;
+    the_reserved_pair_says_what_is_missing(tenon.user(), &mut seeds).await;
 
     assert!(seeds.is_empty(), "nobody asserts what becomes of {:?}", seeds.keys());
     drop(tenon);
@@ -69,13 +70,13 @@ fn take(seeds: &mut BTreeMap<String, Value>, name: &str) -> Value {
 }
 
 /// The excerpts show a detail only; the API server names what a whole NodePool has beside it.
-async fn excerpts_are_refused(tenon: &Installed, seeds: &mut BTreeMap<String, Value>) {
+async fn excerpts_are_refused(user: &User, seeds: &mut BTreeMap<String, Value>) {
     let spec = "spec.template.spec";
     for (name, missing) in [
         ("faq-ipv6-nodepool", &["nodeClassRef"][..]),
         ("faq-startup-taints-nodepool", &["nodeClassRef", "requirements"]),
     ] {
-        let refusal = tenon.apply(&take(seeds, name)).await.expect_err("it is not whole");
+        let refusal = user.apply(&take(seeds, name)).await.expect_err("it is not whole");
         let kube::Error::Api(status) = refusal else { panic!("{name}: {refusal}") };
         assert_eq!(status.code, 422, "{name}: {}", status.message);
         for field in missing {
@@ -88,12 +89,13 @@ async fn excerpts_are_refused(tenon: &Installed, seeds: &mut BTreeMap<String, Va
 }
 
 async fn the_default_pair_runs_pods(tenon: &Installed, seeds: &mut BTreeMap<String, Value>) {
+    let user = tenon.user();
     for (name, kind) in [("default-ec2nodeclass", "EC2NodeClass"), ("default-nodepool", "NodePool")]
     {
-        tenon.apply(&take(seeds, name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        tenon.ready(kind, "default").await.unwrap_or_else(|error| panic!("{error}"));
+        user.apply(&take(seeds, name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        user.ready(kind, "default").await.unwrap_or_else(|error| panic!("{error}"));
     }
-    let class = tenon.objects("EC2NodeClass").get("default").await.expect("it is there");
+    let class = user.objects("EC2NodeClass").get("default").await.expect("it is there");
     assert_eq!(class.data["status"]["instanceProfile"], PROFILE);
     let zones: Vec<&str> = class.data["status"]["subnets"]
         .as_array()
@@ -106,8 +108,8 @@ async fn the_default_pair_runs_pods(tenon: &Installed, seeds: &mut BTreeMap<Stri
     }
 
     // A pod that asks for the label of the pool's nodes gets one of them, launched as the class says.
-    tenon.scale("web", 1, &json!({ "nodepool": "default" })).await.expect("scaled");
-    tenon.runs("web", 1).await.unwrap_or_else(|error| panic!("{error}"));
+    user.scale("web", 1, &json!({ "nodepool": "default" })).await.expect("scaled");
+    user.runs("web", 1).await.unwrap_or_else(|error| panic!("{error}"));
     let instances = tenon.instances().expect("AWS");
     let instance = instances.values().next().expect("one was launched");
     assert_eq!(instance.profile.as_ref().expect("a profile").name, PROFILE);
@@ -120,21 +122,18 @@ async fn the_default_pair_runs_pods(tenon: &Installed, seeds: &mut BTreeMap<Stri
         "{} is not what the pool allows",
         instance.instance_type
     );
-    let node = tenon.nodes("default").await.expect("nodes").remove(0);
+    let node = user.nodes("default").await.expect("nodes").remove(0);
     assert_eq!(node.labels()["nodepool"], "default");
 }
 
 /// The reservation is somebody's in another account: the pair may be Ready without it, as on-demand capacity serves, or says that it is missing.
-async fn the_reserved_pair_says_what_is_missing(
-    tenon: &Installed,
-    seeds: &mut BTreeMap<String, Value>,
-) {
+async fn the_reserved_pair_says_what_is_missing(user: &User, seeds: &mut BTreeMap<String, Value>) {
     for name in ["reserved-capacity-ec2nodeclass", "reserved-gpu-nodepool"] {
-        tenon.apply(&take(seeds, name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        user.apply(&take(seeds, name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     for (kind, name) in [("EC2NodeClass", "reserved-capacity"), ("NodePool", "reserved-gpu")] {
         eventually(&format!("{kind} {name} is Ready or says why not"), LIMIT, async || {
-            let object = tenon.objects(kind).get(name).await?;
+            let object = user.objects(kind).get(name).await?;
             let (ready, reason, message) = condition(&object, "Ready");
             let (reserved, _, why) = condition(&object, "CapacityReservationsReady");
             match (ready.as_str(), reserved.as_str()) {

@@ -1,27 +1,29 @@
 //! `sandbox measure`: what the operator costs, on the provider that needs no cloud. Prints the figures of `docs/src/reference/measurements.md`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::GroupVersionKind;
-use kube::{Api, Client, ResourceExt};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Failure, Output};
 use crate::bed::{Bed, BedConfig, Parts};
-use crate::ports::Ports;
-use crate::process::{Process, ProcessSpec};
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
+use crate::unclouded::Unclouded;
+use crate::user::{User, one_of};
 use crate::wait::eventually;
+
+/// The NodePool and the workload.
+const NAME: &str = "measure";
 
 /// Arguments of `sandbox measure`.
 #[derive(Debug, Args)]
@@ -48,8 +50,12 @@ struct Figures {
     rss_idle_mib: f64,
     /// From the creation of the pods to the first NodeClaim, seconds.
     first_claim_seconds: f64,
+    /// When the last pod or NodeClaim had come so far, seconds after the first pod was created; to the second, as the objects say it.
+    last_after_seconds: BTreeMap<&'static str, f64>,
     /// From the creation of the pods until all run, seconds.
     all_running_seconds: f64,
+    /// What each program computed until then, seconds.
+    cpu_seconds: BTreeMap<String, f64>,
     /// Nodes then.
     nodes: usize,
     /// Resident memory of the operator then, MiB.
@@ -86,7 +92,15 @@ pub(super) async fn run(
         Output::Json => anstream::println!("{figures:#}"),
         Output::Text => {
             for (name, value) in figures.as_object().into_iter().flatten() {
-                anstream::println!("{name:24} {value}");
+                match value.as_object() {
+                    None => anstream::println!("{name:24} {value}"),
+                    Some(parts) => {
+                        anstream::println!("{name}");
+                        for (part, value) in parts {
+                            anstream::println!("    {part:24} {value}");
+                        }
+                    }
+                }
             }
         }
     }
@@ -100,49 +114,51 @@ async fn measure(
     bed_start_seconds: f64,
     progress: &Progress,
 ) -> Result<Figures, Failure> {
-    let client = bed.client();
     let limit = Duration::from_secs(args.limit);
-    definitions(&client).await?;
-    pools(&client, args.per_node).await?;
+    let tenon = Unclouded::prepare(bed, programs.clone()).await?;
+    let user = tenon.user();
 
     let started = Instant::now();
-    let (operator, health, _ports) = operator(bed, &programs.operator)?;
-    eventually("the operator is ready", limit, async || Ok(is_ready(&health).await)).await?;
+    let operator = tenon.start("measured")?;
+    operator.ready(limit).await?;
     let operator_ready_seconds = started.elapsed().as_secs_f64();
-    let rss_idle_mib = resident_mib(operator.pid())?;
+    let rss_idle_mib = resident_mib(operator.process().pid())?;
+    pool(user, args.per_node).await?;
+    let mut pids = bed.pids();
+    pids.insert("tenon-operator".to_owned(), operator.process().pid());
 
     let step = progress.step(format!("{} pods", args.pods));
     let started = Instant::now();
-    workload(&client, args.pods).await?;
-    let claims = custom(&client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
+    let before = cpu_seconds(&pids)?;
+    workload(user, args.pods).await?;
+    let claims = user.objects("NodeClaim");
     eventually("a NodeClaim appears", limit, async || {
         Ok(!claims.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty())
     })
     .await?;
     let first_claim_seconds = started.elapsed().as_secs_f64();
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    // The Deployment's own count: to list a thousand pods again and again would be a good part of the load.
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
     eventually("all pods run", limit, async || {
-        let running = pods
-            .list(&ListParams::default().labels("app=measure").fields("status.phase=Running"))
-            .await?
-            .items
-            .len();
-        if running == args.pods {
-            Ok(true)
-        } else {
-            Err(format!("{running} of {} run", args.pods).into())
+        let status = deployments.get(NAME).await?.status.unwrap_or_default();
+        let available = status.available_replicas.and_then(|count| usize::try_from(count).ok());
+        match available.unwrap_or(0) {
+            available if available == args.pods => Ok(true),
+            available => Err(format!("{available} of {} are available", args.pods).into()),
         }
     })
     .await?;
     let all_running_seconds = started.elapsed().as_secs_f64();
+    let cpu_seconds = difference(&before, &cpu_seconds(&pids)?);
     step.done();
-    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes: Api<Node> = Api::all(bed.client());
     let n_nodes = nodes.list_metadata(&ListParams::default()).await?.items.len();
-    let rss_loaded_mib = resident_mib(operator.pid())?;
+    let rss_loaded_mib = resident_mib(operator.process().pid())?;
+    let last_after_seconds = timeline(user).await?;
 
     let step = progress.step("no pods".to_owned());
     let started = Instant::now();
-    workload(&client, 0).await?;
+    workload(user, 0).await?;
     eventually("all nodes are gone", limit, async || {
         let left = nodes.list_metadata(&ListParams::default()).await?.items.len();
         if left == 0 { Ok(true) } else { Err(format!("{left} are left").into()) }
@@ -150,13 +166,15 @@ async fn measure(
     .await?;
     let all_gone_seconds = started.elapsed().as_secs_f64();
     step.done();
-    operator.stop(Duration::from_secs(10)).await;
+    operator.process().stop(Duration::from_secs(10)).await;
     Ok(Figures {
         bed_start_seconds,
         operator_ready_seconds,
         rss_idle_mib,
         first_claim_seconds,
+        last_after_seconds,
         all_running_seconds,
+        cpu_seconds,
         nodes: n_nodes,
         rss_loaded_mib,
         all_gone_seconds,
@@ -167,116 +185,76 @@ async fn measure(
     })
 }
 
-fn operator(bed: &Bed, program: &Path) -> Result<(Process, String, Ports), Failure> {
-    let mut ports = Ports::reserve(&crate::cache::dir()?)?;
-    let (health, metrics) = (ports.take()?, ports.take()?);
-    let env = [
-        ("KUBECONFIG", bed.control_plane().kubeconfig().display().to_string()),
-        ("BIND_ADDRESS", "127.0.0.1".to_owned()),
-        ("HEALTH_PROBE_PORT", health.to_string()),
-        ("METRICS_PORT", metrics.to_string()),
-        ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
-        ("HOSTNAME", "measured".to_owned()),
-    ];
-    let process = Process::spawn(ProcessSpec {
-        name: "tenon-operator".to_owned(),
-        program: program.to_path_buf(),
-        args: vec!["--cloud-provider".into(), "kwok".into()],
-        env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        dir: bed.dir().to_path_buf(),
-        log: bed.dir().join("logs/tenon-operator.log"),
-    })?;
-    Ok((process, format!("127.0.0.1:{health}"), ports))
-}
-
-/// `GET /readyz` answers 200.
-async fn is_ready(address: &str) -> bool {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let answer = async {
-        let mut stream = tokio::net::TcpStream::connect(address).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
+/// When the last pod or NodeClaim had come so far, by the times that the objects carry: seconds after the first pod was created.
+async fn timeline(user: &User) -> Result<BTreeMap<&'static str, f64>, Failure> {
+    let pods = user.pods(NAME).await?;
+    let claims = user.claims(NAME).await?;
+    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let first = pods.iter().filter_map(created).min().ok_or("there are no pods")?;
+    let after =
+        |time: Option<Timestamp>| time.map_or(0.0, |time| time.duration_since(first).as_secs_f64());
+    let of_pod = |kind: &str, pod: &Pod| {
+        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+        let found = conditions.iter().find(|it| it.type_ == kind && it.status == "True")?;
+        found.last_transition_time.as_ref().map(|time| time.0)
     };
-    answer.await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
-}
-
-async fn definitions(client: &Client) -> Result<(), Failure> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in tenon_crds::manifests::all() {
-        let name = crd.name_any();
-        crds.patch(&name, &PatchParams::apply("measure").force(), &Patch::Apply(&crd)).await?;
-        eventually(&format!("{name} is established"), Duration::from_secs(30), async || {
-            let status = crds.get(&name).await?.status.unwrap_or_default();
-            let conditions = status.conditions.unwrap_or_default();
-            Ok(conditions.iter().any(|it| it.type_ == "Established" && it.status == "True"))
-        })
-        .await?;
-    }
-    Ok(())
+    let of_claim = |kind: &str, claim: &DynamicObject| -> Option<Timestamp> {
+        let conditions = claim.data["status"]["conditions"].as_array()?;
+        let found = conditions.iter().find(|it| it["type"] == kind && it["status"] == "True")?;
+        found["lastTransitionTime"].as_str()?.parse().ok()
+    };
+    let last_pod = |kind| after(pods.iter().filter_map(|pod| of_pod(kind, pod)).max());
+    let last_claim = |kind| after(claims.iter().filter_map(|claim| of_claim(kind, claim)).max());
+    let claimed = claims.iter().filter_map(|claim| claim.creation_timestamp()).map(|time| time.0);
+    Ok(BTreeMap::from([
+        ("1 pod created", after(pods.iter().filter_map(created).max())),
+        ("2 nodeclaim created", after(claimed.max())),
+        ("3 nodeclaim launched", last_claim("Launched")),
+        ("4 node registered", last_claim("Registered")),
+        ("5 node initialized", last_claim("Initialized")),
+        ("6 pod bound", last_pod("PodScheduled")),
+        ("7 pod ready", last_pod("Ready")),
+    ]))
 }
 
 /// A pool whose largest node holds `per_node` pods of the workload.
-async fn pools(client: &Client, per_node: usize) -> Result<(), Failure> {
-    let classes =
-        custom(client, "karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses");
-    let class = json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" }, "spec": {} });
-    classes.patch("default", &PatchParams::apply("measure").force(), &Patch::Apply(&class)).await?;
-    let pools = custom(client, "karpenter.sh", "v1", "NodePool", "nodepools");
-    let pool = json!({
-        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "default" },
-        "spec": {
-            "template": { "spec": {
-                "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" },
-                "requirements": [
-                    { "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] },
-                    { "key": "karpenter.kwok.sh/instance-cpu", "operator": "Lte", "values": [per_node.to_string()] },
-                ],
-            } },
-            "disruption": { "consolidateAfter": "0s", "budgets": [{ "nodes": "100%" }] },
-        },
-    });
-    pools.patch("default", &PatchParams::apply("measure").force(), &Patch::Apply(&pool)).await?;
-    Ok(())
+async fn pool(user: &User, per_node: usize) -> Result<(), Failure> {
+    let requirements = json!([
+        one_of("kubernetes.io/os", &["linux"]),
+        { "key": "karpenter.kwok.sh/instance-cpu", "operator": "Lte", "values": [per_node.to_string()] },
+    ]);
+    let disruption = json!({ "consolidateAfter": "0s", "budgets": [{ "nodes": "100%" }] });
+    user.pool(NAME, &requirements, &json!({ "disruption": disruption })).await
 }
 
 /// Pods of a bit less than a CPU each, so that a node with n CPUs holds n of them less its overhead.
-async fn workload(client: &Client, replicas: usize) -> Result<(), Failure> {
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "measure", "namespace": "default" },
-        "spec": {
-            "replicas": replicas,
-            "selector": { "matchLabels": { "app": "measure" } },
-            "template": {
-                "metadata": { "labels": { "app": "measure" } },
-                "spec": {
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [{ "name": "pause", "image": "pause", "resources": { "requests": { "cpu": "950m", "memory": "256Mi" } } }],
-                },
-            },
-        },
-    });
-    let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
-    let api: Api<DynamicObject> = Api::namespaced_with(
-        client.clone(),
-        "default",
-        &ApiResource::from_gvk_with_plural(&gvk, "deployments"),
-    );
-    api.patch("measure", &PatchParams::apply("measure").force(), &Patch::Apply(&deployment))
-        .await?;
-    Ok(())
+async fn workload(user: &User, replicas: usize) -> Result<(), kube::Error> {
+    let container = json!({ "name": "main", "image": "pause", "resources": { "requests": { "cpu": "950m", "memory": "256Mi" } } });
+    let spec = json!({ "terminationGracePeriodSeconds": 0, "containers": [container] });
+    user.deploy(NAME, replicas, &json!({ "spec": spec })).await
 }
 
-fn custom(
-    client: &Client,
-    group: &str,
-    version: &str,
-    kind: &str,
-    plural: &str,
-) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk(group, version, kind);
-    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
+/// What processes have computed so far, by their names.
+fn cpu_seconds(pids: &BTreeMap<String, u32>) -> Result<BTreeMap<String, f64>, Failure> {
+    /// The kernel's unit is the same on all of Linux' platforms.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let of = |pid: &u32| -> Result<f64, Failure> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // Fields are counted from behind the name, which may hold spaces.
+        let (_, fields) = stat.rsplit_once(") ").ok_or("a process without a name")?;
+        let ticks: f64 =
+            fields.split(' ').skip(11).take(2).filter_map(|it| it.parse::<f64>().ok()).sum();
+        Ok(ticks / TICKS_PER_SECOND)
+    };
+    pids.iter().map(|(name, pid)| Ok((name.clone(), of(pid)?))).collect()
+}
+
+fn difference(
+    before: &BTreeMap<String, f64>,
+    after: &BTreeMap<String, f64>,
+) -> BTreeMap<String, f64> {
+    let since = |name: &String, seconds: &f64| seconds - before.get(name).copied().unwrap_or(0.0);
+    after.iter().map(|(name, seconds)| (name.clone(), since(name, seconds))).collect()
 }
 
 /// Resident memory of a process.

@@ -62,6 +62,10 @@ pub(crate) fn node_classes(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
 }
 
+pub(crate) fn kwok_node_classes(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses")
+}
+
 /// Whether a custom resource's condition is True.
 pub(crate) fn holds(object: &DynamicObject, condition: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();

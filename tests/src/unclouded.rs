@@ -1,0 +1,164 @@
+//! Tenon on its provider `kwok`, on a bed of nothing but Kubernetes: operators are plain processes with an administrator's rights, one or several of
+//! them. For measurements, and for tests of what is the same with every provider.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::bed::Bed;
+use crate::logs::Logs;
+use crate::ports::Ports;
+use crate::process::{Process, ProcessError, ProcessSpec};
+use crate::programs::TenonPrograms;
+use crate::sandbox::Failure;
+use crate::user::{NodeClass, User};
+use crate::wait::eventually;
+
+/// Operators' logs are called by this and their names.
+const LOG: &str = "operator-";
+
+/// A bed on which operators of the provider `kwok` can be started.
+#[derive(Debug)]
+pub struct Unclouded {
+    user: User,
+    programs: TenonPrograms,
+    kubeconfig: PathBuf,
+    dir: PathBuf,
+    ports: Mutex<Ports>,
+}
+
+/// A running operator; killed when dropped.
+#[derive(Debug)]
+pub struct Operator {
+    process: Process,
+    health: String,
+    metrics: String,
+}
+
+impl Unclouded {
+    /// Makes the CRDs and a KWOKNodeClass `default`.
+    ///
+    /// # Errors
+    /// When the API server refuses, or no ports are free.
+    pub async fn prepare(bed: &Bed, programs: TenonPrograms) -> Result<Self, Failure> {
+        definitions(&bed.client()).await?;
+        let user = User::new(bed.client(), NodeClass::Kwok);
+        let class = json!({
+            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
+            "metadata": { "name": "default" }, "spec": {},
+        });
+        user.apply(&class).await?;
+        Ok(Self {
+            user,
+            programs,
+            kubeconfig: bed.control_plane().kubeconfig().to_path_buf(),
+            dir: bed.dir().to_path_buf(),
+            ports: Mutex::new(Ports::reserve(&crate::cache::dir()?)?),
+        })
+    }
+
+    /// Who makes NodePools and workloads on it.
+    pub const fn user(&self) -> &User {
+        &self.user
+    }
+
+    /// What the operators log.
+    pub fn logs(&self) -> Logs {
+        Logs::new(self.dir.join("logs"), |name| name.starts_with(LOG))
+    }
+
+    /// Starts an operator; its name is what its identity in the election begins with.
+    ///
+    /// # Errors
+    /// When it can't be started, or no port is left.
+    pub fn start(&self, name: &str) -> Result<Operator, Failure> {
+        let (health, metrics) = {
+            let mut ports = self.ports.lock();
+            (ports.take()?, ports.take()?)
+        };
+        let env = [
+            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("BIND_ADDRESS", "127.0.0.1".to_owned()),
+            ("HEALTH_PROBE_PORT", health.to_string()),
+            ("METRICS_PORT", metrics.to_string()),
+            ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
+            ("HOSTNAME", name.to_owned()),
+        ];
+        let process = Process::spawn(ProcessSpec {
+            name: format!("tenon-operator {name}"),
+            program: self.programs.operator.clone(),
+            args: vec!["--cloud-provider".into(), "kwok".into()],
+            env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            dir: self.dir.clone(),
+            log: self.dir.join("logs").join(format!("{LOG}{name}.log")),
+        })?;
+        let [health, metrics] = [health, metrics].map(|port| format!("127.0.0.1:{port}"));
+        Ok(Operator { process, health, metrics })
+    }
+}
+
+impl Operator {
+    /// Its process.
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where its log is.
+    pub fn log(&self) -> &Path {
+        self.process.log()
+    }
+
+    /// Waits until `/readyz` answers 200.
+    ///
+    /// # Errors
+    /// When it ends before, or is not ready in time.
+    pub async fn ready(&self, limit: Duration) -> Result<(), ProcessError> {
+        let answers = async || matches!(get(&self.health, "/readyz").await, Ok((200, _)));
+        self.process.ready("/readyz answers 200", limit, answers).await
+    }
+
+    /// Its metrics, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> std::io::Result<String> {
+        Ok(get(&self.metrics, "/metrics").await?.1)
+    }
+}
+
+/// Status and body of an answer over HTTP.
+async fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let status = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status.unwrap_or(0), body.to_owned()))
+}
+
+async fn definitions(client: &Client) -> Result<(), Failure> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let all = tenon_crds::manifests::all();
+    for crd in &all {
+        let parameters = PatchParams::apply("user").force();
+        crds.patch(&crd.name_any(), &parameters, &Patch::Apply(crd)).await?;
+    }
+    for crd in &all {
+        let name = crd.name_any();
+        eventually(&format!("{name} is established"), Duration::from_secs(30), async || {
+            let status = crds.get(&name).await?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            Ok(conditions.iter().any(|it| it.type_ == "Established" && it.status == "True"))
+        })
+        .await?;
+    }
+    Ok(())
+}
