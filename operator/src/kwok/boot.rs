@@ -24,6 +24,9 @@ use crate::cloud_provider::Context;
 /// Rest after a Node could not be created.
 const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
+/// Nodes that are created at once.
+const CONCURRENCY: usize = 32;
+
 /// On the Node: the NodeClaim that it was made for.
 pub(super) const CLAIM_ANNOTATION: &str = "karpenter.kwok.sh/nodeclaim";
 
@@ -34,6 +37,7 @@ pub(super) async fn run(kwok: Arc<Kwok>, context: Context) {
     // Claims on their way, by name; a claim that ends before its time is not booted.
     let mut waiting: BTreeMap<String, NodeClaim> = BTreeMap::new();
     let mut boots = FuturesUnordered::new();
+    let mut creations = FuturesUnordered::new();
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -60,9 +64,13 @@ pub(super) async fn run(kwok: Arc<Kwok>, context: Context) {
                 }
                 None => return,
             },
-            Some(name) = boots.next(), if !boots.is_empty() => {
-                let Some(claim) = waiting.get(&name) else { continue };
-                if create(&kwok, claim).await {
+            Some(name) = boots.next(), if !boots.is_empty() && creations.len() < CONCURRENCY => {
+                let Some(claim) = waiting.get(&name).cloned() else { continue };
+                let kwok = &kwok;
+                creations.push(async move { (create(kwok, &claim).await, name) });
+            }
+            Some((created, name)) = creations.next(), if !creations.is_empty() => {
+                if created {
                     waiting.remove(&name);
                 } else {
                     boots.push(wait_until(context.clock, context.clock.now() + RETRY, name));
