@@ -98,7 +98,6 @@ pub(super) fn cut<'a>(file: &'a Path, text: &'a str) -> Vec<Document<'a>> {
 
 fn cut_yaml<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>) {
     let mut number = 0;
-    let mut line = 1;
     let mut start = 0;
     let mut start_line = 1;
     let mut take = |start: usize, end: usize, line: usize| {
@@ -110,7 +109,7 @@ fn cut_yaml<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
             cut_list(document, documents);
         }
     };
-    for (begin, end) in lines(text) {
+    for (line, (begin, end)) in (1..).zip(lines(text)) {
         let content = &text[begin..end];
         let marker = content.strip_prefix("---").or_else(|| content.strip_prefix("..."));
         if marker.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])) {
@@ -119,7 +118,6 @@ fn cut_yaml<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
             start = begin + 3;
             start_line = line;
         }
-        line += 1;
     }
     take(start, text.len(), start_line);
 }

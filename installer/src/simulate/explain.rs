@@ -6,7 +6,7 @@ use serde::Serialize;
 use tenon_crds::ResourceList;
 use tenon_planner::Snapshot;
 use tenon_planner::plan::{PodRef, Stay};
-use tenon_planner::resources::Resources;
+use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{Eviction, Node, NodeId, NodePhase, Placement, Pod};
 use tenon_state::resources;
 
@@ -324,7 +324,7 @@ fn node(
             node_claim: claim_of(node),
             node_pool: claim.and_then(|claim| claim.node_pool.clone()),
             phase: node.phase,
-            price_per_hour: node.price.map(|usd| usd.as_usd()),
+            price_per_hour: node.price.map(MicroUsd::as_usd),
             allocatable,
             requests: requested,
             pods: bound.len(),
@@ -385,7 +385,7 @@ fn node_pool(name: &str, snapshot: &Snapshot, plans: &Plans) -> Result<Answer, S
         .map(|command| Disruption::new(snapshot, command))
         .collect();
     let price_per_hour: f64 =
-        members.iter().filter_map(|node| node.price).map(|usd| usd.as_usd()).sum();
+        members.iter().filter_map(|node| node.price).map(MicroUsd::as_usd).sum();
     let summary = match &pool.not_ready {
         Some(reason) => format!("nothing is launched from it: {reason}"),
         None => format!(

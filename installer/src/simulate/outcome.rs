@@ -7,6 +7,7 @@ use serde::Serialize;
 use tenon_crds::{ResourceList, labels};
 use tenon_planner::Snapshot;
 use tenon_planner::plan::{self, Exclusion, Plan, PodRef, Stay};
+use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{
     CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
 };
@@ -273,7 +274,7 @@ fn totals(
         matches!(pod.placement, Placement::Unschedulable) && !pod.daemon && !pod.terminating
     };
     let before: f64 =
-        snapshot.nodes.iter().filter_map(|node| node.price).map(|price| price.as_usd()).sum();
+        snapshot.nodes.iter().filter_map(|node| node.price).map(MicroUsd::as_usd).sum();
     let launched: f64 = launches.iter().map(|launch| launch.price_per_hour).sum();
     let saved: f64 = disruptions.iter().map(|disruption| disruption.savings_per_hour).sum();
     let gone: usize = disruptions.iter().map(|disruption| disruption.nodes.len()).sum();
@@ -361,7 +362,7 @@ fn cheapest(kind: &InstanceType, launch: &plan::Launch) -> Option<f64> {
         })
         .map(|offering| offering.price)
         .min()
-        .map(|price| price.as_usd())
+        .map(MicroUsd::as_usd)
 }
 
 impl Disruption {

@@ -57,7 +57,7 @@ pub(super) fn build(
             )
         }));
     }
-    let catalogs = Catalogs::new(&input, types);
+    let catalogs = Catalogs::new(&input, &types);
     let mut cluster = Cluster::new(KINDS, rules);
     for object in objects(input) {
         cluster.apply(Change::Applied(object));
@@ -139,11 +139,10 @@ fn objects(input: Input) -> impl Iterator<Item = Object> {
 struct Catalogs(BTreeMap<NodeClassRef, Arc<Catalog>>);
 
 impl Catalogs {
-    fn new(input: &Input, types: Vec<InstanceType>) -> Self {
-        let types = &types;
+    fn new(input: &Input, types: &[InstanceType]) -> Self {
         let catalogs = input.pools.iter().map(|pool| {
             let class = tenon_state::snapshot::class_of(&pool.spec.template.spec.node_class_ref);
-            let catalog = Catalog { node_class: class.clone(), instance_types: types.clone() };
+            let catalog = Catalog { node_class: class.clone(), instance_types: types.to_vec() };
             (class, Arc::new(catalog))
         });
         Self(catalogs.collect())
