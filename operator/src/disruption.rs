@@ -203,12 +203,18 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
             let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
             (claim, node)
         };
-        let recorder = &operator.context.recorder;
+        let say = |event: Event| {
+            let event = event.within(window);
+            // A new obstacle is news, also right after another one has gone; why consolidation does not pay changes with every pod.
+            let is_obstacle = matches!(reason, Reason::DisruptionBlocked);
+            let event = if is_obstacle { event.distinct_by(message.as_str()) } else { event };
+            operator.context.recorder.publish(event);
+        };
         if let Some(claim) = claim {
-            recorder.publish(Event::normal(&*claim, reason, message.clone()).within(window));
+            say(Event::normal(&*claim, reason, message.clone()));
         }
         if let Some(node) = node {
-            recorder.publish(Event::normal(&*node, reason, message).within(window));
+            say(Event::normal(&*node, reason, message.clone()));
         }
     }
 }

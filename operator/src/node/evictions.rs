@@ -207,11 +207,9 @@ fn judge<P: CloudProvider>(
         let node = operator.state.read().node(&item.node).cloned();
         if let Some(node) = node {
             let text = format!("Failed to drain node, evicting pod {namespace}/{name}: {message}");
-            operator.context.recorder.publish(Event::warning::<Node>(
-                &node,
-                Reason::FailedDraining,
-                text,
-            ));
+            // The drain itself says every minute how many pods it waits for: that must not hide which budget holds up which of them.
+            let event = Event::warning::<Node>(&node, Reason::FailedDraining, text);
+            operator.context.recorder.publish(event.distinct_by(format!("{namespace}/{name}")));
         }
     } else {
         tracing::warn!(error = %crate::logging::chain(&error), "failed to evict a pod");
