@@ -153,6 +153,12 @@ pub struct GlobalArgs {
     /// The user's home directory
     #[arg(long, global = true, env = "HOME", hide = true)]
     pub home: Option<PathBuf>,
+    /// Who runs this, for others who meet its lock
+    #[arg(long, global = true, env = "USER", hide = true, hide_env_values = true)]
+    pub user: Option<String>,
+    /// The machine's name, where the system does not say it
+    #[arg(long, global = true, env = "HOSTNAME", hide = true, hide_env_values = true)]
+    pub host: Option<String>,
     /// For tests of resuming: abort right after this many steps have been done, before that is recorded
     #[arg(long, global = true, env = "TENON_FAULT_EXIT_AFTER_STEP", hide = true)]
     pub fault_exit_after_step: Option<usize>,

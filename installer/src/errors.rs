@@ -1,7 +1,10 @@
 //! Every failure that a user can cause or has to know about, with its exit code and a hint that can be typed.
 
+use jiff::Timestamp;
+
 use crate::aws::AwsError;
 use crate::kubernetes::client::KubeError;
+use crate::lock::{self, Holder};
 use crate::settings::problem::Problem;
 use crate::simulate::error::SimulateError;
 
@@ -60,6 +63,20 @@ pub enum ExpectedError {
         /// What to do instead.
         hint: &'static str,
     },
+    /// Another installer is at work.
+    #[error("another tenon is at work on this cluster")]
+    Locked {
+        /// Who, and since when.
+        holder: Holder,
+        /// When its lock ends by itself, if that is known.
+        ends: Option<Timestamp>,
+    },
+    /// What was planned no longer fits what is there.
+    #[error("the world has moved since the plan was made; nothing was changed")]
+    Moved {
+        /// What is planned differently now.
+        changes: Vec<String>,
+    },
     /// The settings say that the installation stays.
     #[error("refused: protect.preventUninstall is set for this installation")]
     Protected,
@@ -90,9 +107,7 @@ pub enum ExpectedError {
     #[error(transparent)]
     Simulate(#[from] SimulateError),
     /// Ctrl-C.
-    #[error(
-        "interrupted; what is done stays, and running the same command again goes on from there"
-    )]
+    #[error("interrupted; what is done stays")]
     Interrupted,
 }
 
@@ -147,7 +162,11 @@ impl ExpectedError {
             Self::File { operation: "read", .. } => EXIT_USAGE,
             Self::File { .. } | Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
             Self::Preflight { .. } => EXIT_PREFLIGHT,
-            Self::Foreign { .. } | Self::Protected | Self::NotConfirmed { .. } => EXIT_REFUSED,
+            Self::Foreign { .. }
+            | Self::Locked { .. }
+            | Self::Moved { .. }
+            | Self::Protected
+            | Self::NotConfirmed { .. } => EXIT_REFUSED,
             Self::Step { source: Failure::Foreign { .. }, .. } => EXIT_REFUSED,
             Self::Step { .. } | Self::Timeout { .. } => EXIT_PARTIAL,
             Self::Interrupted => EXIT_INTERRUPTED,
@@ -163,6 +182,8 @@ impl ExpectedError {
             Self::Preflight { .. } => "preflight",
             Self::Foreign { .. } => "foreign",
             Self::NotConfirmed { .. } => "not-confirmed",
+            Self::Locked { .. } => "locked",
+            Self::Moved { .. } => "moved",
             Self::Protected => "protected",
             Self::Step { .. } => "step",
             Self::Timeout { .. } => "timeout",
@@ -180,6 +201,10 @@ impl ExpectedError {
             Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
+            Self::Moved { changes } => changes.clone(),
+            Self::Locked { holder, .. } => {
+                vec![format!("{} has run `{}` since {}", holder.who, holder.operation, holder.since)]
+            }
             _ => Vec::new(),
         }
     }
@@ -203,6 +228,21 @@ impl ExpectedError {
             }
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
             Self::Simulate(error) => error.hints(),
+            Self::Moved { .. } => vec!["make the plan again and look at it".to_owned()],
+            Self::Locked { ends: None, .. } => {
+                vec!["it runs on this machine: wait until it has ended".to_owned()]
+            }
+            Self::Locked { ends: Some(ends), .. } => vec![
+                format!("wait until it has ended; if it was killed, its lock ends at {ends}"),
+                format!(
+                    "to break the lock of a run that is certainly gone: kubectl -n {} delete lease {}",
+                    lock::NAMESPACE,
+                    lock::LEASE
+                ),
+            ],
+            Self::Interrupted => vec![
+                "run the same command again to go on; `tenon status` shows what is missing, `tenon uninstall` takes back what is done".to_owned(),
+            ],
             Self::Protected => vec![
                 "set protect.preventUninstall to false, run `tenon install`, then uninstall"
                     .to_owned(),
@@ -218,9 +258,7 @@ impl ExpectedError {
             Self::Timeout { .. } => vec![
                 "`tenon status` shows what is missing; a longer --timeout waits longer".to_owned(),
             ],
-            Self::File { .. } | Self::Preflight { .. } | Self::Prompt(_) | Self::Interrupted => {
-                Vec::new()
-            }
+            Self::File { .. } | Self::Preflight { .. } | Self::Prompt(_) => Vec::new(),
         }
     }
 }

@@ -34,8 +34,42 @@ pub struct Record {
     pub config: Config,
     /// The last command that changed something: `install` or `uninstall`.
     pub operation: String,
+    /// That command came to its end. Records from before this was noted count as finished.
+    #[serde(default = "yes")]
+    pub finished: bool,
     /// Its steps, in the order in which they were begun.
     pub steps: Vec<Entry>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Record {
+    /// What became of a command that did not come to its end, in words; `None` if it did.
+    pub fn interruption(&self) -> Option<String> {
+        if self.finished {
+            return None;
+        }
+        let done = self.steps.iter().filter(|entry| entry.state == State::Done).count();
+        let last = self.steps.iter().max_by_key(|entry| entry.at);
+        let at = last.map_or_else(
+            || "before its first step".to_owned(),
+            |entry| {
+                let how = match entry.state {
+                    State::Begun => "in",
+                    State::Done => "after",
+                    State::Failed => "by a failure of",
+                };
+                format!("{how} step {} at {}", entry.step, entry.at)
+            },
+        );
+        Some(format!(
+            "the last `tenon {}` ended {at}, with {} done",
+            self.operation,
+            crate::errors::count(done, "step")
+        ))
+    }
 }
 
 /// One step.
@@ -145,6 +179,7 @@ impl Journal {
             install_id: install_id.to_owned(),
             config: config.clone(),
             operation: operation.to_owned(),
+            finished: false,
             steps: Vec::new(),
         };
         Self { record, file, cluster, namespace: namespace.to_owned() }
@@ -157,6 +192,12 @@ impl Journal {
             Some(earlier) => *earlier = entry,
             None => self.record.steps.push(entry),
         }
+        self.write().await
+    }
+
+    /// Notes that the command came to its end.
+    pub async fn finish(&mut self) -> Result<(), String> {
+        self.record.finished = true;
         self.write().await
     }
 
@@ -213,4 +254,45 @@ fn write_file(file: &Path, record: &Record) -> std::io::Result<()> {
     beside.as_file().sync_data()?;
     beside.persist(file).map_err(|error| error.error)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(finished: bool, steps: &[(&str, State)]) -> Record {
+        let steps = steps.iter().enumerate().map(|(second, (step, state))| Entry {
+            step: (*step).to_owned(),
+            state: *state,
+            at: Timestamp::from_second(second as i64).expect("in range"),
+        });
+        Record {
+            schema: 1,
+            install_id: "abcd0123".to_owned(),
+            config: Config::default(),
+            operation: "install".to_owned(),
+            finished,
+            steps: steps.collect(),
+        }
+    }
+
+    #[test]
+    fn an_unfinished_command_says_where_it_ended() {
+        let steps = [("queue", State::Done), ("node-role", State::Begun)];
+        assert_eq!(
+            record(false, &steps).interruption().as_deref(),
+            Some(
+                "the last `tenon install` ended in step node-role at 1970-01-01T00:00:01Z, with 1 step done"
+            )
+        );
+        assert_eq!(record(true, &steps).interruption(), None);
+    }
+
+    #[test]
+    fn a_record_from_before_ends_were_noted_counts_as_finished() {
+        let mut json = serde_json::to_value(record(false, &[])).expect("JSON");
+        json.as_object_mut().expect("a map").remove("finished");
+        let record: Record = serde_json::from_value(json).expect("it still reads");
+        assert!(record.finished);
+    }
 }

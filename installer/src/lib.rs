@@ -14,6 +14,7 @@
 
 pub mod apply;
 pub mod aws;
+pub mod cleanup;
 pub mod cli;
 pub mod clock;
 pub mod commands;
@@ -21,6 +22,7 @@ pub mod desired;
 pub mod errors;
 pub mod journal;
 pub mod kubernetes;
+pub mod lock;
 pub mod names;
 pub mod observe;
 pub mod ownership;
@@ -36,6 +38,7 @@ pub mod wizard;
 
 use std::process::ExitCode;
 
+use cleanup::Cleanup;
 use cli::{Cli, Command};
 use errors::ExpectedError;
 use printer::Printer;
@@ -44,10 +47,16 @@ use printer::Printer;
 pub async fn run(cli: Cli) -> ExitCode {
     let printer = Printer::new(cli.global.output, cli.global.quiet);
     start_log(&cli);
+    let cleanup = Cleanup::default();
     let result = tokio::select! {
-        result = dispatch(&cli, &printer) => result,
+        result = dispatch(&cli, &printer, &cleanup) => result,
         Ok(()) = tokio::signal::ctrl_c() => Err(ExpectedError::Interrupted),
     };
+    tokio::select! {
+        () = cleanup.run() => {}
+        // Whoever presses it twice does not want to wait.
+        Ok(()) = tokio::signal::ctrl_c() => {}
+    }
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -57,15 +66,15 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-async fn dispatch(cli: &Cli, printer: &Printer) -> Result<u8, ExpectedError> {
+async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8, ExpectedError> {
     match &cli.command {
         Command::Install(args) => {
-            Box::pin(commands::install::run(&cli.global, args, printer)).await
+            Box::pin(commands::install::run(&cli.global, args, printer, cleanup)).await
         }
         Command::Plan(args) => Box::pin(commands::plan::run(&cli.global, args, printer)).await,
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
         Command::Uninstall(args) => {
-            Box::pin(commands::uninstall::run(&cli.global, args, printer)).await
+            Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await
         }
         Command::Simulate(args) => {
             Box::pin(commands::simulate::run(&cli.global, args, printer)).await

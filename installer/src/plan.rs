@@ -201,6 +201,25 @@ impl Plan {
             .map(|op| (op, self.steps.iter().filter(|step| step.op == op).count()))
     }
 
+    /// What another plan for the same settings does differently, one line each.
+    pub fn changes_to(&self, other: &Self) -> Vec<String> {
+        let of = |plan: &Self, id: &str| plan.steps.iter().find(|step| step.id == id).cloned();
+        let line = |word: &str, step: &Step| format!("{word}: {} {}", step.kind, step.resource);
+        let gone = self.steps.iter().filter(|step| of(other, &step.id).is_none());
+        let mut changes = gone.map(|step| line("no longer needed", step)).collect::<Vec<_>>();
+        for step in &other.steps {
+            match of(self, &step.id) {
+                None => changes.push(line("needed now", step)),
+                Some(before) if before != *step => changes.push(line("differs", step)),
+                Some(_) => {}
+            }
+        }
+        if changes.is_empty() && self != other {
+            changes.push("the warnings or the order of steps differ".to_owned());
+        }
+        changes
+    }
+
     /// Everything that the caller must be allowed to do, once each.
     pub fn caller_actions(&self) -> Vec<CallerAction> {
         let mut actions =

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::aws::Aws;
 use crate::cli::GlobalArgs;
 use crate::clock;
-use crate::kubernetes::client::Cluster;
+use crate::kubernetes::client::{Cluster, without_hidden_retries};
 use crate::observe::facts::ClusterFacts;
 use crate::settings::{Inferred, infer_from_context};
 
@@ -150,7 +150,8 @@ impl Target {
         };
         let endpoint = config.cluster_url.to_string();
         let client =
-            Client::try_from(config).map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
+            Client::try_from(without_hidden_retries(config))
+                .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
         Ok(Self { cluster: Cluster::new(client), endpoint, by, _refresh: refresh })
     }
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::session::{Fallback, Session, observe_failed, source, unreachable_target};
+use super::session::{Connection, Fallback, Session, observe_failed, source, unreachable_target};
 use crate::apply::{self, Options, wait};
 use crate::aws::{Aws, Calling, IfThere};
+use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, InstallArgs};
 use crate::desired::AGENT;
-use crate::errors::ExpectedError;
+use crate::errors::{ExpectedError, Failure};
 use crate::journal::Journal;
 use crate::observe::facts;
 use crate::plan::Plan;
@@ -29,15 +30,23 @@ pub async fn run(
     global: &GlobalArgs,
     args: &InstallArgs,
     printer: &Printer,
+    cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     let may_ask = Printer::is_interactive() && !global.non_interactive && !global.ci && !args.yes;
     let asks = may_ask && args.settings.file.is_none();
     let source =
         if asks { Box::pin(ask(global, args, printer)).await? } else { source(&args.settings)? };
-    let session =
-        Box::pin(Session::open(global, &args.settings, source, Fallback::Defaults)).await?;
+    let connection =
+        Box::pin(Connection::open(global, &args.settings, source, Fallback::Defaults)).await?;
+    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
+    let at_once = args.yes && !args.dry_run;
+    let mut lock = match at_once {
+        true => Some(connection.lock(global, "install", cleanup).await?),
+        false => None,
+    };
+    let mut session = Box::pin(connection.look()).await?;
     session.introduce(*printer);
-    let plan = session.plan().await?;
+    let plan = session.plan()?;
     if args.dry_run {
         printer.plan(&session.target_json(), &plan);
         return Ok(0);
@@ -49,7 +58,16 @@ pub async fn run(
     if asks {
         write_answers(&session.settings, *printer)?;
     }
+    if lock.is_none() && !plan.steps.is_empty() {
+        lock = Some(session.lock(global, "install", cleanup).await?);
+        Box::pin(session.look_again()).await?;
+        let now = session.plan()?;
+        if now != plan {
+            return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
+        }
+    }
     let done = carry_out(global, args, &session, plan.clone(), printer).await?;
+    drop(lock);
     if !args.no_wait {
         prove(args, &session, printer).await?;
     }
@@ -93,7 +111,8 @@ async fn carry_out(
     plan: Plan,
     printer: &Printer,
 ) -> Result<usize, ExpectedError> {
-    if plan.steps.is_empty() {
+    // A run that was killed after its last step has nothing to do but to say so.
+    if plan.steps.is_empty() && session.interruption().is_none() {
         return Ok(0);
     }
     let mut journal = Journal::new(
@@ -106,7 +125,14 @@ async fn carry_out(
     );
     let options =
         Options { parallel: usize::from(args.parallel), fault_after: global.fault_exit_after_step };
-    apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await
+    let done =
+        apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await?;
+    journal.finish().await.map_err(|error| ExpectedError::Step {
+        step: "record".to_owned(),
+        done,
+        source: Failure::Journal(error),
+    })?;
+    Ok(done)
 }
 
 /// Waits until the operator serves and the NodeClasses are ready: the best proof that the permissions suffice.

@@ -19,6 +19,6 @@ pub async fn run(
     ))
     .await?;
     session.introduce(*printer);
-    printer.plan(&session.target_json(), &session.plan().await?);
+    printer.plan(&session.target_json(), &session.plan()?);
     Ok(0)
 }

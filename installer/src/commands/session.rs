@@ -1,15 +1,18 @@
 //! What most commands begin with: resolve the settings, find cluster and caller, say what should be there, and look at what is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::apply::Context;
 use crate::aws::Aws;
+use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, SettingArgs};
+use crate::clock;
 use crate::desired::{AGENT, Desired};
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::{self, Record};
+use crate::lock::{Holder, Lock, LockError};
 use crate::observe::facts::{self, Facts};
 use crate::observe::world::{self, AgentState, World};
 use crate::ownership::Installation;
@@ -34,6 +37,8 @@ pub(super) struct Session {
     pub(super) world: World,
     /// The record on this machine.
     pub(super) file: Option<PathBuf>,
+    /// What the record in the cluster says, and whose it is.
+    pub(super) recorded: Option<(String, Option<Record>)>,
 }
 
 /// Where settings come from when no file is named.
@@ -58,8 +63,17 @@ pub(super) fn unreachable_target(error: &target::TargetError) -> ExpectedError {
     ExpectedError::Preflight { reasons: vec![error.to_string()] }
 }
 
-impl Session {
-    /// Resolves, finds and looks. Changes nothing.
+/// The cluster is found and reached; nothing was looked at yet.
+pub(super) struct Connection {
+    settings: Settings,
+    aws: Aws,
+    facts: Facts,
+    target: Target,
+    file: Option<PathBuf>,
+}
+
+impl Connection {
+    /// Resolves and finds. Changes nothing.
     pub(super) async fn open(
         global: &GlobalArgs,
         args: &SettingArgs,
@@ -72,18 +86,11 @@ impl Session {
         }
         let settings = Settings::resolve(source, global, args, &inferred)?;
         let aws = Aws::connect(global, &settings.region).await;
-        let facts = facts::read(
-            &aws,
-            &settings.cluster,
-            &settings.region,
-            settings.node_role_name.as_deref(),
-        )
-        .await
-        .map_err(observe_failed)?;
+        let facts = read_facts(&aws, &settings).await?;
         let target = Target::connect(global, &aws, &facts.cluster)
             .await
             .map_err(|error| unreachable_target(&error))?;
-        Box::pin(Self::look(global, settings, aws, facts, target)).await
+        Ok(Self::new(global, settings, aws, facts, target))
     }
 
     async fn open_recorded(
@@ -110,7 +117,7 @@ impl Session {
         let on_machine = || journal::read_file(&record_file(global, &facts, &first)?);
         let record = in_cluster.or_else(on_machine).filter(is_ours);
         let Some(record) = record else {
-            return Box::pin(Self::look(global, first, aws, facts, target)).await;
+            return Ok(Self::new(global, first, aws, facts, target));
         };
         let settings = Settings::resolve(
             Source::recorded(without_missing_manifests(record.config)),
@@ -118,35 +125,121 @@ impl Session {
             args,
             inferred,
         )?;
-        let facts = facts::read(
-            &aws,
-            &settings.cluster,
-            &settings.region,
-            settings.node_role_name.as_deref(),
-        )
-        .await
-        .map_err(observe_failed)?;
-        Box::pin(Self::look(global, settings, aws, facts, target)).await
+        let facts = read_facts(&aws, &settings).await?;
+        Ok(Self::new(global, settings, aws, facts, target))
     }
 
-    async fn look(
+    fn new(
         global: &GlobalArgs,
         settings: Settings,
         aws: Aws,
         facts: Facts,
         target: Target,
-    ) -> Result<Self, ExpectedError> {
+    ) -> Self {
+        let file = record_file(global, &facts, &settings);
+        Self { settings, aws, facts, target, file }
+    }
+
+    /// Keeps other installers away from the cluster until the command ends.
+    pub(super) async fn lock(
+        &self,
+        global: &GlobalArgs,
+        operation: &str,
+        cleanup: &Cleanup,
+    ) -> Result<Lock, ExpectedError> {
+        take_lock(&self.target, self.file.as_deref(), global, operation, cleanup).await
+    }
+
+    /// Says what should be there and looks at what is.
+    pub(super) async fn look(self) -> Result<Session, ExpectedError> {
+        let Self { settings, aws, facts, target, file } = self;
         let desired = Desired::new(&settings, &facts)
             .map_err(|reasons| ExpectedError::Preflight { reasons })?;
-        let world = Box::pin(world::read(&aws, &target.cluster, &desired))
-            .await
-            .map_err(ExpectedError::Observe)?;
-        let file = record_file(global, &facts, &settings);
-        Ok(Self { settings, aws, target, facts, desired, world, file })
+        let (world, recorded) = look_at(&aws, &target, &desired, &settings).await?;
+        Ok(Session { settings, aws, target, facts, desired, world, file, recorded })
+    }
+}
+
+async fn read_facts(aws: &Aws, settings: &Settings) -> Result<Facts, ExpectedError> {
+    let node_role = settings.node_role_name.as_deref();
+    facts::read(aws, &settings.cluster, &settings.region, node_role).await.map_err(observe_failed)
+}
+
+async fn look_at(
+    aws: &Aws,
+    target: &Target,
+    desired: &Desired,
+    settings: &Settings,
+) -> Result<(World, Option<(String, Option<Record>)>), ExpectedError> {
+    let world = async {
+        Box::pin(world::read(aws, &target.cluster, desired)).await.map_err(ExpectedError::Observe)
+    };
+    let recorded = async {
+        let recorded = journal::read_cluster(&target.cluster, &settings.namespace).await;
+        recorded.map_err(observe_failed)
+    };
+    tokio::try_join!(world, recorded)
+}
+
+async fn take_lock(
+    target: &Target,
+    file: Option<&Path>,
+    global: &GlobalArgs,
+    operation: &str,
+    cleanup: &Cleanup,
+) -> Result<Lock, ExpectedError> {
+    let holder = Holder {
+        who: format!("{}@{}", global.user.as_deref().unwrap_or("somebody"), host(global)),
+        operation: format!("tenon {operation}"),
+        since: clock::now(),
+    };
+    let file = file.map(|file| file.with_extension("lock"));
+    let lock = Lock::take(&target.cluster, holder, file.as_deref(), cleanup).await;
+    lock.map_err(|error| match error {
+        LockError::Held { holder, ends } => ExpectedError::Locked { holder, ends },
+        LockError::Kubernetes(error) => observe_failed(error),
+    })
+}
+
+impl Session {
+    /// Resolves, finds and looks. Changes nothing.
+    pub(super) async fn open(
+        global: &GlobalArgs,
+        args: &SettingArgs,
+        source: Source,
+        fallback: Fallback,
+    ) -> Result<Self, ExpectedError> {
+        let connection = Box::pin(Connection::open(global, args, source, fallback)).await?;
+        Box::pin(connection.look()).await
+    }
+
+    /// Looks once more: what was seen without the lock may have changed since.
+    pub(super) async fn look_again(&mut self) -> Result<(), ExpectedError> {
+        let seen = look_at(&self.aws, &self.target, &self.desired, &self.settings).await?;
+        (self.world, self.recorded) = seen;
+        Ok(())
+    }
+
+    /// Keeps other installers away from the cluster until the command ends.
+    pub(super) async fn lock(
+        &self,
+        global: &GlobalArgs,
+        operation: &str,
+        cleanup: &Cleanup,
+    ) -> Result<Lock, ExpectedError> {
+        take_lock(&self.target, self.file.as_deref(), global, operation, cleanup).await
+    }
+
+    /// How the last command ended, if it did not come to its end.
+    pub(super) fn interruption(&self) -> Option<String> {
+        self.recorded
+            .as_ref()
+            .filter(|(id, _)| *id == self.desired.installation.id)
+            .and_then(|(_, record)| record.as_ref()?.interruption())
     }
 
     /// The plan, or what stands in its way.
-    pub(super) async fn plan(&self) -> Result<Plan, ExpectedError> {
+    pub(super) fn plan(&self) -> Result<Plan, ExpectedError> {
         if self.world.agent == AgentState::Missing
             && !self.desired.install_agent
             && !self.facts.cluster.auto_mode
@@ -157,9 +250,7 @@ impl Session {
                 )],
             });
         }
-        let recorded = journal::read_cluster(&self.target.cluster, &self.settings.namespace)
-            .await
-            .map_err(observe_failed)?;
+        let recorded = self.recorded.as_ref();
         let foreign =
             recorded.filter(|(id, _)| *id != self.desired.installation.id).map(|(id, _)| {
                 format!(
@@ -228,6 +319,9 @@ impl Session {
             cluster.authentication_mode,
             self.target.by
         ));
+        if let Some(interruption) = self.interruption() {
+            printer.note(&format!("{interruption}; what is done stays, and is not done again"));
+        }
     }
 
     /// What steps are carried out with.
@@ -239,6 +333,12 @@ impl Session {
             install_id: self.desired.installation.id.clone(),
         }
     }
+}
+
+fn host(global: &GlobalArgs) -> String {
+    let from_system = || std::fs::read_to_string("/etc/hostname").ok();
+    let host = global.host.clone().or_else(from_system).unwrap_or_default();
+    Some(host.trim().to_owned()).filter(|host| !host.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn record_file(global: &GlobalArgs, facts: &Facts, settings: &Settings) -> Option<PathBuf> {

@@ -43,7 +43,7 @@ pub async fn run(
             wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
         }
     }
-    let plan = session.plan().await?;
+    let plan = session.plan()?;
     let mut lines = plan
         .steps
         .iter()
@@ -66,6 +66,13 @@ pub async fn run(
             detail: "everything is there and as it should be".to_owned(),
         });
     }
+    lines.extend(session.interruption().map(|how| Line {
+        id: "last-run".to_owned(),
+        ok: false,
+        detail: format!(
+            "{how}: run `tenon install` with the same settings to go on, or `tenon uninstall` to take back what is done"
+        ),
+    }));
     lines.extend(working(&session).await?);
     let healthy = lines.iter().all(|line| line.ok);
     printer.json(&json!({

@@ -1,6 +1,7 @@
 //! `tenon uninstall`: show, confirm, remove in order, and prove that nothing is left.
 
-use super::session::{Fallback, Session, source};
+use super::session::{Connection, Fallback, source};
+use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, UninstallArgs};
 use crate::errors::ExpectedError;
 use crate::journal::Journal;
@@ -13,16 +14,26 @@ pub async fn run(
     global: &GlobalArgs,
     args: &UninstallArgs,
     printer: &Printer,
+    cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
-    let session =
-        Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
-            .await?;
+    let connection = Box::pin(Connection::open(
+        global,
+        &args.settings,
+        source(&args.settings)?,
+        Fallback::Record,
+    ))
+    .await?;
+    let mut lock = match args.yes && !args.dry_run {
+        true => Some(connection.lock(global, "uninstall", cleanup).await?),
+        false => None,
+    };
+    let mut session = Box::pin(connection.look()).await?;
     session.introduce(*printer);
     if session.settings.prevent_uninstall {
         return Err(ExpectedError::Protected);
     }
     let context = session.context();
-    let inventory =
+    let mut inventory =
         Inventory::read(&context, &session.desired, &session.world, &session.settings.namespace)
             .await?;
     if args.dry_run {
@@ -35,6 +46,17 @@ pub async fn run(
     }
     if !inventory.is_empty() && !args.yes {
         confirm(global, &session.settings.cluster)?;
+    }
+    if lock.is_none() {
+        lock = Some(session.lock(global, "uninstall", cleanup).await?);
+        Box::pin(session.look_again()).await?;
+        inventory = Inventory::read(
+            &context,
+            &session.desired,
+            &session.world,
+            &session.settings.namespace,
+        )
+        .await?;
     }
     let journal = Journal::new(
         &session.desired.installation.id,
@@ -64,6 +86,7 @@ pub async fn run(
         *printer,
     );
     let proof = Box::pin(remover.run(inventory)).await?;
+    drop(lock);
     printer.json(&serde_json::json!({
         "schema": "tenon.sh/uninstall/v1alpha1",
         "target": session.target_json(),

@@ -1,12 +1,20 @@
 //! Reading, applying and deleting objects of any type, with errors that say what was tried on what.
+//!
+//! The client's own retries are off ([`without_hidden_retries`]): they would say nothing while a server is overloaded, and to the eviction API 429 is an answer.
+//! Reads are repeated here, and say so; writes are repeated by whoever knows what a conflict means for them.
+
+use std::future::Future;
+use std::time::Duration;
 
 use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy,
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
 };
 use kube::core::ApiResource;
-use kube::{Client, Error};
-use serde_json::Value;
+use kube::{Client, Config, Error};
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::object::{Key, Object};
 
@@ -59,13 +67,66 @@ impl KubeError {
         self.code() == Some(404)
     }
 
-    /// Trying again may help: conflicts, overload, a server that is starting.
-    pub fn is_transient(&self) -> bool {
+    /// Somebody changed the object in between, or it exists already.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    /// The server is overloaded, starting, or not reached.
+    pub fn is_overload(&self) -> bool {
         match self.code() {
-            Some(code) => matches!(code, 409 | 429 | 500..=599),
+            Some(code) => matches!(code, 429 | 500..=599),
             None => matches!(&*self.source, Error::HyperError(_) | Error::Service(_)),
         }
     }
+
+    /// Trying again may help: conflicts, overload, a server that is starting.
+    pub fn is_transient(&self) -> bool {
+        self.is_conflict() || self.is_overload()
+    }
+}
+
+/// For how long a read is repeated while the API server is overloaded or restarting.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A configuration whose client answers what the server answered, the first time.
+pub fn without_hidden_retries(mut config: Config) -> Config {
+    config.default_retry = false;
+    config
+}
+
+/// Repeats a read while the server is overloaded or restarting, and says so each time.
+async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, KubeError>
+where
+    F: Future<Output = Result<T, KubeError>>,
+{
+    let end = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(250);
+    loop {
+        match call().await {
+            Err(error) if error.is_overload() && Instant::now() + pause < end => {
+                tracing::warn!("{error}; asking again in {} ms", pause.as_millis());
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(4));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// What became of asking a pod to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eviction {
+    /// It goes.
+    Accepted,
+    /// A disruption budget does not let it go now; the API server's words.
+    Refused(String),
+    /// It is gone, or another pod has its name.
+    Gone,
+}
+
+pub(crate) fn failed(verb: &'static str, resource: String, source: Error) -> KubeError {
+    KubeError { verb, resource, source: Box::new(source) }
 }
 
 /// The API server, spoken to in objects of any type.
@@ -94,30 +155,68 @@ impl Cluster {
 
     /// Reads an object; `None` if it or its type does not exist.
     pub async fn get(&self, resource: &ApiResource, key: &Key) -> Result<Option<Value>, KubeError> {
-        match self.api(resource, key.namespace.as_deref()).get(&key.name).await {
+        let api = self.api(resource, key.namespace.as_deref());
+        let found = patiently(|| async {
+            let found = api.get(&key.name).await;
+            found.map_err(|source| failed("get", key.to_string(), source))
+        });
+        match found.await {
             Ok(object) => Ok(Some(
                 serde_json::to_value(object).expect("an object from JSON goes back to JSON"),
             )),
-            Err(source) => {
-                let error =
-                    KubeError { verb: "get", resource: key.to_string(), source: Box::new(source) };
-                if error.is_not_found() { Ok(None) } else { Err(error) }
-            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// All objects of a type in all namespaces; empty if the type does not exist.
     pub async fn list(&self, resource: &ApiResource) -> Result<Vec<DynamicObject>, KubeError> {
-        match self.api(resource, None).list(&ListParams::default()).await {
+        let api = self.api(resource, None);
+        let listed = patiently(|| async {
+            let listed = api.list(&ListParams::default()).await;
+            listed.map_err(|source| failed("list", resource.plural.clone(), source))
+        });
+        match listed.await {
             Ok(list) => Ok(list.items),
-            Err(source) => {
-                let error = KubeError {
-                    verb: "list",
-                    resource: resource.plural.clone(),
-                    source: Box::new(source),
-                };
-                if error.is_not_found() { Ok(Vec::new()) } else { Err(error) }
-            }
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The pods that match.
+    pub async fn pods(&self, what: &str, params: &ListParams) -> Result<Vec<Pod>, KubeError> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let listed = patiently(|| async {
+            let listed = api.list(params).await;
+            listed.map_err(|source| failed("list", what.to_owned(), source))
+        });
+        Ok(listed.await?.items)
+    }
+
+    /// Asks this very pod to go, as its disruption budgets allow.
+    pub async fn evict(&self, pod: &Pod) -> Result<Eviction, KubeError> {
+        let metadata = &pod.metadata;
+        let (namespace, name) = (
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        );
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        // Not `Api::evict`: it spells the delete options in a way that the API server does not read, and the precondition would be lost.
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+        });
+        let asked: Result<Value, Error> =
+            api.create_subresource("eviction", name, &PostParams::default(), &eviction).await;
+        let Err(source) = asked else { return Ok(Eviction::Accepted) };
+        let error = failed("create", format!("eviction of {namespace}/{name}"), source);
+        match error.code() {
+            // 500: several budgets select the pod, which the eviction API does not support.
+            Some(429 | 500) => Ok(Eviction::Refused(short(&error.source))),
+            Some(404 | 409) => Ok(Eviction::Gone),
+            _ => Err(error),
         }
     }
 
@@ -128,11 +227,7 @@ impl Cluster {
             .patch(&object.name, &params, &Patch::Apply(&object.body))
             .await
             .map(|_| ())
-            .map_err(|source| KubeError {
-                verb: "patch",
-                resource: object.key().to_string(),
-                source: Box::new(source),
-            })
+            .map_err(|source| failed("patch", object.key().to_string(), source))
     }
 
     /// Changes parts of an object.
@@ -146,11 +241,7 @@ impl Cluster {
             .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .map(|_| ())
-            .map_err(|source| KubeError {
-                verb: "patch",
-                resource: key.to_string(),
-                source: Box::new(source),
-            })
+            .map_err(|source| failed("patch", key.to_string(), source))
     }
 
     /// Removes one finalizer, if it is there, and touches no other: a JSON patch that fails when somebody else was faster is tried again.
@@ -183,11 +274,7 @@ impl Cluster {
             match api.patch(&key.name, &PatchParams::default(), &patch).await {
                 Ok(_) => return Ok(()),
                 Err(source) => {
-                    let error = KubeError {
-                        verb: "patch",
-                        resource: key.to_string(),
-                        source: Box::new(source),
-                    };
+                    let error = failed("patch", key.to_string(), source);
                     // 422: the test failed, because the list changed in between.
                     match error.code() {
                         Some(404) => return Ok(()),
@@ -211,11 +298,7 @@ impl Cluster {
         match self.api(resource, key.namespace.as_deref()).delete(&key.name, &params).await {
             Ok(_) => Ok(()),
             Err(source) => {
-                let error = KubeError {
-                    verb: "delete",
-                    resource: key.to_string(),
-                    source: Box::new(source),
-                };
+                let error = failed("delete", key.to_string(), source);
                 if error.is_not_found() { Ok(()) } else { Err(error) }
             }
         }

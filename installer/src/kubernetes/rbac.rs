@@ -95,6 +95,8 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
             &["update", "patch"],
             &[],
         ),
+        // Owner references with blockOwnerDeletion need this where that admission plugin is on.
+        rule(&[KARPENTER], &["nodeclaims/finalizers", "nodepools/finalizers"], &["update"], &[]),
         rule(&[BUFFERS], &["capacitybuffers/status"], &["update", "patch"], &[]),
         rule(&[""], &["events"], &["create", "patch"], &[]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"], &[]),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, EvictParams, ListParams, PropagationPolicy};
+use kube::api::{DynamicObject, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,8 +17,8 @@ use super::{aws, resources};
 use crate::apply::Context;
 use crate::aws::{Calling, IfThere};
 use crate::desired::Desired;
-use crate::errors::Failure;
-use crate::kubernetes::client::KubeError;
+use crate::errors::{Failure, count};
+use crate::kubernetes::client::Eviction;
 use crate::kubernetes::object::Key;
 
 const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
@@ -100,33 +100,31 @@ async fn drain(context: &Context, node: &str, at_most: Duration) -> Result<(), F
         Err(error) if error.is_not_found() => return Ok(()),
         result => result?,
     }
-    let pods: Api<Pod> = Api::all(context.cluster.client());
     let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let end = Instant::now() + at_most;
     loop {
-        let listed = pods.list(&on_node).await.map_err(|source| KubeError {
-            verb: "list",
-            resource: format!("pods on {node}"),
-            source: Box::new(source),
-        })?;
-        let left = listed.items.into_iter().filter(must_leave).collect::<Vec<_>>();
-        if left.is_empty() || Instant::now() >= end {
+        let listed = context.cluster.pods(&format!("pods on {node}"), &on_node).await?;
+        let left = listed.into_iter().filter(must_leave).collect::<Vec<_>>();
+        if left.is_empty() {
             return Ok(());
         }
+        let mut refusals = Vec::new();
         for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-            let api: Api<Pod> =
-                Api::namespaced(context.cluster.client(), &pod.namespace().unwrap_or_default());
-            if let Err(source) = api.evict(&pod.name_any(), &EvictParams::default()).await {
-                let error = KubeError {
-                    verb: "create",
-                    resource: format!("eviction of {}", pod.name_any()),
-                    source: Box::new(source),
-                };
-                // 429 is a disruption budget that has to be waited for.
-                if !error.is_transient() && !error.is_not_found() {
-                    return Err(error.into());
-                }
+            match context.cluster.evict(pod).await {
+                Ok(Eviction::Accepted | Eviction::Gone) => {}
+                Ok(Eviction::Refused(why)) => refusals.push(format!("{}: {why}", pod.name_any())),
+                // The pod is asked again in the next round.
+                Err(error) if error.is_transient() => refusals.push(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
+        }
+        if Instant::now() >= end {
+            tracing::warn!(
+                "{} did not leave {node}, which is terminated now: {}",
+                count(left.len(), "pod"),
+                refusals.join("; ")
+            );
+            return Ok(());
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
