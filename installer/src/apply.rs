@@ -2,7 +2,10 @@
 //!
 //! The executor makes no choices; a plan says everything. A step that fails keeps further ones from starting; those that are under way are waited for.
 
-pub(crate) mod aws_steps;
+pub(crate) mod ec2;
+pub(crate) mod eks;
+pub(crate) mod iam;
+pub(crate) mod messaging;
 pub mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +19,7 @@ use crate::errors::{ExpectedError, Failure};
 use crate::journal::{Journal, State};
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::object::Object;
+use crate::ownership::{INSTALL_ID, Tags};
 use crate::plan::{Action, Op, Plan, Step};
 use crate::printer::Printer;
 
@@ -146,17 +150,48 @@ fn past(op: Op) -> &'static str {
     }
 }
 
+/// Carries out one step. Each may be repeated; each that meets a thing it thought missing looks whose it is before it touches it.
 async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
     match action {
-        Action::Apply(object) => apply(context, object).await,
-        Action::Restart(object) => {
-            apply(context, object).await?;
-            let at = crate::clock::now().to_string();
-            let patch = serde_json::json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": at}}}}});
-            Ok(context.cluster.merge(&object.resource, &object.key(), &patch).await?)
+        Action::EnsureRole { role, changes } => iam::ensure_role(context, role, changes).await,
+        Action::InstallAgent => eks::install_agent(context).await,
+        Action::CreateAssociation(association) => {
+            eks::create_association(context, association).await
         }
-        other => aws_steps::perform(context, other).await,
+        Action::UpdateAssociation { id, arn, association } => {
+            eks::update_association(context, id, arn, association).await
+        }
+        Action::CreateAccessEntry { entry, replace } => {
+            eks::create_access_entry(context, entry, *replace).await
+        }
+        Action::TagEks { arn, tags } => eks::tag_eks(context, arn, tags).await,
+        Action::CreateQueue(queue) => messaging::create_queue(context, queue).await,
+        Action::UpdateQueue { url, queue } => messaging::update_queue(context, url, queue).await,
+        Action::DeleteQueue { url, name } => messaging::delete_queue(context, url, name).await,
+        Action::EnsureRule { rule, create } => messaging::ensure_rule(context, rule, *create).await,
+        Action::DeleteRule { name, targets } => {
+            messaging::delete_rule(context, name, targets).await
+        }
+        Action::Tag { id, tags } => ec2::tag(context, id, tags).await,
+        Action::Untag { id, tags } => ec2::untag(context, id, tags).await,
+        Action::Apply(object) => apply(context, object).await,
+        Action::Restart(object) => restart(context, object).await,
     }
+}
+
+fn check_owner(context: &Context, what: &str, tags: &Tags) -> Result<(), Failure> {
+    if tags.get(INSTALL_ID) == Some(&context.install_id) {
+        Ok(())
+    } else {
+        Err(Failure::Foreign { what: what.to_owned() })
+    }
+}
+
+async fn restart(context: &Context, object: &Object) -> Result<(), Failure> {
+    apply(context, object).await?;
+    let at = crate::clock::now().to_string();
+    let patch = serde_json::json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": at}}}}});
+    Ok(context.cluster.merge(&object.resource, &object.key(), &patch).await?)
 }
 
 /// Applies an object, and waits for what follows from it: a CRD must be served before its objects can be written.

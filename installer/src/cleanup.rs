@@ -28,7 +28,10 @@ impl Cleanup {
             }
         };
         if tokio::time::timeout(AT_MOST, all).await.is_err() {
-            tracing::warn!("the end was not orderly: there was no answer in {} s", AT_MOST.as_secs());
+            tracing::warn!(
+                "the end was not orderly: there was no answer in {} s",
+                AT_MOST.as_secs()
+            );
         }
     }
 }

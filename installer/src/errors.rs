@@ -203,7 +203,10 @@ impl ExpectedError {
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
             Self::Moved { changes } => changes.clone(),
             Self::Locked { holder, .. } => {
-                vec![format!("{} has run `{}` since {}", holder.who, holder.operation, holder.since)]
+                vec![format!(
+                    "{} has run `{}` since {}",
+                    holder.who, holder.operation, holder.since
+                )]
             }
             _ => Vec::new(),
         }

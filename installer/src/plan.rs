@@ -50,6 +50,43 @@ pub struct Step {
     pub action: Action,
 }
 
+impl Step {
+    /// A step that waits for nothing and needs nothing.
+    pub(crate) fn new(id: &str, kind: &str, resource: &str, op: Op, action: Action) -> Self {
+        Self {
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            resource: resource.to_owned(),
+            op,
+            reasons: Vec::new(),
+            depends_on: Vec::new(),
+            needs: Vec::new(),
+            action,
+        }
+    }
+
+    /// With reasons.
+    pub(crate) fn because(mut self, reasons: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.reasons.extend(reasons.into_iter().map(Into::into));
+        self
+    }
+
+    /// After other steps, as far as they are in the plan.
+    pub(crate) fn after(mut self, ids: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.depends_on.extend(ids.into_iter().map(Into::into));
+        self
+    }
+
+    /// For a caller who may do these to a resource.
+    pub(crate) fn needs(mut self, actions: &[&str], resource: &str) -> Self {
+        self.needs.extend(actions.iter().map(|action| CallerAction {
+            action: (*action).to_owned(),
+            resource: resource.to_owned(),
+        }));
+        self
+    }
+}
+
 /// What happens to a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

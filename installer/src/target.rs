@@ -149,9 +149,8 @@ impl Target {
             (config, "EKS token".to_owned())
         };
         let endpoint = config.cluster_url.to_string();
-        let client =
-            Client::try_from(without_hidden_retries(config))
-                .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
+        let client = Client::try_from(without_hidden_retries(config))
+            .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
         Ok(Self { cluster: Cluster::new(client), endpoint, by, _refresh: refresh })
     }
 }

@@ -4,7 +4,6 @@
 //! is removed by hand only when the operator is gone, and only after what it protects is proven gone. Every step may be repeated, so an interrupted
 //! uninstall is resumed by running it again.
 
-mod aws;
 mod inventory;
 mod nodes;
 pub mod resources;
@@ -19,11 +18,12 @@ use tokio::time::Instant;
 
 pub use inventory::Inventory;
 
-use crate::apply::{Context, FaultCounter, aws_steps, wait};
+use crate::apply::{Context, FaultCounter, ec2, eks, iam, messaging, wait};
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::{Journal, State};
 use crate::kubernetes::object::{Object, label};
+use crate::observe;
 use crate::observe::world;
 use crate::ownership::INSTALL_ID;
 use crate::printer::Printer;
@@ -246,19 +246,19 @@ impl<'a> Remover<'a> {
             self.step(
                 "association",
                 "Pod Identity association",
-                aws::delete_association(&context, id),
+                eks::delete_association(&context, id),
             )
             .await?;
         }
         if let Some(arn) = &inventory.access_entry {
-            self.step("access-entry", "EKS access entry", aws::delete_access_entry(&context, arn))
+            self.step("access-entry", "EKS access entry", eks::delete_access_entry(&context, arn))
                 .await?;
         }
         for (name, targets) in &inventory.rules {
             self.step(
                 &format!("rule/{name}"),
                 &format!("EventBridge rule {name}"),
-                aws_steps::delete_rule(&context, name, targets),
+                messaging::delete_rule(&context, name, targets),
             )
             .await?;
         }
@@ -266,7 +266,7 @@ impl<'a> Remover<'a> {
             self.step(
                 "queue",
                 &format!("SQS queue {name}"),
-                aws_steps::delete_queue(&context, url, name),
+                messaging::delete_queue(&context, url, name),
             )
             .await?;
         }
@@ -275,7 +275,7 @@ impl<'a> Remover<'a> {
             self.step(
                 &format!("discovery/{id}"),
                 &format!("discovery tag of {id}"),
-                aws_steps::untag(&context, id, &tags),
+                ec2::untag(&context, id, &tags),
             )
             .await?;
         }
@@ -283,7 +283,7 @@ impl<'a> Remover<'a> {
             self.step(
                 &format!("role/{name}"),
                 &format!("IAM role {name}"),
-                aws::delete_role(&context, self.desired, name),
+                iam::delete_role(&context, name),
             )
             .await?;
         }
@@ -295,21 +295,28 @@ impl<'a> Remover<'a> {
         let context = self.context.clone();
         let observe = |error: crate::aws::AwsError| ExpectedError::Observe(error.into());
         // Asked anew: the operator has removed most of what was there before.
-        let templates = aws::launch_templates(&context, self.desired).await.map_err(observe)?;
+        let templates = observe::ec2::launch_templates(&context.aws, &self.desired.scope)
+            .await
+            .map_err(observe)?;
         for id in templates {
             self.step(
                 &format!("launch-template/{id}"),
                 &format!("launch template {id}"),
-                aws::delete_launch_template(&context, &id),
+                ec2::delete_launch_template(&context, &id),
             )
             .await?;
         }
-        let profiles = aws::instance_profiles(&context, self.desired).await.map_err(observe)?;
+        let profiles = observe::iam::instance_profiles(
+            &context.aws,
+            &self.desired.scope.instance_profile_path(),
+        )
+        .await
+        .map_err(observe)?;
         for name in profiles {
             self.step(
                 &format!("instance-profile/{name}"),
                 &format!("instance profile {name}"),
-                aws::delete_instance_profile(&context, &name),
+                iam::delete_instance_profile(&context, &name),
             )
             .await?;
         }

@@ -104,7 +104,8 @@ fn allows(granted: &BTreeSet<Permission>, permission: &Permission) -> bool {
 fn the_installer_grants_what_the_operator_needs() {
     for (rules, kind) in [(CLUSTER, "ClusterRole"), (NAMESPACE, "Role")] {
         let granted = granted("tenon", kind);
-        let lacking: Vec<_> = needed(rules).into_iter().filter(|it| !allows(&granted, it)).collect();
+        let lacking: Vec<_> =
+            needed(rules).into_iter().filter(|it| !allows(&granted, it)).collect();
         assert!(lacking.is_empty(), "the {kind} lacks {lacking:?}");
     }
 }

@@ -338,7 +338,9 @@ impl Session {
 fn host(global: &GlobalArgs) -> String {
     let from_system = || std::fs::read_to_string("/etc/hostname").ok();
     let host = global.host.clone().or_else(from_system).unwrap_or_default();
-    Some(host.trim().to_owned()).filter(|host| !host.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+    Some(host.trim().to_owned())
+        .filter(|host| !host.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn record_file(global: &GlobalArgs, facts: &Facts, settings: &Settings) -> Option<PathBuf> {

@@ -5,13 +5,14 @@ use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::{aws, resources};
+use super::resources;
 use crate::apply::Context;
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, count};
 use crate::journal;
 use crate::kubernetes::client::KubeError;
 use crate::kubernetes::object::{Object, label};
+use crate::observe;
 use crate::observe::world::World;
 use crate::ownership::INSTALL_ID;
 
@@ -79,9 +80,12 @@ impl Inventory {
         };
         let aws_side = async {
             tokio::try_join!(
-                aws::instances(context, desired),
-                aws::launch_templates(context, desired),
-                aws::instance_profiles(context, desired)
+                observe::ec2::instances(&context.aws, &desired.scope),
+                observe::ec2::launch_templates(&context.aws, &desired.scope),
+                observe::iam::instance_profiles(
+                    &context.aws,
+                    &desired.scope.instance_profile_path()
+                )
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };

@@ -6,11 +6,12 @@ use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use tokio::time::Instant;
 
-use super::{Inventory, Remover, aws, resources, stranded};
-use crate::apply::{Context, wait};
+use super::{Inventory, Remover, resources, stranded};
+use crate::apply::{Context, ec2, wait};
 use crate::errors::{ExpectedError, Failure};
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::object::{Key, Object};
+use crate::observe;
 use crate::printer::Printer;
 
 /// An operator that is unavailable for so long won't come back by itself: longer than a rolling update or a lost lease takes.
@@ -213,14 +214,14 @@ async fn no_instances(
     let mut terminated = false;
     let end = Instant::now() + timeout;
     loop {
-        let left = aws::instances(context, desired).await?;
+        let left = observe::ec2::instances(&context.aws, &desired.scope).await?;
         // EC2's lists lag behind: once empty is no proof.
         empty = if left.is_empty() { empty + 1 } else { 0 };
         if empty == 2 {
             return Ok(());
         }
         if !left.is_empty() && !operator_lives && !terminated {
-            aws::terminate(context, &left).await?;
+            ec2::terminate(context, &left).await?;
             terminated = true;
         }
         if Instant::now() >= end {

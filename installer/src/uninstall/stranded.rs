@@ -13,13 +13,14 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{aws, resources};
-use crate::apply::Context;
+use super::resources;
+use crate::apply::{Context, ec2, iam};
 use crate::aws::{Calling, IfThere};
 use crate::desired::Desired;
 use crate::errors::{Failure, count};
 use crate::kubernetes::client::Eviction;
 use crate::kubernetes::object::Key;
+use crate::observe;
 
 const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
 const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
@@ -35,7 +36,7 @@ pub(super) async fn remove_claims(
     drain_timeout: Duration,
     timeout: Duration,
 ) -> Result<(), Failure> {
-    let ours = aws::instances(context, desired).await?;
+    let ours = observe::ec2::instances(&context.aws, &desired.scope).await?;
     let removals =
         claims.iter().map(|claim| remove_claim(context, claim, &ours, drain_timeout, timeout));
     let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
@@ -63,7 +64,7 @@ async fn remove_claim(
     if !instance.is_empty() {
         // Only what carries the cluster's tags is terminated; one that is not in that list is terminated already, or was never ours.
         if ours.contains(&instance) {
-            aws::terminate(context, std::slice::from_ref(&instance)).await?;
+            ec2::terminate(context, std::slice::from_ref(&instance)).await?;
         }
         prove_terminated(context, &instance, timeout).await?;
     }
@@ -188,11 +189,14 @@ pub(super) async fn remove_classes(
             last: format!("still there: {names}"),
         });
     }
-    for name in aws::instance_profiles(context, desired).await? {
-        aws::delete_instance_profile(context, &name).await?;
+    for name in
+        observe::iam::instance_profiles(&context.aws, &desired.scope.instance_profile_path())
+            .await?
+    {
+        iam::delete_instance_profile(context, &name).await?;
     }
-    for id in aws::launch_templates(context, desired).await? {
-        aws::delete_launch_template(context, &id).await?;
+    for id in observe::ec2::launch_templates(&context.aws, &desired.scope).await? {
+        ec2::delete_launch_template(context, &id).await?;
     }
     let resource = resources::node_classes();
     for class in classes {

@@ -1,0 +1,199 @@
+//! Steps in IAM: roles and what hangs on them.
+
+use aws_sdk_iam::types::Tag;
+
+use super::{Context, check_owner};
+use crate::aws::{Calling, IfThere};
+use crate::desired::Role;
+use crate::errors::Failure;
+use crate::observe::iam;
+use crate::ownership::Tags;
+use crate::plan::RoleChanges;
+use crate::retry::{Lag, until_visible};
+
+fn iam_tags(tags: &Tags) -> Vec<Tag> {
+    tags.iter()
+        .map(|(key, value)| {
+            Tag::builder().key(key).value(value).build().expect("key and value are set")
+        })
+        .collect()
+}
+
+/// Makes a role, or brings it to what it should be.
+pub(super) async fn ensure_role(
+    context: &Context,
+    role: &Role,
+    changes: &RoleChanges,
+) -> Result<(), Failure> {
+    let api = &context.aws.iam;
+    let name = role.name.as_str();
+    let what = || format!("role {name}");
+    if changes.create {
+        let create = || async {
+            api.create_role()
+                .role_name(name)
+                .path(&role.path)
+                .assume_role_policy_document(role.trust.to_json())
+                .set_permissions_boundary(role.boundary.clone())
+                .set_tags(Some(iam_tags(&role.tags)))
+                .send()
+                .await
+                .calling("iam:CreateRole", what())
+        };
+        match until_visible(Lag::RoleInPolicy, create).await {
+            Ok(_) => {}
+            Err(error) if error.is_there_already() => {
+                let found = iam::role(&context.aws, name).await?;
+                let tags = found.map(|role| role.tags).unwrap_or_default();
+                check_owner(context, &format!("IAM {}", what()), &tags)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if changes.trust {
+        let document = role.trust.to_json();
+        let call = || async {
+            api.update_assume_role_policy()
+                .role_name(name)
+                .policy_document(&document)
+                .send()
+                .await
+                .calling("iam:UpdateAssumeRolePolicy", what())
+        };
+        until_visible(Lag::RoleInIam, call).await?;
+    }
+    if changes.boundary {
+        if let Some(boundary) = &role.boundary {
+            let call = api
+                .put_role_permissions_boundary()
+                .role_name(name)
+                .permissions_boundary(boundary)
+                .send()
+                .await;
+            call.calling("iam:PutRolePermissionsBoundary", what())?;
+        } else {
+            let call = api.delete_role_permissions_boundary().role_name(name).send().await;
+            call.calling("iam:DeleteRolePermissionsBoundary", what()).if_there()?;
+        }
+    }
+    if changes.tags {
+        api.tag_role()
+            .role_name(name)
+            .set_tags(Some(iam_tags(&role.tags)))
+            .send()
+            .await
+            .calling("iam:TagRole", what())?;
+    }
+    for arn in &changes.attach {
+        let call = || async {
+            api.attach_role_policy()
+                .role_name(name)
+                .policy_arn(arn)
+                .send()
+                .await
+                .calling("iam:AttachRolePolicy", what())
+        };
+        until_visible(Lag::RoleInIam, call).await?;
+    }
+    for arn in &changes.detach {
+        api.detach_role_policy()
+            .role_name(name)
+            .policy_arn(arn)
+            .send()
+            .await
+            .calling("iam:DetachRolePolicy", what())
+            .if_there()?;
+    }
+    for policy in &changes.put {
+        let Some(document) = role.inline.get(policy).map(tenon_iam_policies::Document::to_json)
+        else {
+            continue;
+        };
+        let call = || async {
+            api.put_role_policy()
+                .role_name(name)
+                .policy_name(policy)
+                .policy_document(&document)
+                .send()
+                .await
+                .calling("iam:PutRolePolicy", what())
+        };
+        until_visible(Lag::RoleInIam, call).await?;
+    }
+    for policy in &changes.delete {
+        api.delete_role_policy()
+            .role_name(name)
+            .policy_name(policy)
+            .send()
+            .await
+            .calling("iam:DeleteRolePolicy", what())
+            .if_there()?;
+    }
+    Ok(())
+}
+
+/// Removes an instance profile, and its role from it.
+pub(crate) async fn delete_instance_profile(context: &Context, name: &str) -> Result<(), Failure> {
+    let api = &context.aws.iam;
+    let what = || format!("instance profile {name}");
+    let found = api
+        .get_instance_profile()
+        .instance_profile_name(name)
+        .send()
+        .await
+        .calling("iam:GetInstanceProfile", what())
+        .if_there()?;
+    for role in found
+        .and_then(|found| found.instance_profile)
+        .map(|profile| profile.roles)
+        .unwrap_or_default()
+    {
+        let call = api
+            .remove_role_from_instance_profile()
+            .instance_profile_name(name)
+            .role_name(&role.role_name)
+            .send()
+            .await;
+        call.calling("iam:RemoveRoleFromInstanceProfile", what()).if_there()?;
+    }
+    let call = || async {
+        api.delete_instance_profile()
+            .instance_profile_name(name)
+            .send()
+            .await
+            .calling("iam:DeleteInstanceProfile", what())
+    };
+    until_visible(Lag::RoleInUse, call).await.if_there()?;
+    Ok(())
+}
+
+/// Removes a role with everything that hangs on it. A profile that is not the operator's stays, and so does the role then.
+pub(crate) async fn delete_role(context: &Context, name: &str) -> Result<(), Failure> {
+    let api = &context.aws.iam;
+    let what = || format!("role {name}");
+    let Some(state) = iam::role(&context.aws, name).await? else { return Ok(()) };
+    check_owner(context, &format!("IAM {}", what()), &state.tags)?;
+    for arn in &state.attached {
+        api.detach_role_policy()
+            .role_name(name)
+            .policy_arn(arn)
+            .send()
+            .await
+            .calling("iam:DetachRolePolicy", what())
+            .if_there()?;
+    }
+    for policy in state.inline.keys() {
+        api.delete_role_policy()
+            .role_name(name)
+            .policy_name(policy)
+            .send()
+            .await
+            .calling("iam:DeleteRolePolicy", what())
+            .if_there()?;
+    }
+    let call = || async {
+        api.delete_role().role_name(name).send().await.calling("iam:DeleteRole", what())
+    };
+    until_visible(Lag::RoleInUse, call).await.if_there()?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! What EKS knows of a cluster beside the cluster itself.
+
+use super::world::{AccessEntryState, AssociationState};
+use crate::aws::{Aws, AwsError, Calling, IfThere};
+
+/// An add-on's status.
+pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String>, AwsError> {
+    let call = aws.eks.describe_addon().cluster_name(cluster).addon_name(name).send().await;
+    let found =
+        call.calling("eks:DescribeAddon", format!("addon {name} of cluster {cluster}")).if_there()?;
+    Ok(found
+        .and_then(|found| found.addon)
+        .map(|addon| addon.status.map_or_else(String::new, |status| status.as_str().to_owned())))
+}
+
+/// The Pod Identity association of a service account.
+pub async fn association(
+    aws: &Aws,
+    cluster: &str,
+    namespace: &str,
+    service_account: &str,
+) -> Result<Option<AssociationState>, AwsError> {
+    let pages = aws
+        .eks
+        .list_pod_identity_associations()
+        .cluster_name(cluster)
+        .namespace(namespace)
+        .service_account(service_account)
+        .into_paginator()
+        .items()
+        .send();
+    let found = pages
+        .collect::<Result<Vec<_>, _>>()
+        .await
+        .calling("eks:ListPodIdentityAssociations", format!("cluster {cluster}"))?;
+    // Also filtered here: a second association for another account must never be taken for ours.
+    let ours = found.into_iter().find(|item| {
+        item.namespace.as_deref() == Some(namespace)
+            && item.service_account.as_deref() == Some(service_account)
+    });
+    let Some(id) = ours.and_then(|item| item.association_id) else { return Ok(None) };
+    let call = aws
+        .eks
+        .describe_pod_identity_association()
+        .cluster_name(cluster)
+        .association_id(&id)
+        .send()
+        .await;
+    let found = call
+        .calling("eks:DescribePodIdentityAssociation", format!("association {id}"))
+        .if_there()?;
+    Ok(found.and_then(|found| found.association).map(|association| AssociationState {
+        id,
+        arn: association.association_arn.unwrap_or_default(),
+        role_arn: association.role_arn.unwrap_or_default(),
+        tags: association.tags.unwrap_or_default().into_iter().collect(),
+    }))
+}
+
+/// The access entry of a role.
+pub async fn access_entry(
+    aws: &Aws,
+    cluster: &str,
+    arn: &str,
+) -> Result<Option<AccessEntryState>, AwsError> {
+    let call =
+        aws.eks.describe_access_entry().cluster_name(cluster).principal_arn(arn).send().await;
+    let found =
+        call.calling("eks:DescribeAccessEntry", format!("access entry of {arn}")).if_there()?;
+    Ok(found.and_then(|found| found.access_entry).map(|entry| AccessEntryState {
+        arn: entry.access_entry_arn.unwrap_or_default(),
+        kind: entry.r#type.unwrap_or_default(),
+        tags: entry.tags.unwrap_or_default().into_iter().collect(),
+    }))
+}
+

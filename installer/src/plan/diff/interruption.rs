@@ -1,0 +1,135 @@
+//! The interruption queue and the rules that feed it.
+
+use super::{Differ, has_tags, same_document};
+use crate::desired::{Queue, Rule};
+use crate::observe::world::{QueueState, RuleState};
+use crate::plan::{Action, Op, Step};
+
+const QUEUE: &str = "SQS queue";
+const RULE: &str = "EventBridge rule";
+
+fn rule_id(name: &str) -> String {
+    format!("rule/{name}")
+}
+
+impl Differ<'_> {
+    pub(super) fn queue(&mut self) {
+        let name = self.desired.queue_name.as_str();
+        let step = |op, action| Step::new("queue", QUEUE, name, op, action);
+        match (&self.desired.queue, &self.world.queue) {
+            (None, None) => {}
+            (None, Some(state)) => {
+                if self.desired.installation.owns(&state.tags) {
+                    let action =
+                        Action::DeleteQueue { url: state.url.clone(), name: name.to_owned() };
+                    self.add(
+                        step(Op::Delete, action)
+                            .because(["interruption handling is off"])
+                            .after(self.desired.rule_names.iter().map(|rule| rule_id(rule)))
+                            .needs(&["sqs:DeleteQueue"], &format!("queue {name}")),
+                    );
+                }
+            }
+            (Some(queue), None) => {
+                self.add(step(Op::Create, Action::CreateQueue(queue.clone())).needs(
+                    &["sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:TagQueue"],
+                    &queue.arn,
+                ))
+            }
+            (Some(queue), Some(state)) => {
+                if !self.owns(&format!("{QUEUE} {name}"), &state.tags) {
+                    return;
+                }
+                let reasons = queue_differences(queue, state);
+                if !reasons.is_empty() {
+                    let action =
+                        Action::UpdateQueue { url: state.url.clone(), queue: queue.clone() };
+                    self.add(
+                        step(Op::Update, action)
+                            .because(reasons)
+                            .needs(&["sqs:SetQueueAttributes", "sqs:TagQueue"], &queue.arn),
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) fn rules(&mut self) {
+        for name in &self.desired.rule_names {
+            let wanted = self.desired.rules.iter().find(|rule| rule.name == *name);
+            let state = self.world.rules.get(name);
+            match (wanted, state) {
+                (None, None) => {}
+                (None, Some(state)) => self.unwanted_rule(name, state),
+                (Some(rule), None) => self.add(put(rule, true)),
+                (Some(rule), Some(state)) => {
+                    if !self.owns(&format!("{RULE} {name}"), &state.tags) {
+                        continue;
+                    }
+                    let reasons = rule_differences(rule, state);
+                    if !reasons.is_empty() {
+                        self.add(put(rule, false).because(reasons));
+                    }
+                }
+            }
+        }
+    }
+
+    fn unwanted_rule(&mut self, name: &str, state: &RuleState) {
+        if !self.desired.installation.owns(&state.tags) {
+            return;
+        }
+        let action = Action::DeleteRule {
+            name: name.to_owned(),
+            targets: state.targets.keys().cloned().collect(),
+        };
+        let arn = self.desired.scope.rule_arn(name);
+        self.add(
+            Step::new(&rule_id(name), RULE, name, Op::Delete, action)
+                .because(["its events are not wanted"])
+                .needs(&["events:RemoveTargets", "events:DeleteRule"], &arn),
+        );
+    }
+}
+
+fn put(rule: &Rule, create: bool) -> Step {
+    let op = if create { Op::Create } else { Op::Update };
+    let action = Action::EnsureRule { rule: rule.clone(), create };
+    Step::new(&rule_id(&rule.name), RULE, &rule.name, op, action)
+        .after(["queue"])
+        .needs(&["events:PutRule", "events:TagResource", "events:PutTargets"], &rule.arn)
+}
+
+fn queue_differences(queue: &Queue, state: &QueueState) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (name, value) in &queue.attributes {
+        if state.attributes.get(name) != Some(value) {
+            reasons.push(format!("{name}={value}"));
+        }
+    }
+    if !state.attributes.get("Policy").is_some_and(|live| same_document(live, &queue.policy)) {
+        reasons.push("policy".to_owned());
+    }
+    if !has_tags(&state.tags, &queue.tags) {
+        reasons.push("tags".to_owned());
+    }
+    reasons
+}
+
+fn rule_differences(rule: &Rule, state: &RuleState) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    if state.pattern.as_deref().and_then(json) != json(&rule.pattern) {
+        reasons.push("pattern".to_owned());
+    }
+    if !state.enabled {
+        reasons.push("is disabled".to_owned());
+    }
+    if state.targets.get(&rule.target_id) != Some(&rule.target_arn) {
+        reasons.push("target".to_owned());
+    }
+    if !has_tags(&state.tags, &rule.tags) {
+        reasons.push("tags".to_owned());
+    }
+    reasons
+}

@@ -1,0 +1,107 @@
+//! Kubernetes objects.
+
+use super::Differ;
+use crate::kubernetes::object::{Object, annotation, first_difference, label};
+use crate::ownership::{INSTALL_ID, SPEC_HASH};
+use crate::plan::{Action, Op, Step};
+
+/// The id of the step that applies an object.
+pub(in crate::plan) fn step_id(object: &Object) -> String {
+    match &object.namespace {
+        Some(namespace) => format!("{}/{namespace}/{}", object.resource.kind, object.name),
+        None => format!("{}/{}", object.resource.kind, object.name),
+    }
+}
+
+fn is_deployment(object: &Object) -> bool {
+    object.resource.kind == "Deployment"
+}
+
+impl Differ<'_> {
+    /// A namespace that exists is used, whoever made it.
+    pub(super) fn namespace(&mut self) {
+        let namespace = &self.desired.namespace;
+        if !self.world.objects.contains_key(&namespace.key()) {
+            self.object(namespace, &[]);
+        }
+    }
+
+    pub(super) fn objects(&mut self) {
+        let desired = self.desired;
+        let namespace = step_id(&desired.namespace);
+        for object in &desired.crds {
+            self.object(object, &[]);
+        }
+        let before_deployment = desired.operator.iter().filter(|object| !is_deployment(object));
+        for object in before_deployment.clone() {
+            self.object(object, std::slice::from_ref(&namespace));
+        }
+        // Credentials are injected when a pod is admitted, so everything that they hang on comes first.
+        let mut first = vec![namespace];
+        first.extend(["association", "queue", "access-entry"].map(str::to_owned));
+        first.extend(desired.crds.iter().chain(before_deployment).map(step_id));
+        if let Some(deployment) = desired.deployment() {
+            self.object(deployment, &first);
+        }
+        let mut after = desired.crds.iter().map(step_id).collect::<Vec<_>>();
+        after.push("node-role".to_owned());
+        after.extend(desired.discovery.iter().map(|id| format!("discovery/{id}")));
+        after.extend(desired.deployment().map(step_id));
+        let is_class = |object: &&Object| object.resource.kind == "EC2NodeClass";
+        let classes = desired.node_objects.iter().filter(is_class).map(step_id).collect::<Vec<_>>();
+        for object in &desired.node_objects {
+            let mut after = after.clone();
+            if object.resource.kind == "NodePool" {
+                after.extend(classes.iter().cloned());
+            }
+            self.object(object, &after);
+        }
+    }
+
+    fn object(&mut self, object: &Object, depends_on: &[String]) {
+        let key = object.key();
+        let kind = object.resource.kind.as_str();
+        let step = |op, action| {
+            Step::new(&step_id(object), kind, &key.path(), op, action)
+                .after(depends_on)
+                .needs(&["patch"], &key.to_string())
+        };
+        let Some(live) = self.world.objects.get(&key) else {
+            self.add(step(Op::Create, Action::Apply(object.clone())));
+            return;
+        };
+        if label(live, INSTALL_ID) != Some(&self.desired.installation.id) {
+            let by = label(live, "app.kubernetes.io/managed-by")
+                .map(|by| format!(", managed by {by}"))
+                .unwrap_or_default();
+            if matches!(kind, "NodePool" | "EC2NodeClass") {
+                self.plan.warnings.push(format!("{key} exists{by}, and is left as it is"));
+            } else {
+                self.conflicts.push(format!(
+                    "{key} exists{by}, and has no label {INSTALL_ID}={}",
+                    self.desired.installation.id
+                ));
+            }
+            return;
+        }
+        let difference = if annotation(live, SPEC_HASH) != annotation(&object.body, SPEC_HASH) {
+            Some("asked for differently".to_owned())
+        } else if kind == "CustomResourceDefinition" {
+            // The API server fills in and drops so much of a CRD that only its hash can be compared.
+            None
+        } else {
+            first_difference(&object.body, live).map(|path| format!("{path} was changed"))
+        };
+        let identity_changes = self.plan.steps.iter().any(|step| {
+            matches!(step.action, Action::CreateAssociation(_) | Action::UpdateAssociation { .. })
+        });
+        if is_deployment(object) && identity_changes {
+            self.add(
+                step(Op::Update, Action::Restart(object.clone()))
+                    .because(["the pods' identity changes"]),
+            );
+        } else if let Some(reason) = difference {
+            self.add(step(Op::Update, Action::Apply(object.clone())).because([reason]));
+        }
+    }
+}
