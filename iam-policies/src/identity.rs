@@ -78,6 +78,17 @@ pub fn pod_identity_trust(scope: &Scope, service_account: &ServiceAccount) -> Do
         .when("StringEquals", tag("kubernetes-service-account"), [&service_account.name])])
 }
 
+/// The policy of AWS that the role of Fargate's pods carries.
+pub const FARGATE_MANAGED_POLICY: &str = "AmazonEKSFargatePodExecutionRolePolicy";
+
+/// The trust policy of the role under which Fargate runs pods: only for profiles of this cluster.
+pub fn fargate_trust(scope: &Scope) -> Document {
+    Document::new([Statement::allow("AllowFargate", [ASSUME_ROLE])
+        .by(Principal::service(["eks-fargate-pods.amazonaws.com"]))
+        .without_resources()
+        .when("ArnLike", "aws:SourceArn", [scope.fargate_profiles_arn()])])
+}
+
 /// The trust policy that upstream's guide gives for Pod Identity: any association of the account may use the role.
 pub fn pod_identity_trust_upstream() -> Document {
     Document::new([Statement::allow("", [ASSUME_ROLE, "sts:TagSession"])

@@ -168,6 +168,19 @@ impl Scope {
         format!("arn:{}:iam::{}:role{path}{name}", self.partition, self.account)
     }
 
+    /// ARN of an instance profile. `path` starts and ends with a slash.
+    pub fn instance_profile_arn(&self, path: &str, name: &str) -> String {
+        format!("arn:{}:iam::{}:instance-profile{path}{name}", self.partition, self.account)
+    }
+
+    /// ARN pattern of the cluster's Fargate profiles.
+    pub fn fargate_profiles_arn(&self) -> String {
+        format!(
+            "arn:{}:eks:{}:{}:fargateprofile/{}/*",
+            self.partition, self.region, self.account, self.cluster
+        )
+    }
+
     /// ARN of the cluster's identity provider. `issuer` is the cluster's OIDC issuer, with or without `https://`.
     pub fn oidc_provider_arn(&self, issuer: &str) -> String {
         let issuer = issuer.trim_start_matches("https://");

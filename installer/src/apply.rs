@@ -2,6 +2,7 @@
 //!
 //! The executor makes no choices; a plan says everything. A step that fails keeps further ones from starting; those that are under way are waited for.
 
+pub(crate) mod aws_auth;
 pub(crate) mod ec2;
 pub(crate) mod eks;
 pub(crate) mod iam;
@@ -154,6 +155,20 @@ fn past(op: Op) -> &'static str {
 async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
     match action {
         Action::EnsureRole { role, changes } => iam::ensure_role(context, role, changes).await,
+        Action::DeleteRole { name } => iam::delete_role(context, name).await,
+        Action::EnsureProfile { profile, create, replaces } => {
+            iam::ensure_profile(context, profile, *create, replaces.as_deref()).await
+        }
+        Action::CreateSpotRole => iam::create_spot_role(context).await,
+        Action::EnsureProvider { provider, create } => {
+            iam::ensure_provider(context, provider, *create).await
+        }
+        Action::MapRole(mapping) => aws_auth::map(context, mapping).await,
+        Action::UnmapRole => aws_auth::unmap(context).await,
+        Action::CreateFargate { profile, replace } => {
+            eks::create_fargate(context, profile, *replace).await
+        }
+        Action::DeleteFargate { name } => eks::delete_fargate(context, name).await,
         Action::InstallAgent => eks::install_agent(context).await,
         Action::CreateAssociation(association) => {
             eks::create_association(context, association).await
@@ -161,6 +176,8 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
         Action::UpdateAssociation { id, arn, association } => {
             eks::update_association(context, id, arn, association).await
         }
+        Action::DeleteAssociation { id } => eks::delete_association(context, id).await,
+        Action::DeleteAccessEntry { arn } => eks::delete_access_entry(context, arn).await,
         Action::CreateAccessEntry { entry, replace } => {
             eks::create_access_entry(context, entry, *replace).await
         }

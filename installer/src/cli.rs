@@ -8,6 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::simulate::{ExplainArgs, SimulateArgs};
 use crate::settings::config::{Architecture, CapacityType, Discovery};
+use crate::settings::config::{
+    Architecture, Authorization, CapacityType, Discovery, Host, IdentityMode, ProfileMode,
+};
 
 /// Installs, checks and removes Tenon, a node autoscaler for Kubernetes on AWS.
 #[derive(Debug, Parser)]
@@ -199,6 +202,24 @@ pub struct SettingArgs {
     /// ARN of a permissions boundary for the roles
     #[arg(long, value_name = "ARN", help_heading = "Settings")]
     pub permissions_boundary: Option<String>,
+    /// Path of the roles; default `/tenon/<cluster>/`
+    #[arg(long, value_name = "PATH", help_heading = "Settings")]
+    pub role_path: Option<String>,
+    /// How the operator's pods get their role
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "Settings")]
+    pub identity: Option<IdentityMode>,
+    /// How the cluster lets nodes in
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Settings")]
+    pub node_authorization: Option<Authorization>,
+    /// Who makes instance profiles
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "Settings")]
+    pub instance_profile: Option<ProfileMode>,
+    /// Where the operator runs
+    #[arg(long = "run-on", value_enum, value_name = "WHERE", help_heading = "Settings")]
+    pub host_on: Option<Host>,
+    /// ARN of a KMS key for the interruption queue
+    #[arg(long, value_name = "ARN", help_heading = "Settings")]
+    pub queue_kms_key: Option<String>,
     /// Install the EKS add-on for Pod Identity if the cluster has none
     #[arg(long, help_heading = "Settings")]
     pub install_agent: bool,

@@ -1,14 +1,20 @@
 //! What should be there: a pure function of the settings and the facts. No call is made here, and nothing is decided later.
 
+mod fit;
+mod interruption;
+mod roles;
+
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::json;
-use tenon_iam_policies::controller::controller_policies;
-use tenon_iam_policies::identity::{self, ServiceAccount};
-use tenon_iam_policies::interruption::{self, InterruptionRule};
-use tenon_iam_policies::{Document, Features, Scope, size};
+pub use tenon_iam_policies::identity::ServiceAccount;
+use tenon_iam_policies::identity::{IRSA_AUDIENCE, irsa_trust, pod_identity_trust};
+use tenon_iam_policies::scope::InstanceProfiles;
+use tenon_iam_policies::{Document, Features, Scope};
 
-use crate::kubernetes::defaults::Account;
+use crate::kubernetes::aws_auth::Mapping;
+use crate::kubernetes::defaults::{Account, NodeIdentity};
 use crate::kubernetes::object::Object;
 use crate::kubernetes::operator::{self, Release};
 use crate::kubernetes::values::Values;
@@ -17,10 +23,13 @@ use crate::names;
 use crate::observe::facts::Facts;
 use crate::ownership::{DISCOVERY, DISCOVERY_MARK, Installation, Tags};
 use crate::settings::Settings;
-use crate::settings::config::{Discovery, Event};
+use crate::settings::config::{Discovery, Event, Host, ProfileMode};
+use fit::{Identity, security_groups, subnets};
 
 /// The name of the EKS add-on that hands role credentials to pods.
 pub const AGENT: &str = "eks-pod-identity-agent";
+/// The annotation by which a service account gets a role under IRSA.
+pub const ROLE_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
 /// Everything that should be there.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +44,28 @@ pub struct Desired {
     pub controller_role: RoleUse,
     /// Install the Pod Identity agent if it is missing.
     pub install_agent: bool,
-    /// Who gets the operator's role.
-    pub association: Association,
-    /// What lets nodes into the cluster.
-    pub access_entry: AccessEntry,
+    /// The operator's service account: who gets its role.
+    pub service_account: ServiceAccount,
+    /// How it gets it under Pod Identity.
+    pub association: Option<Association>,
+    /// How it gets it under IRSA: IAM must know the cluster's issuer.
+    pub provider: Option<Provider>,
+    /// What lets nodes into the cluster, if it is an access entry.
+    pub access_entry: Option<AccessEntry>,
+    /// What lets nodes into the cluster, if it is the ConfigMap `aws-auth`.
+    pub aws_auth: Option<Mapping>,
+    /// The name that an instance profile of ours has or would have.
+    pub profile_name: String,
+    /// The nodes' instance profile, if the operator is not to make them.
+    pub profile: Option<Profile>,
+    /// EC2 Spot needs its service-linked role.
+    pub spot_role: bool,
+    /// The role of Fargate's pods, if the operator runs there.
+    pub fargate_role: RoleUse,
+    /// The name that a Fargate profile of ours has or would have.
+    pub fargate_name: String,
+    /// What makes the operator run on Fargate.
+    pub fargate: Option<FargateProfile>,
     /// The name that a queue of ours has or would have.
     pub queue_name: String,
     /// The queue.
@@ -64,7 +91,7 @@ pub struct Desired {
 }
 
 /// A role: somebody else's, or one of ours.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RoleUse {
     /// Its ARN.
     pub arn: String,
@@ -75,7 +102,7 @@ pub struct RoleUse {
 }
 
 /// A role of ours.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Role {
     /// Its name.
     pub name: String,
@@ -94,7 +121,7 @@ pub struct Role {
 }
 
 /// A Pod Identity association.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Association {
     /// Namespace of the service account.
     pub namespace: String,
@@ -106,8 +133,55 @@ pub struct Association {
     pub tags: Tags,
 }
 
+/// The identity provider of IAM for the cluster's issuer. Other service accounts use it, too: made when it is missing, and shared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Provider {
+    /// Its ARN.
+    pub arn: String,
+    /// The issuer's URL.
+    pub url: String,
+    /// The audience of the tokens.
+    pub audience: String,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// An instance profile for all nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// Its ARN.
+    pub arn: String,
+    /// Its path, with slashes at both ends.
+    pub path: String,
+    /// Name of the one role in it.
+    pub role: String,
+    /// ARN of that role.
+    pub role_arn: String,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// What makes pods run on Fargate. Nothing of it can be changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FargateProfile {
+    /// Its name.
+    pub name: String,
+    /// The role of its pods.
+    pub role_arn: String,
+    /// Its subnets, which have to be private.
+    pub subnet_ids: Vec<String>,
+    /// Namespace of its pods.
+    pub namespace: String,
+    /// Labels of its pods.
+    pub labels: BTreeMap<String, String>,
+    /// Its tags.
+    pub tags: Tags,
+}
+
 /// An access entry for nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AccessEntry {
     /// The nodes' role.
     pub principal_arn: String,
@@ -118,7 +192,7 @@ pub struct AccessEntry {
 }
 
 /// The interruption queue.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Queue {
     /// Its name.
     pub name: String,
@@ -133,7 +207,7 @@ pub struct Queue {
 }
 
 /// A rule that sends events to the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rule {
     /// Its name.
     pub name: String,
@@ -152,7 +226,7 @@ pub struct Rule {
 impl Desired {
     /// What should be there, or every reason why this cluster is not fit for it.
     pub fn new(settings: &Settings, facts: &Facts) -> Result<Self, Vec<String>> {
-        let reasons = unfit(settings, facts);
+        let reasons = fit::unfit(settings, facts);
         if !reasons.is_empty() {
             return Err(reasons);
         }
@@ -163,20 +237,13 @@ impl Desired {
             &settings.cluster,
             settings.tags.clone(),
         );
-        let mut scope = Scope {
-            partition: cluster.partition,
-            region: settings.region.clone(),
-            account: facts.caller.account.clone(),
-            cluster: settings.cluster.clone(),
-            queue: settings.queue_name.clone(),
-            node_roles: Vec::new(),
-            features: Features {
-                zonal_shift: settings.values.settings.enable_zonal_shift,
-                ..Features::default()
-            },
-        };
-        let node_role = node_role(settings, facts, &scope, &installation);
+        let mut scope = scope(settings, facts);
+        let node_role = roles::node_role(settings, facts, &scope, &installation);
         scope.node_roles = vec![node_role.arn.clone()];
+        let profile_name =
+            names::name(&[&settings.name_prefix, &settings.cluster, "node"], names::PROFILE);
+        let profile = (settings.instance_profile == ProfileMode::Static)
+            .then(|| profile(settings, &scope, &installation, &profile_name, &node_role));
         let mut values = settings.values.clone();
         values.settings.cluster_name.clone_from(&settings.cluster);
         values.settings.interruption_queue = settings.queue_name.clone().unwrap_or_default();
@@ -184,16 +251,49 @@ impl Desired {
             namespace: settings.namespace.clone(),
             name: values.service_account_name().to_owned(),
         };
-        let controller_role = controller_role(settings, &scope, &installation, &service_account)
+        let issuer = cluster.oidc_issuer.as_deref().unwrap_or_default();
+        let identity = fit::identity(settings);
+        let trust = match identity {
+            Identity::PodIdentity => pod_identity_trust(&scope, &service_account),
+            Identity::Irsa => irsa_trust(&scope, issuer, &service_account),
+        };
+        let controller_role = roles::controller_role(settings, &scope, &installation, trust)
             .map_err(|error| vec![error.to_string()])?;
-        let (queue, rules) = interruption(settings, &scope, &installation);
+        let association = (identity == Identity::PodIdentity).then(|| Association {
+            role_arn: controller_role.arn.clone(),
+            tags: installation.tags("association", &controller_role.arn),
+            namespace: service_account.namespace.clone(),
+            service_account: service_account.name.clone(),
+        });
+        let provider =
+            (identity == Identity::Irsa).then(|| provider(&scope, &installation, issuer));
+        if provider.is_some() {
+            let annotations = &mut values.service_account.annotations;
+            annotations.insert(ROLE_ANNOTATION.to_owned(), controller_role.arn.clone());
+        }
+        let by_aws_auth = fit::by_aws_auth(settings, facts);
+        let fargate_role = roles::fargate_role(settings, &scope, &installation);
+        let fargate_name =
+            names::name(&[&settings.name_prefix, &settings.cluster], names::FARGATE_PROFILE);
+        let fargate = (settings.host == Host::Fargate).then(|| FargateProfile {
+            name: fargate_name.clone(),
+            role_arn: fargate_role.arn.clone(),
+            subnet_ids: subnets(settings, facts),
+            namespace: settings.namespace.clone(),
+            labels: [("app.kubernetes.io/name".to_owned(), values.app_name().to_owned())].into(),
+            tags: installation.tags("fargate-profile", &fargate_role.arn),
+        });
+        let (queue, rules) = interruption::interruption(settings, &scope, &installation);
         let release = Release {
             name: "tenon".to_owned(),
             namespace: settings.namespace.clone(),
             managed_by: "tenon".to_owned(),
         };
         let account = Account {
-            node_role: node_role.name.clone(),
+            nodes: match &profile {
+                Some(profile) => NodeIdentity::Profile(profile.name.clone()),
+                None => NodeIdentity::Role(node_role.name.clone()),
+            },
             cluster: settings.cluster.clone(),
             discovery: settings.discovery,
             subnet_ids: subnets(settings, facts),
@@ -213,17 +313,21 @@ impl Desired {
         namespace.stamp(&installation.id);
         Ok(Self {
             install_agent: settings.install_agent,
-            association: Association {
-                role_arn: controller_role.arn.clone(),
-                tags: installation.tags("association", &controller_role.arn),
-                namespace: service_account.namespace,
-                service_account: service_account.name,
-            },
-            access_entry: AccessEntry {
+            association,
+            provider,
+            service_account,
+            access_entry: (!by_aws_auth).then(|| AccessEntry {
                 principal_arn: node_role.arn.clone(),
                 kind: "EC2_LINUX",
                 tags: installation.tags("access-entry", "EC2_LINUX"),
-            },
+            }),
+            aws_auth: by_aws_auth.then(|| Mapping::of_nodes(&node_role.arn)),
+            profile_name,
+            profile,
+            spot_role: settings.spot_role && settings.defaults.may_use_spot(),
+            fargate_role,
+            fargate_name,
+            fargate,
             queue_name: settings
                 .queue_name
                 .clone()
@@ -232,7 +336,7 @@ impl Desired {
             rules,
             rule_names: Event::ALL
                 .into_iter()
-                .map(|event| rule_name(settings, event.rule()))
+                .map(|event| interruption::rule_name(settings, event.rule()))
                 .collect(),
             discovery: match settings.discovery {
                 Discovery::Tags => {
@@ -270,170 +374,50 @@ impl Desired {
     }
 }
 
-fn unfit(settings: &Settings, facts: &Facts) -> Vec<String> {
-    let cluster = &facts.cluster;
-    let mut reasons = Vec::new();
-    if let Some(account) =
-        settings.account_id.as_ref().filter(|account| **account != facts.caller.account)
-    {
-        reasons.push(format!("the credentials belong to account {}, and cluster.accountId is {account}: use other credentials", facts.caller.account));
-    }
-    if cluster.status != "ACTIVE" && cluster.status != "UPDATING" {
-        reasons.push(format!("the cluster is {}: wait until it is ACTIVE", cluster.status));
-    }
-    if cluster.authentication_mode == "CONFIG_MAP" {
-        reasons.push(format!(
-            "the cluster knows no access entries: run `aws eks update-cluster-config --region {} --name {} --access-config \
-             authenticationMode=API_AND_CONFIG_MAP` (this can't be undone)",
-            cluster.region, cluster.name
-        ));
-    }
-    if let Some(name) = settings.node_role_name.as_ref().filter(|_| facts.node_role_arn.is_none()) {
-        reasons.push(format!(
-            "there is no role {name}: correct nodes.roleName, or leave it out to have one made"
-        ));
-    }
-    if subnets(settings, facts).is_empty() {
-        reasons.push("the cluster names no subnets: set network.subnetIds".to_owned());
-    }
-    if security_groups(settings, facts).is_empty() {
-        reasons.push(
-            "the cluster has no security group of its own: set network.securityGroupIds".to_owned(),
-        );
-    }
-    reasons
-}
-
-fn subnets(settings: &Settings, facts: &Facts) -> Vec<String> {
-    if settings.subnet_ids.is_empty() {
-        facts.cluster.subnet_ids.clone()
-    } else {
-        settings.subnet_ids.clone()
+fn scope(settings: &Settings, facts: &Facts) -> Scope {
+    Scope {
+        partition: facts.cluster.partition,
+        region: settings.region.clone(),
+        account: facts.caller.account.clone(),
+        cluster: settings.cluster.clone(),
+        queue: settings.queue_name.clone(),
+        node_roles: Vec::new(),
+        features: Features {
+            zonal_shift: settings.values.settings.enable_zonal_shift,
+            instance_profiles: match settings.instance_profile {
+                ProfileMode::Dynamic => InstanceProfiles::OfCluster,
+                ProfileMode::Static => InstanceProfiles::Static,
+            },
+            queue_key: settings.queue_key.clone().filter(|_| settings.queue_name.is_some()),
+            ..Features::default()
+        },
     }
 }
 
-fn security_groups(settings: &Settings, facts: &Facts) -> Vec<String> {
-    if settings.security_group_ids.is_empty() {
-        facts.cluster.security_group.clone().into_iter().collect()
-    } else {
-        settings.security_group_ids.clone()
-    }
-}
-
-fn node_role(
-    settings: &Settings,
-    facts: &Facts,
-    scope: &Scope,
-    installation: &Installation,
-) -> RoleUse {
-    if let (Some(name), Some(arn)) = (&settings.node_role_name, &facts.node_role_arn) {
-        return RoleUse { arn: arn.clone(), name: name.clone(), spec: None };
-    }
-    let mut attached = identity::node_managed_policies(scope.partition);
-    let mut inline = BTreeMap::new();
-    if facts.cluster.ipv6 {
-        attached.retain(|arn| !arn.ends_with("/AmazonEKS_CNI_Policy"));
-        inline.insert("TenonIPv6CNI".to_owned(), identity::node_ipv6_cni(scope.partition));
-    }
-    attached.extend(settings.node_extra_policies.iter().cloned());
-    role(
-        settings,
-        scope,
-        installation,
-        "node",
-        identity::node_trust(scope.partition),
-        attached,
-        inline,
-    )
-}
-
-fn controller_role(
+fn profile(
     settings: &Settings,
     scope: &Scope,
     installation: &Installation,
-    service_account: &ServiceAccount,
-) -> Result<RoleUse, size::SizeError> {
-    if let Some(arn) = &settings.controller_role_arn {
-        let name = arn.rsplit('/').next().unwrap_or(arn).to_owned();
-        return Ok(RoleUse { arn: arn.clone(), name, spec: None });
-    }
-    let policies = controller_policies(scope);
-    size::check_inline(&policies)?;
-    let trust = identity::pod_identity_trust(scope, service_account);
-    size::check_trust(&trust)?;
-    let inline = policies
-        .into_iter()
-        .map(|policy| (policy.part.name().to_owned(), policy.document))
-        .collect();
-    Ok(role(settings, scope, installation, "controller", trust, Vec::new(), inline))
-}
-
-fn role(
-    settings: &Settings,
-    scope: &Scope,
-    installation: &Installation,
-    suffix: &str,
-    trust: Document,
-    attached: Vec<String>,
-    inline: BTreeMap<String, Document>,
-) -> RoleUse {
-    let name = names::name(&[&settings.name_prefix, &settings.cluster, suffix], names::ROLE);
-    let spec = format!(
-        "{trust}{attached:?}{}",
-        inline.values().map(Document::to_json).collect::<String>()
-    );
-    let mut tags = installation.tags(&format!("{suffix}-role"), &spec);
+    name: &str,
+    role: &RoleUse,
+) -> Profile {
+    let mut tags = installation.tags("instance-profile", &role.arn);
     tags.insert(scope.cluster_tag(), "owned".to_owned());
-    RoleUse {
-        arn: scope.role_arn(&settings.role_path, &name),
-        name: name.clone(),
-        spec: Some(Role {
-            name,
-            path: settings.role_path.clone(),
-            trust,
-            attached,
-            inline,
-            boundary: settings.permissions_boundary.clone(),
-            tags,
-        }),
+    Profile {
+        name: name.to_owned(),
+        arn: scope.instance_profile_arn(&settings.role_path, name),
+        path: settings.role_path.clone(),
+        role: role.name.clone(),
+        role_arn: role.arn.clone(),
+        tags,
     }
 }
 
-fn rule_name(settings: &Settings, rule: InterruptionRule) -> String {
-    names::name(&[&settings.name_prefix, &settings.cluster, rule.suffix()], names::RULE)
-}
-
-fn interruption(
-    settings: &Settings,
-    scope: &Scope,
-    installation: &Installation,
-) -> (Option<Queue>, Vec<Rule>) {
-    let (Some(name), Some(arn)) = (&settings.queue_name, scope.queue_arn()) else {
-        return (None, Vec::new());
-    };
-    let rules = settings
-        .events
-        .iter()
-        .map(|event| {
-            let rule = event.rule();
-            let name = rule_name(settings, rule);
-            let pattern = rule.pattern().to_json();
-            Rule {
-                arn: scope.rule_arn(&name),
-                tags: installation.tags(&format!("rule-{}", rule.suffix()), &pattern),
-                name,
-                pattern,
-                target_id: interruption::TARGET_ID.to_owned(),
-                target_arn: arn.clone(),
-            }
-        })
-        .collect::<Vec<_>>();
-    let names = rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
-    let Some(policy) = interruption::queue_policy(scope, &names) else { return (None, Vec::new()) };
-    let attributes = BTreeMap::from([
-        ("MessageRetentionPeriod".to_owned(), interruption::MESSAGE_RETENTION_SECONDS.to_string()),
-        ("SqsManagedSseEnabled".to_owned(), "true".to_owned()),
-    ]);
-    let tags = installation.tags("queue", &format!("{attributes:?}{policy}"));
-    (Some(Queue { name: name.clone(), arn, attributes, policy, tags }), rules)
+fn provider(scope: &Scope, installation: &Installation, issuer: &str) -> Provider {
+    Provider {
+        arn: scope.oidc_provider_arn(issuer),
+        url: issuer.to_owned(),
+        audience: IRSA_AUDIENCE.to_owned(),
+        tags: installation.tags("oidc-provider", issuer),
+    }
 }

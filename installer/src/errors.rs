@@ -131,6 +131,14 @@ pub enum Failure {
         /// What was seen last.
         last: String,
     },
+    /// What is there can't be changed without harm.
+    #[error("{what} is left as it is: {why}")]
+    Refused {
+        /// What it is.
+        what: String,
+        /// Why.
+        why: String,
+    },
     /// Something with this name exists that Tenon did not make; it appeared after the plan was made.
     #[error("{what} exists and is not this installation's")]
     Foreign {
@@ -167,7 +175,9 @@ impl ExpectedError {
             | Self::Moved { .. }
             | Self::Protected
             | Self::NotConfirmed { .. } => EXIT_REFUSED,
-            Self::Step { source: Failure::Foreign { .. }, .. } => EXIT_REFUSED,
+            Self::Step { source: Failure::Foreign { .. } | Failure::Refused { .. }, .. } => {
+                EXIT_REFUSED
+            }
             Self::Step { .. } | Self::Timeout { .. } => EXIT_PARTIAL,
             Self::Interrupted => EXIT_INTERRUPTED,
         }

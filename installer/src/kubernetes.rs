@@ -3,6 +3,7 @@
 //! [`operator`] and [`rbac`] build the operator's objects from one [`values::Values`]; the Helm chart renders the same ones. [`crds`] and [`defaults`]
 //! add the CRDs and the first NodePool and EC2NodeClass. [`object::Object`] is what all of them become.
 
+pub mod aws_auth;
 pub mod client;
 pub mod crds;
 pub mod defaults;

@@ -4,7 +4,10 @@ mod diff;
 
 use serde::Serialize;
 
-use crate::desired::{AccessEntry, Association, Queue, Role, Rule};
+use crate::desired::{
+    AccessEntry, Association, FargateProfile, Profile, Provider, Queue, Role, Rule,
+};
+use crate::kubernetes::aws_auth::Mapping;
 use crate::kubernetes::object::Object;
 use crate::ownership::Tags;
 
@@ -132,6 +135,45 @@ pub enum Action {
         /// What is different.
         changes: RoleChanges,
     },
+    /// Remove a role of ours that is no longer wanted.
+    DeleteRole {
+        /// Its name.
+        name: String,
+    },
+    /// Make an instance profile, or put its role into it.
+    EnsureProfile {
+        /// What it should be.
+        profile: Profile,
+        /// It is not there yet.
+        create: bool,
+        /// Another role in it.
+        replaces: Option<String>,
+    },
+    /// Make the service-linked role of EC2 Spot.
+    CreateSpotRole,
+    /// Make an identity provider, or let it take our audience.
+    EnsureProvider {
+        /// What it should be.
+        provider: Provider,
+        /// It is not there yet.
+        create: bool,
+    },
+    /// Let nodes in by the ConfigMap `aws-auth`.
+    MapRole(Mapping),
+    /// Take our element out of the ConfigMap `aws-auth`.
+    UnmapRole,
+    /// Make a Fargate profile.
+    CreateFargate {
+        /// What it should be.
+        profile: FargateProfile,
+        /// One is there that can't be changed: remove it first.
+        replace: bool,
+    },
+    /// Remove a Fargate profile of ours that is no longer wanted.
+    DeleteFargate {
+        /// Its name.
+        name: String,
+    },
     /// Install the Pod Identity agent.
     InstallAgent,
     /// Make an association.
@@ -144,6 +186,16 @@ pub enum Action {
         arn: String,
         /// What it should be.
         association: Association,
+    },
+    /// Remove an association of ours that is no longer wanted.
+    DeleteAssociation {
+        /// Its id.
+        id: String,
+    },
+    /// Remove an access entry of ours that is no longer wanted.
+    DeleteAccessEntry {
+        /// Its principal.
+        arn: String,
     },
     /// Make an access entry.
     CreateAccessEntry {

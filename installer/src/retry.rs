@@ -20,6 +20,8 @@ pub enum Lag {
     RoleInPolicy,
     /// A queue's name, after the queue was deleted.
     QueueDeleted,
+    /// A new role for Fargate's pods, and another profile of the cluster that is being made or removed.
+    FargateProfile,
     /// A new rule, for its targets.
     RuleForTargets,
     /// A change to the same thing that is under way.
@@ -65,6 +67,16 @@ impl Lag {
                 &[],
                 5,
                 15,
+            ),
+            Self::FargateProfile => line(
+                &[
+                    "InvalidParameterException",
+                    "ResourceInUseException",
+                    "ConcurrentModificationException",
+                ],
+                &["role", "Role", "currently has", "in progress"],
+                5,
+                60,
             ),
             Self::RuleForTargets => {
                 line(&["ResourceNotFoundException", "ConcurrentModificationException"], &[], 2, 10)

@@ -16,7 +16,10 @@ use crate::errors::ExpectedError;
 use crate::kubernetes::values::Values;
 use crate::names;
 use crate::ownership::Tags;
-use config::{Architecture, CapacityType, Config, Discovery, Event, Switch};
+use config::{
+    Architecture, Authorization, CapacityType, Config, Discovery, Event, Host, IdentityMode,
+    ProfileMode, Switch,
+};
 use document::Document;
 use problem::Problem;
 
@@ -35,6 +38,8 @@ pub struct Settings {
     pub role_path: String,
     /// Boundary of the roles.
     pub permissions_boundary: Option<String>,
+    /// How the operator's pods get their role.
+    pub identity: IdentityMode,
     /// Install the Pod Identity agent if it is missing.
     pub install_agent: bool,
     /// Somebody else's role for the operator: used, never changed.
@@ -43,10 +48,20 @@ pub struct Settings {
     pub node_role_name: Option<String>,
     /// More managed policies for the node role (ARNs).
     pub node_extra_policies: Vec<String>,
+    /// How nodes are let into the cluster.
+    pub authorization: Authorization,
+    /// Who makes instance profiles.
+    pub instance_profile: ProfileMode,
+    /// Make the service-linked role of EC2 Spot when it is needed and missing.
+    pub spot_role: bool,
+    /// Where the operator runs.
+    pub host: Host,
     /// Rules to make; empty without interruption handling.
     pub events: Vec<Event>,
     /// Name of the queue, if handling interruptions.
     pub queue_name: Option<String>,
+    /// ARN of the key that encrypts the queue, if it is the user's.
+    pub queue_key: Option<String>,
     /// How NodeClasses find subnets and security groups.
     pub discovery: Discovery,
     /// Subnets; empty: those of the cluster.
@@ -78,6 +93,27 @@ pub enum Defaults {
     Pair(DefaultPair),
     /// What these files hold.
     Manifests(Vec<Manifest>),
+}
+
+impl Defaults {
+    /// Whether spot instances may come of these NodePools. A pool that does not say launches on demand only.
+    pub fn may_use_spot(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Pair(pair) => pair.capacity_types.contains(&CapacityType::Spot),
+            Self::Manifests(manifests) => {
+                manifests.iter().any(|manifest| names_spot(&manifest.body))
+            }
+        }
+    }
+}
+
+fn names_spot(pool: &Value) -> bool {
+    let requirements = pool.pointer("/spec/template/spec/requirements").and_then(Value::as_array);
+    requirements.into_iter().flatten().any(|requirement| {
+        requirement["key"] == "karpenter.sh/capacity-type"
+            && requirement["values"].as_array().is_some_and(|all| all.iter().any(|v| v == "spot"))
+    })
 }
 
 /// The pair named `default`.
@@ -196,6 +232,12 @@ pub fn overlay(
     set(&mut config.deploy.image, &args.image);
     set(&mut config.deploy.version, &args.image_tag);
     set(&mut config.defaults.ami_alias, &args.ami_alias);
+    set(&mut config.identity.role_path, &args.role_path);
+    set(&mut config.interruption.kms_key, &args.queue_kms_key);
+    config.identity.mode = args.identity.or(config.identity.mode);
+    config.nodes.authorization = args.node_authorization.or(config.nodes.authorization);
+    config.nodes.instance_profile = args.instance_profile.or(config.nodes.instance_profile);
+    config.deploy.host = args.host_on.or(config.deploy.host);
     if args.install_agent {
         config.identity.install_agent = Some(true);
     }
@@ -312,10 +354,16 @@ impl Settings {
                 .clone()
                 .unwrap_or_else(|| format!("/tenon/{cluster}/")),
             permissions_boundary: config.identity.boundary.clone(),
+            identity: config.identity.mode.unwrap_or_default(),
             install_agent: config.identity.install_agent.unwrap_or(false),
             controller_role_arn: config.identity.controller_role_arn.clone(),
             node_role_name: config.nodes.role_name.clone(),
             node_extra_policies: config.nodes.extra_policies.clone(),
+            authorization: config.nodes.authorization.unwrap_or_default(),
+            instance_profile: config.nodes.instance_profile.unwrap_or_default(),
+            spot_role: config.nodes.spot_role.unwrap_or_default() == Switch::Manage,
+            host: config.deploy.host.unwrap_or_default(),
+            queue_key: config.interruption.kms_key.clone(),
             events: match (interruption, config.interruption.events.is_empty()) {
                 (false, _) => Vec::new(),
                 (true, true) => Event::ALL.to_vec(),

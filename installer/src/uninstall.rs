@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 pub use inventory::Inventory;
 
-use crate::apply::{Context, FaultCounter, ec2, eks, iam, messaging, wait};
+use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, wait};
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::{Journal, State};
@@ -106,7 +106,7 @@ impl<'a> Remover<'a> {
 
     /// Removes everything in order, then looks whether anything is left.
     pub async fn run(mut self, inventory: Inventory) -> Result<Proof, ExpectedError> {
-        let mut kept = Vec::new();
+        let mut kept = Vec::from_iter(inventory.provider_stays.clone());
         if inventory.is_empty() {
             return Ok(Proof::default());
         }
@@ -250,6 +250,18 @@ impl<'a> Remover<'a> {
             )
             .await?;
         }
+        if let Some(name) = &inventory.fargate {
+            self.step(
+                "fargate",
+                &format!("Fargate profile {name}"),
+                eks::delete_fargate(&context, name),
+            )
+            .await?;
+        }
+        if let Some(role) = &inventory.aws_auth {
+            self.step("aws-auth", &format!("{role} in aws-auth"), aws_auth::unmap(&context))
+                .await?;
+        }
         if let Some(arn) = &inventory.access_entry {
             self.step("access-entry", "EKS access entry", eks::delete_access_entry(&context, arn))
                 .await?;
@@ -278,6 +290,18 @@ impl<'a> Remover<'a> {
                 ec2::untag(&context, id, &tags),
             )
             .await?;
+        }
+        if let Some(name) = &inventory.profile {
+            self.step(
+                &format!("instance-profile/{name}"),
+                &format!("instance profile {name}"),
+                iam::delete_instance_profile(&context, name),
+            )
+            .await?;
+        }
+        if let Some(arn) = &inventory.provider {
+            self.step("oidc-provider", "identity provider", iam::delete_provider(&context, arn))
+                .await?;
         }
         for name in &inventory.roles {
             self.step(

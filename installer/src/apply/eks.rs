@@ -1,8 +1,12 @@
 //! Steps in EKS: who gets which role, and who may enter the cluster.
 
-use super::{Context, wait};
+use std::time::Duration;
+
+use aws_sdk_eks::types::FargateProfileSelector;
+
+use super::{Context, check_owner, wait};
 use crate::aws::{Calling, IfThere};
-use crate::desired::{AGENT, AccessEntry, Association};
+use crate::desired::{AGENT, AccessEntry, Association, FargateProfile};
 use crate::errors::Failure;
 use crate::observe::eks;
 use crate::ownership::Tags;
@@ -170,4 +174,70 @@ pub(crate) async fn delete_access_entry(context: &Context, arn: &str) -> Result<
         .await;
     call.calling("eks:DeleteAccessEntry", format!("access entry of {arn}")).if_there()?;
     Ok(())
+}
+
+/// How long EKS may take over a Fargate profile.
+const FARGATE_TIME: Duration = Duration::from_mins(20);
+
+/// Makes a Fargate profile and waits until it is active. One that differs is removed first: nothing of it can be changed.
+pub(super) async fn create_fargate(
+    context: &Context,
+    profile: &FargateProfile,
+    replace: bool,
+) -> Result<(), Failure> {
+    let name = profile.name.as_str();
+    let what = || format!("Fargate profile {name}");
+    if replace {
+        delete_fargate(context, name).await?;
+    }
+    let call = || async {
+        let selector = FargateProfileSelector::builder()
+            .namespace(&profile.namespace)
+            .set_labels(Some(profile.labels.clone().into_iter().collect()))
+            .build();
+        context
+            .aws
+            .eks
+            .create_fargate_profile()
+            .cluster_name(&context.cluster_name)
+            .fargate_profile_name(name)
+            .pod_execution_role_arn(&profile.role_arn)
+            .set_subnets(Some(profile.subnet_ids.clone()))
+            .selectors(selector)
+            .set_tags(Some(profile.tags.clone().into_iter().collect()))
+            .send()
+            .await
+            .calling("eks:CreateFargateProfile", what())
+    };
+    match until_visible(Lag::FargateProfile, call).await {
+        Ok(_) => {}
+        Err(error) => {
+            // An interrupted run made it; or somebody else did.
+            let found = eks::fargate(&context.aws, &context.cluster_name, name).await?;
+            let Some(found) = found else { return Err(error.into()) };
+            check_owner(context, &what(), &found.tags)?;
+        }
+    }
+    let made = || async {
+        let found = eks::fargate(&context.aws, &context.cluster_name, name).await?;
+        let status = found.map_or_else(|| "missing".to_owned(), |found| found.status);
+        Ok(if status == "ACTIVE" { Ok(()) } else { Err(format!("it is {status}")) })
+    };
+    wait::until(&what(), FARGATE_TIME, Duration::from_secs(2), made).await
+}
+
+/// Removes a Fargate profile and waits until it is gone.
+pub(crate) async fn delete_fargate(context: &Context, name: &str) -> Result<(), Failure> {
+    let what = || format!("Fargate profile {name}");
+    let call = || async {
+        let api = context.aws.eks.delete_fargate_profile();
+        let call = api.cluster_name(&context.cluster_name).fargate_profile_name(name).send().await;
+        call.calling("eks:DeleteFargateProfile", what())
+    };
+    until_visible(Lag::OtherChange, call).await.if_there()?;
+    let gone = || async {
+        let found = eks::fargate(&context.aws, &context.cluster_name, name).await?;
+        Ok(found.map_or(Ok(()), |found| Err(format!("it is {}", found.status))))
+    };
+    wait::until(&format!("{} to be gone", what()), FARGATE_TIME, Duration::from_secs(2), gone).await
 }

@@ -4,7 +4,7 @@ use aws_sdk_iam::types::Tag;
 
 use super::{Context, check_owner};
 use crate::aws::{Calling, IfThere};
-use crate::desired::Role;
+use crate::desired::{Profile, Provider, Role};
 use crate::errors::Failure;
 use crate::observe::iam;
 use crate::ownership::Tags;
@@ -195,5 +195,112 @@ pub(crate) async fn delete_role(context: &Context, name: &str) -> Result<(), Fai
         api.delete_role().role_name(name).send().await.calling("iam:DeleteRole", what())
     };
     until_visible(Lag::RoleInUse, call).await.if_there()?;
+    Ok(())
+}
+
+/// Makes an instance profile, or puts its role into it.
+pub(super) async fn ensure_profile(
+    context: &Context,
+    profile: &Profile,
+    create: bool,
+    replaces: Option<&str>,
+) -> Result<(), Failure> {
+    let api = &context.aws.iam;
+    let name = profile.name.as_str();
+    if create {
+        let call = api
+            .create_instance_profile()
+            .instance_profile_name(name)
+            .path(&profile.path)
+            .set_tags(Some(iam_tags(&profile.tags)))
+            .send()
+            .await;
+        match call.calling("iam:CreateInstanceProfile", &profile.arn) {
+            Ok(_) => {}
+            Err(error) if error.is_there_already() => {
+                let found = iam::profile(&context.aws, name).await?;
+                let tags = found.map(|profile| profile.tags).unwrap_or_default();
+                check_owner(context, &format!("instance profile {name}"), &tags)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(role) = replaces {
+        let call =
+            api.remove_role_from_instance_profile().instance_profile_name(name).role_name(role);
+        let call = call.send().await;
+        call.calling("iam:RemoveRoleFromInstanceProfile", &profile.arn).if_there()?;
+    }
+    let call = || async {
+        api.add_role_to_instance_profile()
+            .instance_profile_name(name)
+            .role_name(&profile.role)
+            .send()
+            .await
+            .calling("iam:AddRoleToInstanceProfile", &profile.arn)
+    };
+    match until_visible(Lag::RoleInIam, call).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            // One role is all that fits: that is ours already when an interrupted run is repeated.
+            let found = iam::profile(&context.aws, name).await?;
+            match found.is_some_and(|found| found.roles == [profile.role.clone()]) {
+                true => Ok(()),
+                false => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Makes the service-linked role of EC2 Spot.
+pub(super) async fn create_spot_role(context: &Context) -> Result<(), Failure> {
+    let call = context.aws.iam.create_service_linked_role();
+    let call = call.aws_service_name("spot.amazonaws.com").send().await;
+    match call.calling("iam:CreateServiceLinkedRole", iam::SPOT_ROLE) {
+        // IAM's way to say that it is there.
+        Err(error) if !error.has_code(&["InvalidInput", "InvalidInputException"]) => {
+            Err(error.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes an identity provider, or lets it take our audience. Somebody else's will do: it says the same.
+pub(super) async fn ensure_provider(
+    context: &Context,
+    provider: &Provider,
+    create: bool,
+) -> Result<(), Failure> {
+    let api = &context.aws.iam;
+    if create {
+        let call = api
+            .create_open_id_connect_provider()
+            .url(&provider.url)
+            .client_id_list(&provider.audience)
+            .set_tags(Some(iam_tags(&provider.tags)))
+            .send()
+            .await;
+        match call.calling("iam:CreateOpenIDConnectProvider", &provider.arn) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_there_already() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let call = || async {
+        api.add_client_id_to_open_id_connect_provider()
+            .open_id_connect_provider_arn(&provider.arn)
+            .client_id(&provider.audience)
+            .send()
+            .await
+            .calling("iam:AddClientIDToOpenIDConnectProvider", &provider.arn)
+    };
+    until_visible(Lag::RoleInIam, call).await?;
+    Ok(())
+}
+
+/// Removes an identity provider; one that is gone is no error.
+pub(crate) async fn delete_provider(context: &Context, arn: &str) -> Result<(), Failure> {
+    let call = context.aws.iam.delete_open_id_connect_provider().open_id_connect_provider_arn(arn);
+    call.send().await.calling("iam:DeleteOpenIDConnectProvider", arn).if_there()?;
     Ok(())
 }

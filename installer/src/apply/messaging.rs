@@ -14,7 +14,9 @@ use crate::retry::{Lag, until_visible};
 pub(super) async fn create_queue(context: &Context, queue: &Queue) -> Result<(), Failure> {
     let sqs = &context.aws.sqs;
     let call = || async {
-        let attributes = attributes(queue);
+        let mut attributes = attributes(queue);
+        // A new queue has nothing to be taken away.
+        attributes.retain(|_, value| !value.is_empty());
         let tags = queue.tags.clone().into_iter().collect();
         let call = sqs
             .create_queue()

@@ -241,12 +241,13 @@ impl Session {
     /// The plan, or what stands in its way.
     pub(super) fn plan(&self) -> Result<Plan, ExpectedError> {
         if self.world.agent == AgentState::Missing
+            && self.desired.association.is_some()
             && !self.desired.install_agent
             && !self.facts.cluster.auto_mode
         {
             return Err(ExpectedError::Preflight {
                 reasons: vec![format!(
-                    "the cluster has no Pod Identity agent: add --install-agent, or install the EKS add-on {AGENT}"
+                    "the cluster has no Pod Identity agent: add --install-agent, install the EKS add-on {AGENT}, or use --identity irsa"
                 )],
             });
         }

@@ -230,6 +230,20 @@ impl Cluster {
             .map_err(|source| failed("patch", object.key().to_string(), source))
     }
 
+    /// Makes an object; one that exists is a conflict.
+    pub async fn create(
+        &self,
+        resource: &ApiResource,
+        key: &Key,
+        body: &Value,
+    ) -> Result<(), KubeError> {
+        let object: DynamicObject =
+            serde_json::from_value(body.clone()).expect("a body has kind and metadata");
+        let api = self.api(resource, key.namespace.as_deref());
+        let created = api.create(&PostParams::default(), &object).await;
+        created.map(drop).map_err(|source| failed("create", key.to_string(), source))
+    }
+
     /// Changes parts of an object.
     pub async fn merge(
         &self,

@@ -12,8 +12,8 @@ use crate::settings::{DefaultPair, Defaults};
 /// What an EC2NodeClass has to know of the account.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Account {
-    /// Name of the node role.
-    pub node_role: String,
+    /// What gives nodes their permissions.
+    pub nodes: NodeIdentity,
     /// Name of the cluster: the value of the discovery tag.
     pub cluster: String,
     /// How subnets and groups are found.
@@ -24,6 +24,15 @@ pub struct Account {
     pub security_group_ids: Vec<String>,
     /// Tags of the user, for instances too.
     pub tags: BTreeMap<String, String>,
+}
+
+/// What gives nodes their permissions: an EC2NodeClass names either.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeIdentity {
+    /// Name of a role, for which the operator makes instance profiles.
+    Role(String),
+    /// Name of an instance profile.
+    Profile(String),
 }
 
 /// The objects to apply: NodeClasses first, because NodePools refer to them.
@@ -56,13 +65,16 @@ fn node_class(pair: &DefaultPair, account: &Account) -> Value {
         "kind": "EC2NodeClass",
         "metadata": {"name": "default"},
         "spec": {
-            "role": account.node_role,
             "amiSelectorTerms": [{"alias": pair.ami_alias}],
             "subnetSelectorTerms": terms(&account.subnet_ids),
             "securityGroupSelectorTerms": terms(&account.security_group_ids),
             "metadataOptions": {"httpEndpoint": "enabled", "httpProtocolIPv6": "disabled", "httpPutResponseHopLimit": 1, "httpTokens": "required"},
         },
     });
+    match &account.nodes {
+        NodeIdentity::Role(name) => body["spec"]["role"] = json!(name),
+        NodeIdentity::Profile(name) => body["spec"]["instanceProfile"] = json!(name),
+    }
     if !account.tags.is_empty() {
         body["spec"]["tags"] = json!(account.tags);
     }

@@ -1,6 +1,8 @@
 //! What EKS knows of a cluster beside the cluster itself.
 
-use super::world::{AccessEntryState, AssociationState};
+use tenon_iam_policies::identity::ServiceAccount;
+
+use super::world::{AccessEntryState, AssociationState, FargateState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 
 /// An add-on's status.
@@ -17,15 +19,14 @@ pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String
 pub async fn association(
     aws: &Aws,
     cluster: &str,
-    namespace: &str,
-    service_account: &str,
+    of: &ServiceAccount,
 ) -> Result<Option<AssociationState>, AwsError> {
     let pages = aws
         .eks
         .list_pod_identity_associations()
         .cluster_name(cluster)
-        .namespace(namespace)
-        .service_account(service_account)
+        .namespace(&of.namespace)
+        .service_account(&of.name)
         .into_paginator()
         .items()
         .send();
@@ -35,8 +36,8 @@ pub async fn association(
         .calling("eks:ListPodIdentityAssociations", format!("cluster {cluster}"))?;
     // Also filtered here: a second association for another account must never be taken for ours.
     let ours = found.into_iter().find(|item| {
-        item.namespace.as_deref() == Some(namespace)
-            && item.service_account.as_deref() == Some(service_account)
+        item.namespace.as_deref() == Some(&of.namespace)
+            && item.service_account.as_deref() == Some(&of.name)
     });
     let Some(id) = ours.and_then(|item| item.association_id) else { return Ok(None) };
     let call = aws
@@ -74,3 +75,34 @@ pub async fn access_entry(
     }))
 }
 
+
+/// A Fargate profile by its name.
+pub async fn fargate(
+    aws: &Aws,
+    cluster: &str,
+    name: &str,
+) -> Result<Option<FargateState>, AwsError> {
+    let call =
+        aws.eks.describe_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
+    let found = call
+        .send()
+        .await
+        .calling("eks:DescribeFargateProfile", format!("Fargate profile {name}"))
+        .if_there()?;
+    Ok(found.and_then(|found| found.fargate_profile).map(|profile| FargateState {
+        arn: profile.fargate_profile_arn.unwrap_or_default(),
+        status: profile.status.map_or_else(String::new, |status| status.as_str().to_owned()),
+        role_arn: profile.pod_execution_role_arn.unwrap_or_default(),
+        subnet_ids: profile.subnets.unwrap_or_default().into_iter().collect(),
+        selectors: profile
+            .selectors
+            .unwrap_or_default()
+            .into_iter()
+            .map(|selector| {
+                let labels = selector.labels.unwrap_or_default().into_iter().collect();
+                (selector.namespace.unwrap_or_default(), labels)
+            })
+            .collect(),
+        tags: profile.tags.unwrap_or_default().into_iter().collect(),
+    }))
+}

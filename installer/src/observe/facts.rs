@@ -38,6 +38,8 @@ pub struct ClusterFacts {
     /// Its certificate authority, base64.
     #[serde(skip)]
     pub certificate_authority: Option<String>,
+    /// URL of the issuer of its service accounts' tokens.
+    pub oidc_issuer: Option<String>,
     /// `API`, `API_AND_CONFIG_MAP` or `CONFIG_MAP`.
     pub authentication_mode: String,
     /// Its subnets.
@@ -125,6 +127,9 @@ async fn read_cluster(aws: &Aws, name: &str, region: &str) -> Result<ClusterFact
         endpoint: text(cluster.endpoint()),
         certificate_authority: text(
             cluster.certificate_authority().and_then(|certificate| certificate.data()),
+        ),
+        oidc_issuer: text(
+            cluster.identity().and_then(|identity| identity.oidc()).and_then(|oidc| oidc.issuer()),
         ),
         // Clusters from before access entries say nothing.
         authentication_mode: cluster

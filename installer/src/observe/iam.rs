@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::world::RoleState;
+use super::world::{ProfileState, ProviderState, RoleState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
+use crate::ownership::Tags;
+
+/// The service-linked role of EC2 Spot.
+pub const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 
 /// Reads roles by name, with everything that hangs on them.
 pub async fn roles(aws: &Aws, names: &[String]) -> Result<BTreeMap<String, RoleState>, AwsError> {
@@ -64,7 +68,7 @@ pub async fn role(aws: &Aws, name: &str) -> Result<Option<RoleState>, AwsError> 
             .filter_map(|(name, found)| Some((name, found?.policy_document)))
             .collect(),
         boundary: role.permissions_boundary.and_then(|boundary| boundary.permissions_boundary_arn),
-        tags: role.tags.unwrap_or_default().into_iter().map(|tag| (tag.key, tag.value)).collect(),
+        tags: tags(role.tags),
     }))
 }
 
@@ -82,3 +86,52 @@ pub async fn instance_profiles(aws: &Aws, path: &str) -> Result<Vec<String>, Aws
         .collect())
 }
 
+
+/// An instance profile by its name.
+pub async fn profile(aws: &Aws, name: &str) -> Result<Option<ProfileState>, AwsError> {
+    let call = aws.iam.get_instance_profile().instance_profile_name(name).send().await;
+    let found =
+        call.calling("iam:GetInstanceProfile", format!("instance profile {name}")).if_there()?;
+    Ok(found.and_then(|found| found.instance_profile).map(|profile| ProfileState {
+        arn: profile.arn,
+        roles: profile.roles.into_iter().map(|role| role.role_name).collect(),
+        tags: tags(profile.tags),
+    }))
+}
+
+/// An identity provider by its ARN.
+pub async fn provider(aws: &Aws, arn: &str) -> Result<Option<ProviderState>, AwsError> {
+    let call = aws.iam.get_open_id_connect_provider().open_id_connect_provider_arn(arn).send().await;
+    let found = call.calling("iam:GetOpenIDConnectProvider", arn).if_there()?;
+    Ok(found.map(|provider| ProviderState {
+        audiences: provider.client_id_list.unwrap_or_default(),
+        tags: tags(provider.tags),
+    }))
+}
+
+/// Names of the roles that trust an identity provider.
+pub async fn roles_trusting(aws: &Aws, provider_arn: &str) -> Result<Vec<String>, AwsError> {
+    let pages = aws.iam.list_roles().into_paginator().items().send();
+    let roles = pages.collect::<Result<Vec<_>, _>>().await.calling("iam:ListRoles", "*")?;
+    // IAM returns documents percent-encoded; the path of an issuer is plain but for its slashes and colons.
+    let encoded = provider_arn.replace(':', "%3A").replace('/', "%2F");
+    let trusts = |document: &str| document.contains(provider_arn) || document.contains(&encoded);
+    Ok(roles
+        .into_iter()
+        .filter(|role| role.assume_role_policy_document.as_deref().is_some_and(trusts))
+        .map(|role| role.role_name)
+        .collect())
+}
+
+/// Whether EC2 Spot has its service-linked role; not asked if it makes no difference.
+pub async fn spot_role(aws: &Aws, matters: bool) -> Result<bool, AwsError> {
+    if !matters {
+        return Ok(false);
+    }
+    let call = aws.iam.get_role().role_name(SPOT_ROLE).send().await;
+    Ok(call.calling("iam:GetRole", format!("role {SPOT_ROLE}")).if_there()?.is_some())
+}
+
+fn tags(tags: Option<Vec<aws_sdk_iam::types::Tag>>) -> Tags {
+    tags.unwrap_or_default().into_iter().map(|tag| (tag.key, tag.value)).collect()
+}

@@ -10,6 +10,7 @@ use crate::aws::{Aws, AwsError};
 use crate::desired::{AGENT, Desired};
 use crate::errors::Failure;
 use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::aws_auth;
 use crate::kubernetes::object::Key;
 use crate::ownership::Tags;
 
@@ -22,8 +23,18 @@ pub struct World {
     pub agent: AgentState,
     /// The association of the operator's service account.
     pub association: Option<AssociationState>,
+    /// The identity provider of the cluster's issuer.
+    pub provider: Option<ProviderState>,
     /// The access entry of the node role.
     pub access_entry: Option<AccessEntryState>,
+    /// The ConfigMap `aws-auth`.
+    pub aws_auth: Option<Value>,
+    /// The instance profile under our name.
+    pub profile: Option<ProfileState>,
+    /// EC2 Spot has its service-linked role.
+    pub spot_role: bool,
+    /// The Fargate profile under our name.
+    pub fargate: Option<FargateState>,
     /// The queue.
     pub queue: Option<QueueState>,
     /// Rules by name.
@@ -78,6 +89,43 @@ pub struct AssociationState {
     pub tags: Tags,
 }
 
+/// An identity provider as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProviderState {
+    /// Audiences whose tokens it takes.
+    pub audiences: Vec<String>,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// An instance profile as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProfileState {
+    /// Its ARN.
+    pub arn: String,
+    /// Names of the roles in it: none or one.
+    pub roles: Vec<String>,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// A Fargate profile as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FargateState {
+    /// Its ARN.
+    pub arn: String,
+    /// `ACTIVE`, `CREATING`, ….
+    pub status: String,
+    /// The role of its pods.
+    pub role_arn: String,
+    /// Its subnets.
+    pub subnet_ids: BTreeSet<String>,
+    /// Namespace and labels of its pods.
+    pub selectors: Vec<(String, BTreeMap<String, String>)>,
+    /// Its tags.
+    pub tags: Tags,
+}
+
 /// An access entry as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessEntryState {
@@ -115,7 +163,7 @@ pub struct RuleState {
 
 /// Reads everything, side by side.
 pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<World, Failure> {
-    let ours = [&desired.node_role, &desired.controller_role]
+    let ours = [&desired.node_role, &desired.controller_role, &desired.fargate_role]
         .into_iter()
         .filter(|role| role.spec.is_some());
     let names = ours.map(|role| role.name.clone()).collect::<Vec<_>>();
@@ -123,8 +171,12 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
         tokio::try_join!(
             iam::roles(aws, &names),
             eks::addon(aws, &desired.scope.cluster, AGENT),
-            association(aws, desired),
-            eks::access_entry(aws, &desired.scope.cluster, &desired.access_entry.principal_arn),
+            eks::association(aws, &desired.scope.cluster, &desired.service_account),
+            provider(aws, desired),
+            eks::access_entry(aws, &desired.scope.cluster, &desired.node_role.arn),
+            iam::profile(aws, &desired.profile_name),
+            iam::spot_role(aws, desired.spot_role),
+            eks::fargate(aws, &desired.scope.cluster, &desired.fargate_name),
             messaging::queue(aws, &desired.queue_name),
             messaging::rules(aws, &desired.rule_names),
             network(aws, desired),
@@ -136,11 +188,29 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
             .objects()
             .map(|object| (object.resource.clone(), object.key()))
             .collect::<Vec<_>>();
-        tokio::try_join!(cluster.get_all(&objects), daemon_set(cluster)).map_err(Failure::from)
+        let (aws_auth, key) = aws_auth::place();
+        tokio::try_join!(
+            cluster.get_all(&objects),
+            daemon_set(cluster),
+            cluster.get(&aws_auth, &key)
+        )
+        .map_err(Failure::from)
     };
     let (
-        (roles, addon, association, access_entry, queue, rules, (network, marked)),
-        (objects, daemon_set),
+        (
+            roles,
+            addon,
+            association,
+            provider,
+            access_entry,
+            profile,
+            spot_role,
+            fargate,
+            queue,
+            rules,
+            (network, marked),
+        ),
+        (objects, daemon_set, aws_auth),
     ) = tokio::try_join!(aws_side, kubernetes_side)?;
     let agent = match addon {
         Some(status) => AgentState::Addon(status),
@@ -151,7 +221,12 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
         roles,
         agent,
         association,
+        provider,
         access_entry,
+        aws_auth,
+        profile,
+        spot_role,
+        fargate,
         queue,
         rules,
         network,
@@ -171,9 +246,12 @@ async fn daemon_set(cluster: &Cluster) -> Result<bool, KubeError> {
     Ok(cluster.get(&resource, &key).await?.is_some())
 }
 
-async fn association(aws: &Aws, desired: &Desired) -> Result<Option<AssociationState>, AwsError> {
-    let wanted = &desired.association;
-    eks::association(aws, &desired.scope.cluster, &wanted.namespace, &wanted.service_account).await
+/// Only asked for where it is used: a caller without IRSA needs no permission to read providers.
+async fn provider(aws: &Aws, desired: &Desired) -> Result<Option<ProviderState>, AwsError> {
+    match &desired.provider {
+        Some(provider) => iam::provider(aws, &provider.arn).await,
+        None => Ok(None),
+    }
 }
 
 type Network = (BTreeMap<String, Tags>, BTreeSet<String>);

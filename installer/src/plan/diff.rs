@@ -1,5 +1,7 @@
 //! The difference between what should be there and what is. Pure: same values, same plan.
 
+mod access;
+mod compute;
 mod identity;
 mod interruption;
 mod network;
@@ -22,10 +24,15 @@ pub(super) use objects::step_id;
 pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {
     let mut differ = Differ { desired, world, plan: Plan::default(), conflicts: Vec::new() };
     let node_role_is_new = differ.role("node-role", &desired.node_role);
+    differ.instance_profile();
+    differ.spot_role();
     differ.role("controller-role", &desired.controller_role);
+    differ.provider();
     differ.agent();
     differ.association();
     differ.access_entry(node_role_is_new);
+    differ.aws_auth();
+    differ.fargate();
     differ.queue();
     differ.rules();
     differ.network();

@@ -9,9 +9,11 @@ use super::*;
 use crate::apply::is_runnable;
 use crate::cli::{Cli, Command};
 use crate::desired::Desired;
+use crate::kubernetes::aws_auth;
 use crate::observe::facts::{Caller, ClusterFacts, Facts};
 use crate::observe::world::{
-    AccessEntryState, AgentState, AssociationState, QueueState, RoleState, RuleState, World,
+    AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
+    QueueState, RoleState, RuleState, World,
 };
 use crate::ownership::INSTALL_ID;
 use crate::settings::{Inferred, Settings, Source};
@@ -32,6 +34,7 @@ pub(crate) fn facts() -> Facts {
             version: "1.34".to_owned(),
             endpoint: Some("https://prod.example.com".to_owned()),
             certificate_authority: None,
+            oidc_issuer: Some("https://oidc.eks.eu-central-1.amazonaws.com/id/0123".to_owned()),
             authentication_mode: "API_AND_CONFIG_MAP".to_owned(),
             subnet_ids: ["subnet-a", "subnet-b", "subnet-c"].map(str::to_owned).to_vec(),
             security_group: Some("sg-cluster".to_owned()),
@@ -64,6 +67,7 @@ fn desired(extra: &str) -> Desired {
 fn untouched() -> World {
     World {
         agent: AgentState::Addon("ACTIVE".to_owned()),
+        spot_role: true,
         network: ["subnet-a", "subnet-b", "subnet-c", "sg-cluster"]
             .map(|id| (id.to_owned(), Tags::new()))
             .into(),
@@ -74,7 +78,8 @@ fn untouched() -> World {
 /// A world in which everything is as it should be: what AWS and Kubernetes would say after a complete installation.
 fn complete(desired: &Desired) -> World {
     let mut world = untouched();
-    for role in [&desired.node_role, &desired.controller_role] {
+    let fargate_role = desired.fargate.as_ref().map(|_| &desired.fargate_role);
+    for role in [&desired.node_role, &desired.controller_role].into_iter().chain(fargate_role) {
         let Some(spec) = &role.spec else { continue };
         world.roles.insert(
             spec.name.clone(),
@@ -92,16 +97,36 @@ fn complete(desired: &Desired) -> World {
             },
         );
     }
-    world.association = Some(AssociationState {
+    world.association = desired.association.as_ref().map(|association| AssociationState {
         id: "a-1".to_owned(),
         arn: "arn:association".to_owned(),
-        role_arn: desired.association.role_arn.clone(),
-        tags: desired.association.tags.clone(),
+        role_arn: association.role_arn.clone(),
+        tags: association.tags.clone(),
     });
-    world.access_entry = Some(AccessEntryState {
+    world.provider = desired.provider.as_ref().map(|provider| ProviderState {
+        audiences: vec![provider.audience.clone()],
+        tags: provider.tags.clone(),
+    });
+    world.access_entry = desired.access_entry.as_ref().map(|entry| AccessEntryState {
         arn: "arn:entry".to_owned(),
-        kind: desired.access_entry.kind.to_owned(),
-        tags: desired.access_entry.tags.clone(),
+        kind: entry.kind.to_owned(),
+        tags: entry.tags.clone(),
+    });
+    world.aws_auth = desired.aws_auth.as_ref().and_then(|mapping| {
+        aws_auth::with(None, mapping, &desired.installation.id).expect("there is none")
+    });
+    world.profile = desired.profile.as_ref().map(|profile| ProfileState {
+        arn: profile.arn.clone(),
+        roles: vec![profile.role.clone()],
+        tags: profile.tags.clone(),
+    });
+    world.fargate = desired.fargate.as_ref().map(|profile| FargateState {
+        arn: "arn:fargate".to_owned(),
+        status: "ACTIVE".to_owned(),
+        role_arn: profile.role_arn.clone(),
+        subnet_ids: profile.subnet_ids.iter().cloned().collect(),
+        selectors: vec![(profile.namespace.clone(), profile.labels.clone())],
+        tags: profile.tags.clone(),
     });
     world.queue = desired.queue.as_ref().map(|queue| {
         let mut attributes = queue.attributes.clone();
@@ -159,6 +184,10 @@ fn a_complete_installation_needs_nothing() {
         "defaults:\n  enabled: false\n",
         "tags:\n  team: x\nidentity:\n  boundary: arn:aws:iam::111122223333:policy/b\n",
         "deploy:\n  namespace: tenon\n  crds: skip\n",
+        "identity:\n  mode: irsa\n",
+        "deploy:\n  host: fargate\n",
+        "nodes:\n  authorization: aws-auth\n  instanceProfile: static\n",
+        "interruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/k\n",
     ] {
         let desired = desired(extra);
         assert_eq!(diff(&desired, &complete(&desired)), Ok(Plan::default()), "{extra}");

@@ -122,13 +122,18 @@ pub struct Identity {
 }
 
 /// How the operator's pods get the role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdentityMode {
-    /// Find out.
+    /// Pod Identity; IRSA on Fargate, where there is no Pod Identity.
+    #[default]
     Auto,
     /// EKS Pod Identity.
     PodIdentity,
+    /// IAM roles for service accounts: the cluster's OIDC issuer, which IAM is told about if it does not know it.
+    Irsa,
 }
 
 /// `nodes`
@@ -144,16 +149,40 @@ pub struct Nodes {
     /// How the cluster lets nodes in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Authorization>,
+    /// Whether the operator makes instance profiles, or one is made for all nodes; default `dynamic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_profile: Option<ProfileMode>,
+    /// Whether to make the service-linked role of EC2 Spot when it is missing and spot instances may be launched; default `manage`. It is never removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot_role: Option<Switch>,
+}
+
+/// Who makes instance profiles.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProfileMode {
+    /// The operator, one per EC2NodeClass.
+    #[default]
+    Dynamic,
+    /// The installer, one for all nodes: for networks without a way to IAM, and for accounts that forbid it at run time.
+    Static,
 }
 
 /// How the cluster lets nodes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Authorization {
-    /// Find out.
+    /// An access entry where the cluster knows them, else the ConfigMap.
+    #[default]
     Auto,
     /// An access entry of EKS.
     AccessEntry,
+    /// The ConfigMap `kube-system/aws-auth`.
+    AwsAuth,
 }
 
 /// `interruption`
@@ -166,6 +195,9 @@ pub struct Interruption {
     /// Name of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_name: Option<String>,
+    /// ARN of a customer managed KMS key that encrypts the queue; default: SQS's own encryption. The key's policy must let `events.amazonaws.com` use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kms_key: Option<String>,
     /// Which events; default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
@@ -251,6 +283,9 @@ pub struct Deploy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
+    /// Where the operator runs; default `nodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// Whether the CRDs are ours to write; default `manage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<Switch>,
@@ -258,6 +293,19 @@ pub struct Deploy {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(with = "Values")]
     pub values: Map<String, Value>,
+}
+
+/// Where the operator runs.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Host {
+    /// On nodes that somebody else sees to.
+    #[default]
+    Nodes,
+    /// On Fargate, by a profile that is made for it. The subnets have to be private.
+    Fargate,
 }
 
 /// Whether something is ours to write.

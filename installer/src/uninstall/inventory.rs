@@ -10,6 +10,7 @@ use crate::apply::Context;
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, count};
 use crate::journal;
+use crate::kubernetes::aws_auth;
 use crate::kubernetes::client::KubeError;
 use crate::kubernetes::object::{Object, label};
 use crate::observe;
@@ -44,8 +45,18 @@ pub struct Inventory {
     pub namespace: Option<Object>,
     /// Id of the association.
     pub association: Option<String>,
+    /// ARN of the identity provider, if we made it and nobody else uses it.
+    pub provider: Option<String>,
+    /// Why an identity provider of ours stays.
+    pub provider_stays: Option<String>,
     /// Principal of the access entry.
     pub access_entry: Option<String>,
+    /// The role that we added to `aws-auth`.
+    pub aws_auth: Option<String>,
+    /// Name of the nodes' instance profile.
+    pub profile: Option<String>,
+    /// Name of the Fargate profile.
+    pub fargate: Option<String>,
     /// Rules with the ids of their targets.
     pub rules: Vec<(String, Vec<String>)>,
     /// Name and URL of the queue.
@@ -94,6 +105,7 @@ impl Inventory {
             (instances, launch_templates, instance_profiles),
         ) = tokio::try_join!(kubernetes_side, aws_side)?;
         let installation = &desired.installation;
+        let (provider, provider_stays) = provider(context, desired, world).await?;
         let is_ours = |object: &&Object| {
             world
                 .objects
@@ -119,7 +131,23 @@ impl Inventory {
                 .access_entry
                 .as_ref()
                 .filter(|found| installation.owns(&found.tags))
-                .map(|_| desired.access_entry.principal_arn.clone()),
+                .map(|_| desired.node_role.arn.clone()),
+            provider,
+            provider_stays,
+            aws_auth: world
+                .aws_auth
+                .as_ref()
+                .and_then(|live| aws_auth::added_by(live, &installation.id)),
+            profile: world
+                .profile
+                .as_ref()
+                .filter(|found| installation.owns(&found.tags))
+                .map(|_| desired.profile_name.clone()),
+            fargate: world
+                .fargate
+                .as_ref()
+                .filter(|found| installation.owns(&found.tags))
+                .map(|_| desired.fargate_name.clone()),
             rules: world
                 .rules
                 .iter()
@@ -204,6 +232,10 @@ impl Inventory {
         add("launch template", self.launch_templates.clone());
         add("instance profile", self.instance_profiles.clone());
         add("Pod Identity association", self.association.iter().cloned().collect());
+        add("identity provider", self.provider.iter().cloned().collect());
+        add("Fargate profile", self.fargate.iter().cloned().collect());
+        add("aws-auth role", self.aws_auth.iter().cloned().collect());
+        add("node instance profile", self.profile.iter().cloned().collect());
         add("EKS access entr", self.access_entry.iter().cloned().collect());
         add("EventBridge rule", self.rules.iter().map(|(name, _)| name.clone()).collect());
         add("SQS queue", self.queue.iter().map(|(name, _)| name.clone()).collect());
@@ -249,6 +281,34 @@ fn without_server_fields(object: &DynamicObject) -> String {
         }
     }
     serde_saphyr::to_string(&body).expect("JSON always goes into YAML")
+}
+
+/// An identity provider that we made goes only when no role but ours trusts it.
+async fn provider(
+    context: &Context,
+    desired: &Desired,
+    world: &World,
+) -> Result<(Option<String>, Option<String>), ExpectedError> {
+    let Some(wanted) = &desired.provider else { return Ok((None, None)) };
+    let ours = world.provider.as_ref().is_some_and(|found| desired.installation.owns(&found.tags));
+    if !ours {
+        return Ok((None, None));
+    }
+    let users = match observe::iam::roles_trusting(&context.aws, &wanted.arn).await {
+        Ok(users) => users,
+        Err(error) if error.is_denied() => {
+            let why = format!("{}: who else uses it can't be seen ({error})", wanted.arn);
+            return Ok((None, Some(why)));
+        }
+        Err(error) => return Err(ExpectedError::Observe(error.into())),
+    };
+    let others: Vec<_> =
+        users.into_iter().filter(|role| *role != desired.controller_role.name).collect();
+    Ok(if others.is_empty() {
+        (Some(wanted.arn.clone()), None)
+    } else {
+        (None, Some(format!("{}: {} trust it", wanted.arn, others.join(", "))))
+    })
 }
 
 async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {

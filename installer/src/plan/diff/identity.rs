@@ -1,4 +1,4 @@
-//! Who gets which role: the operator's pods, and the nodes in the cluster.
+//! How the operator's pods get their role.
 
 use super::{Differ, has_tags};
 use crate::desired::AGENT;
@@ -6,10 +6,34 @@ use crate::observe::world::AgentState;
 use crate::plan::{Action, Op, Step};
 
 const ASSOCIATION: &str = "Pod Identity association";
-const ACCESS_ENTRY: &str = "EKS access entry";
+const PROVIDER: &str = "IAM identity provider";
 
 impl Differ<'_> {
+    /// Shared with every other service account of the cluster: what is there is used, whoever made it.
+    pub(super) fn provider(&mut self) {
+        let Some(wanted) = &self.desired.provider else { return };
+        let step = |op, create| {
+            let action = Action::EnsureProvider { provider: wanted.clone(), create };
+            Step::new("oidc-provider", PROVIDER, &wanted.arn, op, action)
+        };
+        match &self.world.provider {
+            None => self.add(step(Op::Create, true).needs(
+                &["iam:CreateOpenIDConnectProvider", "iam:TagOpenIDConnectProvider"],
+                &wanted.arn,
+            )),
+            Some(state) if !state.audiences.contains(&wanted.audience) => self.add(
+                step(Op::Update, false)
+                    .because([format!("audience {}", wanted.audience)])
+                    .needs(&["iam:AddClientIDToOpenIDConnectProvider"], &wanted.arn),
+            ),
+            Some(_) => {}
+        }
+    }
+
     pub(super) fn agent(&mut self) {
+        if self.desired.association.is_none() {
+            return;
+        }
         match &self.world.agent {
             AgentState::BuiltIn => {}
             AgentState::Addon(status) if status == "ACTIVE" => {}
@@ -29,11 +53,24 @@ impl Differ<'_> {
     }
 
     pub(super) fn association(&mut self) {
-        let wanted = &self.desired.association;
-        let resource = format!("{}/{}", wanted.namespace, wanted.service_account);
+        let of = &self.desired.service_account;
+        let resource = format!("{}/{}", of.namespace, of.name);
         let association = format!("association of {resource}");
         let step = |op, action| Step::new("association", ASSOCIATION, &resource, op, action);
         let first = ["controller-role", "agent-addon"];
+        let Some(wanted) = &self.desired.association else {
+            if let Some(state) = &self.world.association {
+                // Both at once: SDKs would take the web identity, and nobody would know which role it is.
+                if self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
+                    self.add(
+                        step(Op::Delete, Action::DeleteAssociation { id: state.id.clone() })
+                            .because(["the service account gets its role by IRSA"])
+                            .needs(&["eks:DeletePodIdentityAssociation"], &association),
+                    );
+                }
+            }
+            return;
+        };
         let Some(state) = &self.world.association else {
             self.add(
                 step(Op::Create, Action::CreateAssociation(wanted.clone()))
@@ -65,47 +102,6 @@ impl Differ<'_> {
                 step(Op::Update, action)
                     .because(["tags"])
                     .needs(&["eks:TagResource"], &association),
-            );
-        }
-    }
-
-    pub(super) fn access_entry(&mut self, node_role_is_new: bool) {
-        let wanted = &self.desired.access_entry;
-        let resource = wanted.principal_arn.clone();
-        let entry = format!("access entry of {resource}");
-        let step = |op, action| Step::new("access-entry", ACCESS_ENTRY, &resource, op, action);
-        let create = |replace: bool| Action::CreateAccessEntry { entry: wanted.clone(), replace };
-        let Some(state) = &self.world.access_entry else {
-            self.add(
-                step(Op::Create, create(false))
-                    .after(["node-role"])
-                    .needs(&["eks:CreateAccessEntry", "eks:TagResource"], &entry),
-            );
-            return;
-        };
-        let is_ours = self.desired.installation.owns(&state.tags);
-        if !is_ours && self.desired.node_role.spec.is_none() && state.kind == wanted.kind {
-            // Somebody else's role, and its entry is there as well: used, never touched.
-            return;
-        }
-        if !self.owns(&format!("{ACCESS_ENTRY} of {resource}"), &state.tags) {
-            return;
-        }
-        if node_role_is_new || state.kind != wanted.kind {
-            // An entry keeps the id of the role that it was made for, and its type can't be changed.
-            self.add(
-                step(Op::Update, create(true))
-                    .because(["made for a role that is no more, or of another type"])
-                    .after(["node-role"])
-                    .needs(
-                        &["eks:DeleteAccessEntry", "eks:CreateAccessEntry", "eks:TagResource"],
-                        &entry,
-                    ),
-            );
-        } else if !has_tags(&state.tags, &wanted.tags) {
-            let action = Action::TagEks { arn: state.arn.clone(), tags: wanted.tags.clone() };
-            self.add(
-                step(Op::Update, action).because(["tags"]).needs(&["eks:TagResource"], &entry),
             );
         }
     }

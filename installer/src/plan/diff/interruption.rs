@@ -103,7 +103,9 @@ fn put(rule: &Rule, create: bool) -> Step {
 fn queue_differences(queue: &Queue, state: &QueueState) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, value) in &queue.attributes {
-        if state.attributes.get(name) != Some(value) {
+        // SQS does not say what is empty.
+        let live = state.attributes.get(name).map_or("", String::as_str);
+        if live != value {
             reasons.push(format!("{name}={value}"));
         }
     }

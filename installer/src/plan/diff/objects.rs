@@ -1,6 +1,7 @@
 //! Kubernetes objects.
 
 use super::Differ;
+use crate::desired::ROLE_ANNOTATION;
 use crate::kubernetes::object::{Object, annotation, first_difference, label};
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
 use crate::plan::{Action, Op, Step};
@@ -38,13 +39,15 @@ impl Differ<'_> {
         }
         // Credentials are injected when a pod is admitted, so everything that they hang on comes first.
         let mut first = vec![namespace];
-        first.extend(["association", "queue", "access-entry"].map(str::to_owned));
+        let identity = ["association", "controller-role", "oidc-provider", "fargate"];
+        first.extend(identity.map(str::to_owned));
+        first.extend(["queue", "access-entry", "aws-auth", "spot-role"].map(str::to_owned));
         first.extend(desired.crds.iter().chain(before_deployment).map(step_id));
         if let Some(deployment) = desired.deployment() {
             self.object(deployment, &first);
         }
         let mut after = desired.crds.iter().map(step_id).collect::<Vec<_>>();
-        after.push("node-role".to_owned());
+        after.extend(["node-role", "instance-profile"].map(str::to_owned));
         after.extend(desired.discovery.iter().map(|id| format!("discovery/{id}")));
         after.extend(desired.deployment().map(step_id));
         let is_class = |object: &&Object| object.resource.kind == "EC2NodeClass";
@@ -92,10 +95,7 @@ impl Differ<'_> {
         } else {
             first_difference(&object.body, live).map(|path| format!("{path} was changed"))
         };
-        let identity_changes = self.plan.steps.iter().any(|step| {
-            matches!(step.action, Action::CreateAssociation(_) | Action::UpdateAssociation { .. })
-        });
-        if is_deployment(object) && identity_changes {
+        if is_deployment(object) && self.identity_changes() {
             self.add(
                 step(Op::Update, Action::Restart(object.clone()))
                     .because(["the pods' identity changes"]),
@@ -103,5 +103,26 @@ impl Differ<'_> {
         } else if let Some(reason) = difference {
             self.add(step(Op::Update, Action::Apply(object.clone())).because([reason]));
         }
+    }
+
+    /// What pods get when they are admitted becomes something else, or where they are scheduled does.
+    fn identity_changes(&self) -> bool {
+        let by_association = self.plan.steps.iter().any(|step| {
+            matches!(
+                step.action,
+                Action::CreateAssociation(_)
+                    | Action::UpdateAssociation { .. }
+                    | Action::DeleteAssociation { .. }
+                    | Action::CreateFargate { .. }
+                    | Action::DeleteFargate { .. }
+            )
+        });
+        let is_account = |object: &&Object| object.resource.kind == "ServiceAccount";
+        let by_annotation = self.desired.operator.iter().filter(is_account).any(|object| {
+            self.world.objects.get(&object.key()).is_some_and(|live| {
+                annotation(live, ROLE_ANNOTATION) != annotation(&object.body, ROLE_ANNOTATION)
+            })
+        });
+        by_association || by_annotation
     }
 }

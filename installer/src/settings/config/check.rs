@@ -76,6 +76,14 @@ impl Config {
                 "the ARN of an IAM policy",
             );
         }
+        if let Some(key) = &self.interruption.kms_key {
+            expect(
+                arn(key, ":kms:") && key.contains(":key/"),
+                "interruption.kmsKey",
+                key,
+                "the ARN of a customer managed KMS key (EventBridge can't use AWS's own alias/aws/sqs)",
+            );
+        }
         if let Some(queue) = &self.interruption.queue_name {
             let fits = (1..=80).contains(&queue.len())
                 && queue.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
