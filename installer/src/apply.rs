@@ -7,6 +7,7 @@ pub(crate) mod ec2;
 pub(crate) mod eks;
 pub(crate) mod iam;
 pub(crate) mod messaging;
+pub(crate) mod release;
 pub mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,8 @@ use crate::aws::Aws;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::{Journal, State};
 use crate::kubernetes::client::Cluster;
-use crate::kubernetes::object::Object;
+use crate::kubernetes::helm;
+use crate::kubernetes::object::{Object, label};
 use crate::ownership::{INSTALL_ID, Tags};
 use crate::plan::{Action, Op, Plan, Step};
 use crate::printer::Printer;
@@ -193,6 +195,12 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
         Action::Untag { id, tags } => ec2::untag(context, id, tags).await,
         Action::Apply(object) => apply(context, object).await,
         Action::Restart(object) => restart(context, object).await,
+        Action::WriteRelease { record, revision, deployed, old } => {
+            release::write(context, record, *revision, deployed, old).await
+        }
+        Action::DeleteRelease { namespace, secrets } => {
+            release::delete(context, namespace, secrets).await
+        }
     }
 }
 
@@ -214,7 +222,14 @@ async fn restart(context: &Context, object: &Object) -> Result<(), Failure> {
 /// Applies an object, and waits for what follows from it: a CRD must be served before its objects can be written.
 async fn apply(context: &Context, object: &Object) -> Result<(), Failure> {
     let tries = wait::Tries::seconds(60);
-    wait::transient(tries, || context.cluster.apply(object)).await?;
+    if label(&object.body, "app.kubernetes.io/managed-by") == Some(helm::MANAGED_BY) {
+        let (of_chart, marks) = object.by_owner();
+        let owner = helm::FIELD_MANAGER;
+        wait::transient(tries, || context.cluster.apply_as(&of_chart, owner)).await?;
+        wait::transient(tries, || context.cluster.apply(&marks)).await?;
+    } else {
+        wait::transient(tries, || context.cluster.apply(object)).await?;
+    }
     if object.resource.kind == "CustomResourceDefinition" {
         wait::established(&context.cluster, object).await?;
     }

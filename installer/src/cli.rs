@@ -40,6 +40,12 @@ pub enum Command {
     Install(InstallArgs),
     /// Show what `install` would do, and change nothing
     Plan(PlanArgs),
+    /// Show what differs from the settings, and end with code 5 if anything does
+    Diff(DiffArgs),
+    /// Let all NodePools stand still: no launches, no voluntary disruption
+    Freeze(FreezeArgs),
+    /// Let frozen NodePools go on
+    Unfreeze(FreezeArgs),
     /// Show what is installed and whether it works
     Status(StatusArgs),
     /// Remove nodes, operator and everything that the installer made
@@ -253,6 +259,12 @@ pub struct SettingArgs {
     /// How many operators run, one of them active
     #[arg(long, value_name = "N", help_heading = "Settings")]
     pub replicas: Option<i32>,
+    /// Set a value of the Helm chart, such as `logLevel=debug` (may be repeated)
+    #[arg(long, value_name = "PATH=VALUE", help_heading = "Settings")]
+    pub set: Vec<String>,
+    /// File with values of the Helm chart (may be repeated)
+    #[arg(long = "values", value_name = "FILE", help_heading = "Settings")]
+    pub values_files: Vec<PathBuf>,
     /// Make no default NodePool and EC2NodeClass
     #[arg(long, help_heading = "Settings")]
     pub no_defaults: bool,
@@ -291,6 +303,9 @@ pub struct SettingArgs {
 /// `tenon install`
 #[derive(Debug, Args)]
 pub struct InstallArgs {
+    /// A plan that `tenon plan --out` saved: it is applied exactly so, or not at all
+    #[arg(value_name = "PLAN", conflicts_with = "file")]
+    pub plan: Option<PathBuf>,
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
@@ -315,6 +330,25 @@ pub struct InstallArgs {
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Save the plan: `tenon apply FILE` does exactly this, or nothing if the world has moved
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `tenon diff`
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// What is asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// `tenon freeze`, `tenon unfreeze`
+#[derive(Debug, Args)]
+pub struct FreezeArgs {
+    /// What was asked for; default: what the installation recorded.
     #[command(flatten)]
     pub settings: SettingArgs,
 }

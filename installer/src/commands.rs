@@ -1,6 +1,8 @@
 //! One file per command.
 
 pub mod config;
+pub mod diff;
+pub mod freeze;
 pub mod install;
 pub mod plan;
 mod session;

@@ -18,7 +18,7 @@ use crate::kubernetes::defaults::{Account, NodeIdentity};
 use crate::kubernetes::object::Object;
 use crate::kubernetes::operator::{self, Release};
 use crate::kubernetes::values::Values;
-use crate::kubernetes::{crds, defaults};
+use crate::kubernetes::{crds, defaults, helm};
 use crate::names;
 use crate::observe::facts::Facts;
 use crate::ownership::{DISCOVERY, DISCOVERY_MARK, Installation, Tags};
@@ -84,6 +84,8 @@ pub struct Desired {
     pub crds: Vec<Object>,
     /// The operator's objects, the Deployment last.
     pub operator: Vec<Object>,
+    /// The record by which Helm knows the operator's objects for a release.
+    pub helm: Option<helm::Record>,
     /// EC2NodeClasses and NodePools.
     pub node_objects: Vec<Object>,
     /// The operator's values, complete.
@@ -287,8 +289,17 @@ impl Desired {
         let release = Release {
             name: "tenon".to_owned(),
             namespace: settings.namespace.clone(),
-            managed_by: "tenon".to_owned(),
+            managed_by: if settings.helm_record { helm::MANAGED_BY } else { "tenon" }.to_owned(),
         };
+        let mut operator = operator::objects(&values, &release);
+        let helm = settings
+            .helm_record
+            .then(|| helm::Record::new(&values, &operator, &settings.namespace, &installation.id));
+        if helm.is_some() {
+            for object in &mut operator {
+                object.annotate(helm::ownership(&settings.namespace));
+            }
+        }
         let account = Account {
             nodes: match &profile {
                 Some(profile) => NodeIdentity::Profile(profile.name.clone()),
@@ -350,7 +361,8 @@ impl Desired {
             ]),
             namespace,
             crds: if settings.manage_crds { stamped(crds::objects()) } else { Vec::new() },
-            operator: stamped(operator::objects(&values, &release)),
+            operator: stamped(operator),
+            helm,
             node_objects: stamped(defaults::objects(&settings.defaults, &account)),
             node_role,
             controller_role,

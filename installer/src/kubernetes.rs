@@ -7,6 +7,8 @@ pub mod aws_auth;
 pub mod client;
 pub mod crds;
 pub mod defaults;
+pub mod freeze;
+pub mod helm;
 pub mod object;
 pub mod operator;
 pub mod rbac;

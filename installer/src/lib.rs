@@ -72,6 +72,13 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
             Box::pin(commands::install::run(&cli.global, args, printer, cleanup)).await
         }
         Command::Plan(args) => Box::pin(commands::plan::run(&cli.global, args, printer)).await,
+        Command::Diff(args) => Box::pin(commands::diff::run(&cli.global, args, printer)).await,
+        Command::Freeze(args) => {
+            Box::pin(commands::freeze::run(&cli.global, args, false, printer, cleanup)).await
+        }
+        Command::Unfreeze(args) => {
+            Box::pin(commands::freeze::run(&cli.global, args, true, printer, cleanup)).await
+        }
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await

@@ -1,1 +1,8 @@
+//! What is there: first the facts of cluster and caller, then everything that bears a name of ours. Only reads.
 
+pub mod ec2;
+pub mod eks;
+pub mod facts;
+pub mod iam;
+pub mod messaging;
+pub mod world;

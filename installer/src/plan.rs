@@ -1,6 +1,7 @@
 //! What has to be done: steps with their order, and everything a person should know before saying yes.
 
 mod diff;
+pub mod saved;
 
 use serde::Serialize;
 
@@ -8,6 +9,7 @@ use crate::desired::{
     AccessEntry, Association, FargateProfile, Profile, Provider, Queue, Role, Rule,
 };
 use crate::kubernetes::aws_auth::Mapping;
+use crate::kubernetes::helm;
 use crate::kubernetes::object::Object;
 use crate::ownership::Tags;
 
@@ -126,7 +128,8 @@ pub struct CallerAction {
 }
 
 /// What exactly is done.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Action {
     /// Make a role, or bring it to what it should be.
     EnsureRole {
@@ -255,6 +258,24 @@ pub enum Action {
         /// The tags.
         tags: Tags,
     },
+    /// Write a revision of the Helm release.
+    WriteRelease {
+        /// What it holds.
+        record: helm::Record,
+        /// Its number.
+        revision: u32,
+        /// Revisions that count as deployed until then.
+        deployed: Vec<String>,
+        /// Revisions that are too old to be kept.
+        old: Vec<String>,
+    },
+    /// Remove the Helm release's record.
+    DeleteRelease {
+        /// Its namespace.
+        namespace: String,
+        /// Names of the revisions.
+        secrets: Vec<String>,
+    },
     /// Apply a Kubernetes object.
     Apply(Object),
     /// Apply a Deployment and start its pods anew, because what they get at admission changed.
@@ -262,7 +283,7 @@ pub enum Action {
 }
 
 /// What about a role is not as it should be.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a part of the role that differs or not")]
 pub struct RoleChanges {
     /// It is not there.

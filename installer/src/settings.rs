@@ -4,6 +4,7 @@
 
 pub mod config;
 pub mod document;
+mod overlay;
 pub mod problem;
 pub mod schema;
 
@@ -21,6 +22,7 @@ use config::{
     ProfileMode, Switch,
 };
 use document::Document;
+pub use overlay::overlay;
 use problem::Problem;
 
 /// Everything that was asked for, complete and checked.
@@ -72,6 +74,8 @@ pub struct Settings {
     pub namespace: String,
     /// Whether CRDs are ours to write.
     pub manage_crds: bool,
+    /// Whether Helm is to know the installation for a release.
+    pub helm_record: bool,
     /// Values of the operator's objects, as in the Helm chart, without what the installer fills in.
     pub values: Values,
     /// Default NodePool and EC2NodeClass.
@@ -209,79 +213,6 @@ impl Source {
     }
 }
 
-/// Overlays the file with the flags. Flags that are not given change nothing.
-pub fn overlay(
-    mut config: Config,
-    global: &GlobalArgs,
-    args: &SettingArgs,
-) -> (Config, Vec<Problem>) {
-    let mut problems = Vec::new();
-    let set = |slot: &mut Option<String>, value: &Option<String>| {
-        if let Some(value) = value {
-            *slot = Some(value.clone());
-        }
-    };
-    set(&mut config.cluster.name, &global.cluster);
-    set(&mut config.cluster.region, &global.region);
-    set(&mut config.cluster.account_id, &args.account_id);
-    set(&mut config.identity.name_prefix, &args.name_prefix);
-    set(&mut config.identity.boundary, &args.permissions_boundary);
-    set(&mut config.identity.controller_role_arn, &args.controller_role_arn);
-    set(&mut config.nodes.role_name, &args.node_role_name);
-    set(&mut config.deploy.namespace, &args.namespace);
-    set(&mut config.deploy.image, &args.image);
-    set(&mut config.deploy.version, &args.image_tag);
-    set(&mut config.defaults.ami_alias, &args.ami_alias);
-    set(&mut config.identity.role_path, &args.role_path);
-    set(&mut config.interruption.kms_key, &args.queue_kms_key);
-    config.identity.mode = args.identity.or(config.identity.mode);
-    config.nodes.authorization = args.node_authorization.or(config.nodes.authorization);
-    config.nodes.instance_profile = args.instance_profile.or(config.nodes.instance_profile);
-    config.deploy.host = args.host_on.or(config.deploy.host);
-    if args.install_agent {
-        config.identity.install_agent = Some(true);
-    }
-    if args.no_interruption {
-        config.interruption.enabled = Some(false);
-    }
-    if let Some(discovery) = args.discovery {
-        config.network.discovery = Some(discovery);
-    }
-    if !args.subnets.is_empty() {
-        config.network.subnet_ids.clone_from(&args.subnets);
-    }
-    if !args.security_groups.is_empty() {
-        config.network.security_group_ids.clone_from(&args.security_groups);
-    }
-    if let Some(replicas) = args.replicas {
-        config.deploy.replicas = Some(replicas);
-    }
-    if args.no_defaults {
-        config.defaults.enabled = Some(false);
-    }
-    if !args.capacity.is_empty() {
-        config.defaults.capacity_types.clone_from(&args.capacity);
-    }
-    if !args.arch.is_empty() {
-        config.defaults.arch.clone_from(&args.arch);
-    }
-    if let Some(cores) = args.cpu_limit {
-        config.defaults.cpu_limit = Some(cores);
-    }
-    if !args.nodepool_files.is_empty() {
-        config.defaults.manifests.clone_from(&args.nodepool_files);
-    }
-    for tag in &args.tags {
-        match tag.split_once('=') {
-            Some((key, value)) if !key.is_empty() => {
-                config.tags.insert(key.to_owned(), value.to_owned());
-            }
-            _ => problems.push(Problem::of_flag("--tag", format!("{tag:?} is not KEY=VALUE"))),
-        }
-    }
-    (config, problems)
-}
-
 impl Settings {
     /// Resolves everything, or says all that is wrong or missing. Calls nothing.
     pub fn resolve(
@@ -381,6 +312,7 @@ impl Settings {
             security_group_ids: config.network.security_group_ids.clone(),
             namespace: config.deploy.namespace.clone().unwrap_or_else(|| "kube-system".to_owned()),
             manage_crds: config.deploy.crds.unwrap_or_default() == Switch::Manage,
+            helm_record: config.deploy.helm_record.unwrap_or(true),
             values,
             defaults,
             tags: config.tags.clone().into_iter().collect(),

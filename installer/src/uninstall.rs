@@ -7,6 +7,7 @@
 mod inventory;
 mod nodes;
 pub mod resources;
+pub mod risk;
 mod stranded;
 
 use std::future::Future;
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 pub use inventory::Inventory;
 
-use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, wait};
+use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, release, wait};
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::{Journal, State};
@@ -193,6 +194,14 @@ impl<'a> Remover<'a> {
                 &step_id(object),
                 &object.key().to_string(),
                 delete_and_wait(&context, object, PropagationPolicy::Background, timeout),
+            )
+            .await?;
+        }
+        if !inventory.releases.is_empty() {
+            self.step(
+                "helm-release",
+                "Helm release",
+                release::delete(&context, self.namespace, &inventory.releases),
             )
             .await?;
         }

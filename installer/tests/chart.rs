@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tenon::kubernetes::crds;
 use tenon::kubernetes::object::first_difference;
 use tenon::kubernetes::operator::{self, Release};
-use tenon::kubernetes::values::Values;
+use tenon::kubernetes::values::{Values, merge};
 
 /// Each is a values file as a user would write it.
 const VALUE_SETS: [(&str, &str); 14] = [
@@ -144,25 +144,37 @@ fn assert_same(what: &str, built: &Objects, rendered: &Objects) {
     }
 }
 
+/// Each set alone, and pairs of them, as somebody writes them who wants two things at once.
+fn value_sets() -> Vec<(String, Value)> {
+    let read = |text: &str| -> Value { serde_saphyr::from_str(text).expect("YAML") };
+    let mut sets = Vec::new();
+    for distance in [0, 1, 3, 5] {
+        for (index, (what, first)) in VALUE_SETS.iter().enumerate() {
+            let (other, second) = VALUE_SETS[(index + distance) % VALUE_SETS.len()];
+            let mut values = json!({"settings": {"clusterName": "prod"}});
+            merge(&mut values, &read(first));
+            merge(&mut values, &read(second));
+            sets.push((format!("{what} and {other}"), values));
+        }
+    }
+    sets
+}
+
 #[test]
 fn the_chart_renders_what_the_installer_builds() {
-    for (what, overrides) in VALUE_SETS {
-        let mut overrides: Value = serde_saphyr::from_str(overrides).expect("YAML");
-        if overrides["settings"].is_null() {
-            overrides["settings"] = serde_json::json!({});
-        }
-        overrides["settings"]["clusterName"] = "prod".into();
-        for namespace in ["kube-system", "tenon"] {
-            let values = Values::merged(&overrides).expect("valid values");
-            let release = Release {
-                name: "tenon".to_owned(),
-                namespace: namespace.to_owned(),
-                managed_by: "Helm".to_owned(),
-            };
-            let built =
-                keyed(operator::objects(&values, &release).into_iter().map(|object| object.body));
-            assert_same(what, &built, &template("tenon", namespace, &overrides.to_string()));
-        }
+    let sets = value_sets();
+    assert!(sets.len() >= 40, "{} value sets", sets.len());
+    for (index, (what, overrides)) in sets.iter().enumerate() {
+        let namespace = if index % 2 == 0 { "kube-system" } else { "tenon" };
+        let values = Values::merged(overrides).expect("valid values");
+        let release = Release {
+            name: "tenon".to_owned(),
+            namespace: namespace.to_owned(),
+            managed_by: "Helm".to_owned(),
+        };
+        let built =
+            keyed(operator::objects(&values, &release).into_iter().map(|object| object.body));
+        assert_same(what, &built, &template("tenon", namespace, &overrides.to_string()));
     }
 }
 

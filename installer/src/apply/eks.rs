@@ -31,15 +31,10 @@ pub(super) async fn install_agent(context: &Context) -> Result<(), Failure> {
         Err(error) if !error.is_there_already() => return Err(error.into()),
         _ => {}
     }
-    wait::until(
-        &what(),
-        std::time::Duration::from_mins(20),
-        std::time::Duration::from_secs(2),
-        || async {
-            let status = eks::addon(&context.aws, cluster, AGENT).await?.unwrap_or_default();
-            Ok(if status == "ACTIVE" { Ok(()) } else { Err(format!("it is {status}")) })
-        },
-    )
+    wait::until(&what(), Duration::from_mins(20), Duration::from_secs(2), || async {
+        let status = eks::addon(&context.aws, cluster, AGENT).await?.unwrap_or_default();
+        Ok(if status == "ACTIVE" { Ok(()) } else { Err(format!("it is {status}")) })
+    })
     .await
 }
 

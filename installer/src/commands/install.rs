@@ -16,6 +16,7 @@ use crate::errors::{ExpectedError, Failure};
 use crate::journal::Journal;
 use crate::observe::facts;
 use crate::plan::Plan;
+use crate::plan::saved::SavedPlan;
 use crate::printer::{Printer, counts};
 use crate::prompt::{Prompt, Terminal};
 use crate::settings::{Settings, Source, overlay};
@@ -33,9 +34,13 @@ pub async fn run(
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     let may_ask = Printer::is_interactive() && !global.non_interactive && !global.ci && !args.yes;
-    let asks = may_ask && args.settings.file.is_none();
-    let source =
-        if asks { Box::pin(ask(global, args, printer)).await? } else { source(&args.settings)? };
+    let saved = args.plan.as_deref().map(SavedPlan::read).transpose()?;
+    let asks = may_ask && args.settings.file.is_none() && saved.is_none();
+    let source = match &saved {
+        Some(saved) => Source::recorded(saved.config.clone()),
+        None if asks => Box::pin(ask(global, args, printer)).await?,
+        None => source(&args.settings)?,
+    };
     let connection =
         Box::pin(Connection::open(global, &args.settings, source, Fallback::Defaults)).await?;
     // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
@@ -47,6 +52,9 @@ pub async fn run(
     let mut session = Box::pin(connection.look()).await?;
     session.introduce(*printer);
     let plan = session.plan()?;
+    if let Some(saved) = &saved {
+        saved.check(&plan)?;
+    }
     if args.dry_run {
         printer.plan(&session.target_json(), &plan);
         return Ok(0);

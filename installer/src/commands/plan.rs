@@ -1,8 +1,12 @@
 //! `tenon plan`
 
+use std::path::Path;
+
 use super::session::{Fallback, Session, source};
 use crate::cli::{GlobalArgs, PlanArgs};
+use crate::clock;
 use crate::errors::ExpectedError;
+use crate::plan::saved::SavedPlan;
 use crate::printer::Printer;
 
 /// Shows what `install` would do.
@@ -19,6 +23,15 @@ pub async fn run(
     ))
     .await?;
     session.introduce(*printer);
-    printer.plan(&session.target_json(), &session.plan()?);
+    let plan = session.plan()?;
+    let target = session.target_json();
+    printer.plan(&target, &plan);
+    if let Some(out) = &args.out {
+        let directory = args.settings.file.as_deref().and_then(Path::parent);
+        let directory = directory.unwrap_or(Path::new(""));
+        let config = &session.settings.config;
+        SavedPlan::new(&plan, target, config, directory, clock::now()).write(out)?;
+        printer.note(&format!("saved: `tenon apply {}` does exactly this", out.display()));
+    }
     Ok(0)
 }

@@ -1,12 +1,13 @@
 //! `tenon uninstall`: show, confirm, remove in order, and prove that nothing is left.
 
-use super::session::{Connection, Fallback, source};
+use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, UninstallArgs};
 use crate::errors::ExpectedError;
 use crate::journal::Journal;
 use crate::printer::Printer;
 use crate::prompt::{Prompt, Terminal};
+use crate::uninstall::risk::Risk;
 use crate::uninstall::{Inventory, Options, Remover};
 
 /// Uninstalls.
@@ -36,12 +37,15 @@ pub async fn run(
     let mut inventory =
         Inventory::read(&context, &session.desired, &session.world, &session.settings.namespace)
             .await?;
+    let risk = risk(&session, &inventory).await?;
+    let mut lines = inventory.lines();
+    lines.extend(risk.lines());
     if args.dry_run {
-        printer.json(&serde_json::json!({"schema": "tenon.sh/uninstall/v1alpha1", "target": session.target_json(), "inventory": inventory.lines()}));
-        printer.text(&inventory.lines().join("\n"));
+        printer.json(&serde_json::json!({"schema": "tenon.sh/uninstall/v1alpha1", "target": session.target_json(), "inventory": inventory.lines(), "risk": risk}));
+        printer.text(&lines.join("\n"));
         return Ok(0);
     }
-    for line in inventory.lines() {
+    for line in lines {
         printer.note(&line);
     }
     if !inventory.is_empty() && !args.yes {
@@ -98,6 +102,17 @@ pub async fn run(
         printer.text(&line);
     }
     Ok(if proof.left.is_empty() { 0 } else { crate::errors::EXIT_PARTIAL })
+}
+
+/// Without NodeClaims there are no nodes whose pods would have to move.
+async fn risk(session: &Session, inventory: &Inventory) -> Result<Risk, ExpectedError> {
+    if inventory.node_claims.is_empty() {
+        return Ok(Risk::default());
+    }
+    let cluster = &session.target.cluster;
+    let (nodes, pods, budgets) =
+        tokio::try_join!(cluster.all(), cluster.all(), cluster.all()).map_err(observe_failed)?;
+    Ok(Risk::of(&nodes, &pods, &budgets))
 }
 
 fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {

@@ -3,16 +3,19 @@
 //! The client's own retries are off ([`without_hidden_retries`]): they would say nothing while a server is overloaded, and to the eviction API 429 is an answer.
 //! Reads are repeated here, and say so; writes are repeated by whoever knows what a conflict means for them.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
 };
-use kube::core::ApiResource;
-use kube::{Client, Config, Error};
+use kube::core::{ApiResource, ObjectMeta};
+use kube::{Client, Config, Error, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -183,6 +186,38 @@ impl Cluster {
         }
     }
 
+    /// The metadata of objects with these labels in a namespace.
+    pub async fn metadata<K>(
+        &self,
+        namespace: &str,
+        labels: &str,
+    ) -> Result<Vec<ObjectMeta>, KubeError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug,
+        K: DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let params = ListParams::default().labels(labels);
+        let listed = patiently(|| async {
+            let listed = api.list_metadata(&params).await;
+            listed.map_err(|source| failed("list", K::plural(&()).into_owned(), source))
+        });
+        Ok(listed.await?.items.into_iter().map(|item| item.metadata).collect())
+    }
+
+    /// All objects of a type, in all namespaces.
+    pub async fn all<K>(&self) -> Result<Vec<K>, KubeError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let listed = patiently(|| async {
+            let listed = api.list(&ListParams::default()).await;
+            listed.map_err(|source| failed("list", K::plural(&()).into_owned(), source))
+        });
+        Ok(listed.await?.items)
+    }
+
     /// The pods that match.
     pub async fn pods(&self, what: &str, params: &ListParams) -> Result<Vec<Pod>, KubeError> {
         let api: Api<Pod> = Api::all(self.client.clone());
@@ -222,7 +257,12 @@ impl Cluster {
 
     /// Brings an object to what it should be, by server-side apply.
     pub async fn apply(&self, object: &Object) -> Result<(), KubeError> {
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        self.apply_as(object, FIELD_MANAGER).await
+    }
+
+    /// The same, for another owner of fields.
+    pub async fn apply_as(&self, object: &Object, manager: &str) -> Result<(), KubeError> {
+        let params = PatchParams::apply(manager).force();
         self.api(&object.resource, object.namespace.as_deref())
             .patch(&object.name, &params, &Patch::Apply(&object.body))
             .await

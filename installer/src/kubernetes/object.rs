@@ -1,5 +1,6 @@
 //! An object to apply, whatever its type.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use kube::core::{ApiResource, GroupVersionKind};
@@ -53,6 +54,12 @@ pub struct Object {
     pub body: Value,
 }
 
+impl Serialize for Object {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.body.serialize(serializer)
+    }
+}
+
 impl Object {
     /// From a typed object.
     pub fn new<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Self {
@@ -90,20 +97,55 @@ impl Object {
         }
     }
 
+    /// Adds annotations.
+    pub fn annotate(&mut self, annotations: BTreeMap<String, String>) {
+        for (key, value) in annotations {
+            put(&mut self.body, "annotations", &key, &value);
+        }
+    }
+
+    /// The object as a Helm release owns it, and our marks alone. The first says whose it is, the second what it was made from: if only the first was written,
+    /// the object differs from what it should be, and the next run writes both.
+    pub fn by_owner(&self) -> (Self, Self) {
+        let mut of_chart = self.clone();
+        if let Some(annotations) = of_chart.body["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|key, _| key != SPEC_HASH && key != VERSION);
+        }
+        let mut marks = self.clone();
+        marks.body = serde_json::json!({
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "metadata": {"name": self.name},
+        });
+        if let Some(namespace) = &self.namespace {
+            marks.body["metadata"]["namespace"] = namespace.as_str().into();
+        }
+        if let Some(id) = label(&self.body, INSTALL_ID) {
+            put(&mut marks.body, "labels", INSTALL_ID, id);
+        }
+        for key in [SPEC_HASH, VERSION] {
+            if let Some(value) = annotation(&self.body, key) {
+                put(&mut marks.body, "annotations", key, value);
+            }
+        }
+        (of_chart, marks)
+    }
+
     /// Marks it as an installation's, and with the hash of what was asked for.
     pub fn stamp(&mut self, install_id: &str) {
         let hash = names::hash(&self.body.to_string(), 12);
-        let mut put = |section: &str, key: &str, value: &str| {
-            let metadata = &mut self.body["metadata"];
-            if !metadata[section].is_object() {
-                metadata[section] = Value::Object(Map::new());
-            }
-            metadata[section][key] = value.into();
-        };
-        put("labels", INSTALL_ID, install_id);
-        put("annotations", SPEC_HASH, &hash);
-        put("annotations", VERSION, env!("CARGO_PKG_VERSION"));
+        put(&mut self.body, "labels", INSTALL_ID, install_id);
+        put(&mut self.body, "annotations", SPEC_HASH, &hash);
+        put(&mut self.body, "annotations", VERSION, env!("CARGO_PKG_VERSION"));
     }
+}
+
+fn put(body: &mut Value, section: &str, key: &str, value: &str) {
+    let metadata = &mut body["metadata"];
+    if !metadata[section].is_object() {
+        metadata[section] = Value::Object(Map::new());
+    }
+    metadata[section][key] = value.into();
 }
 
 /// The value of a label.
@@ -176,6 +218,19 @@ mod tests {
             first_difference(&wanted, &json!({"a": 1, "list": [{"name": "y"}]})).as_deref(),
             Some("list[0].name")
         );
+    }
+
+    #[test]
+    fn what_helm_owns_and_our_marks_are_apart() {
+        let body = json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "labels": {"a": "b"}}, "spec": 1});
+        let mut object = Object::from_json(body, "xs");
+        object.stamp("abcd0123");
+        let (of_chart, marks) = object.by_owner();
+        assert_eq!(annotation(&of_chart.body, SPEC_HASH), None);
+        assert_eq!(label(&of_chart.body, INSTALL_ID), Some("abcd0123"));
+        assert_eq!(marks.body["spec"], Value::Null);
+        assert_eq!(label(&marks.body, "a"), None);
+        assert_eq!(annotation(&marks.body, SPEC_HASH), annotation(&object.body, SPEC_HASH));
     }
 
     #[test]

@@ -401,22 +401,9 @@ impl Default for Values {
 impl Values {
     /// The defaults with a values file merged into them as Helm does it: maps are merged, everything else is replaced, `null` takes a default away.
     pub fn merged(overrides: &Value) -> Result<Self, serde_json::Error> {
-        fn merge(into: &mut Value, overrides: &Value) {
-            match (into, overrides) {
-                (Value::Object(into), Value::Object(overrides)) => {
-                    for (key, value) in overrides {
-                        if value.is_null() {
-                            into.remove(key);
-                        } else {
-                            merge(into.entry(key.clone()).or_insert(Value::Null), value);
-                        }
-                    }
-                }
-                (into, value) => *into = value.clone(),
-            }
-        }
         let mut merged = serde_json::to_value(Self::default())?;
         merge(&mut merged, overrides);
+        drop_nulls(&mut merged, overrides);
         serde_json::from_value(merged)
     }
 
@@ -436,6 +423,30 @@ impl Values {
             ("", true) => self.fullname(),
             ("", false) => "default",
             (name, _) => name,
+        }
+    }
+}
+
+/// Merges maps into maps; everything else replaces what was there.
+pub fn merge(into: &mut Value, overrides: &Value) {
+    match (into, overrides) {
+        (Value::Object(into), Value::Object(overrides)) => {
+            for (key, value) in overrides {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, value) => *into = value.clone(),
+    }
+}
+
+/// Takes away what the overrides say is `null`.
+fn drop_nulls(merged: &mut Value, overrides: &Value) {
+    let (Value::Object(merged), Value::Object(overrides)) = (merged, overrides) else { return };
+    for (key, value) in overrides {
+        if value.is_null() {
+            merged.remove(key);
+        } else if let Some(merged) = merged.get_mut(key) {
+            drop_nulls(merged, value);
         }
     }
 }

@@ -68,7 +68,8 @@ pub async fn network(aws: &Aws, ids: &[String]) -> Result<Vec<(String, Tags)>, A
 
 /// Ids of the subnets and security groups whose discovery tag an installation set.
 pub async fn marked(aws: &Aws, install_id: &str) -> Result<Vec<String>, AwsError> {
-    let mark = || Filter::builder().name(format!("tag:{DISCOVERY_MARK}")).values(install_id).build();
+    let mark =
+        || Filter::builder().name(format!("tag:{DISCOVERY_MARK}")).values(install_id).build();
     let (subnets, groups) = tokio::try_join!(
         describe_subnets(aws, Vec::new(), Some(mark())),
         describe_groups(aws, Vec::new(), Some(mark()))

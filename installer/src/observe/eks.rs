@@ -8,8 +8,9 @@ use crate::aws::{Aws, AwsError, Calling, IfThere};
 /// An add-on's status.
 pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String>, AwsError> {
     let call = aws.eks.describe_addon().cluster_name(cluster).addon_name(name).send().await;
-    let found =
-        call.calling("eks:DescribeAddon", format!("addon {name} of cluster {cluster}")).if_there()?;
+    let found = call
+        .calling("eks:DescribeAddon", format!("addon {name} of cluster {cluster}"))
+        .if_there()?;
     Ok(found
         .and_then(|found| found.addon)
         .map(|addon| addon.status.map_or_else(String::new, |status| status.as_str().to_owned())))
@@ -75,15 +76,13 @@ pub async fn access_entry(
     }))
 }
 
-
 /// A Fargate profile by its name.
 pub async fn fargate(
     aws: &Aws,
     cluster: &str,
     name: &str,
 ) -> Result<Option<FargateState>, AwsError> {
-    let call =
-        aws.eks.describe_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
+    let call = aws.eks.describe_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
     let found = call
         .send()
         .await

@@ -74,8 +74,7 @@ pub async fn role(aws: &Aws, name: &str) -> Result<Option<RoleState>, AwsError> 
 
 /// Instance profiles under a path, which is where the operator makes its own.
 pub async fn instance_profiles(aws: &Aws, path: &str) -> Result<Vec<String>, AwsError> {
-    let pages =
-        aws.iam.list_instance_profiles().path_prefix(path).into_paginator().items().send();
+    let pages = aws.iam.list_instance_profiles().path_prefix(path).into_paginator().items().send();
     let profiles =
         pages.collect::<Result<Vec<_>, _>>().await.calling("iam:ListInstanceProfiles", path)?;
     // Looked at again here: what is deleted by name must be under the path for certain.
@@ -85,7 +84,6 @@ pub async fn instance_profiles(aws: &Aws, path: &str) -> Result<Vec<String>, Aws
         .map(|profile| profile.instance_profile_name)
         .collect())
 }
-
 
 /// An instance profile by its name.
 pub async fn profile(aws: &Aws, name: &str) -> Result<Option<ProfileState>, AwsError> {
@@ -101,7 +99,8 @@ pub async fn profile(aws: &Aws, name: &str) -> Result<Option<ProfileState>, AwsE
 
 /// An identity provider by its ARN.
 pub async fn provider(aws: &Aws, arn: &str) -> Result<Option<ProviderState>, AwsError> {
-    let call = aws.iam.get_open_id_connect_provider().open_id_connect_provider_arn(arn).send().await;
+    let call =
+        aws.iam.get_open_id_connect_provider().open_id_connect_provider_arn(arn).send().await;
     let found = call.calling("iam:GetOpenIDConnectProvider", arn).if_there()?;
     Ok(found.map(|provider| ProviderState {
         audiences: provider.client_id_list.unwrap_or_default(),

@@ -110,4 +110,3 @@ pub async fn rule(aws: &Aws, name: &str) -> Result<Option<RuleState>, AwsError> 
             .collect(),
     }))
 }
-

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::core::ApiResource;
 use serde_json::Value;
 
@@ -9,8 +10,9 @@ use super::{ec2, eks, iam, messaging};
 use crate::aws::{Aws, AwsError};
 use crate::desired::{AGENT, Desired};
 use crate::errors::Failure;
-use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::aws_auth;
+use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::Key;
 use crate::ownership::Tags;
 
@@ -45,6 +47,8 @@ pub struct World {
     pub marked: BTreeSet<String>,
     /// Kubernetes objects.
     pub objects: BTreeMap<Key, Value>,
+    /// Revisions of the Helm release of our name.
+    pub releases: Vec<Revision>,
 }
 
 /// A role as it is.
@@ -192,7 +196,8 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
         tokio::try_join!(
             cluster.get_all(&objects),
             daemon_set(cluster),
-            cluster.get(&aws_auth, &key)
+            cluster.get(&aws_auth, &key),
+            releases(cluster, desired)
         )
         .map_err(Failure::from)
     };
@@ -210,7 +215,7 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
             rules,
             (network, marked),
         ),
-        (objects, daemon_set, aws_auth),
+        (objects, daemon_set, aws_auth, releases),
     ) = tokio::try_join!(aws_side, kubernetes_side)?;
     let agent = match addon {
         Some(status) => AgentState::Addon(status),
@@ -232,6 +237,7 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
         network,
         marked,
         objects: objects.into_iter().collect(),
+        releases,
     })
 }
 
@@ -244,6 +250,16 @@ async fn daemon_set(cluster: &Cluster) -> Result<bool, KubeError> {
         name: AGENT.to_owned(),
     };
     Ok(cluster.get(&resource, &key).await?.is_some())
+}
+
+/// A caller who may not read Secrets can still work without a release.
+async fn releases(cluster: &Cluster, desired: &Desired) -> Result<Vec<Revision>, KubeError> {
+    let namespace = &desired.service_account.namespace;
+    match cluster.metadata::<Secret>(namespace, &helm::selector()).await {
+        Ok(found) => Ok(found.iter().filter_map(helm::revision).collect()),
+        Err(error) if error.is_denied() && desired.helm.is_none() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Only asked for where it is used: a caller without IRSA needs no permission to read providers.

@@ -6,6 +6,7 @@ mod identity;
 mod interruption;
 mod network;
 mod objects;
+mod release;
 mod roles;
 
 use std::collections::BTreeSet;
@@ -38,6 +39,7 @@ pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {
     differ.network();
     differ.namespace();
     differ.objects();
+    differ.release();
     differ.drop_unknown_dependencies();
     if differ.conflicts.is_empty() { Ok(differ.plan) } else { Err(differ.conflicts) }
 }

@@ -9,7 +9,8 @@ use super::*;
 use crate::apply::is_runnable;
 use crate::cli::{Cli, Command};
 use crate::desired::Desired;
-use crate::kubernetes::aws_auth;
+use crate::kubernetes::helm::{self, Revision};
+use crate::kubernetes::{aws_auth, freeze};
 use crate::observe::facts::{Caller, ClusterFacts, Facts};
 use crate::observe::world::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
@@ -134,6 +135,17 @@ fn complete(desired: &Desired) -> World {
         attributes.insert("VisibilityTimeout".to_owned(), "30".to_owned());
         QueueState { url: "http://queue".to_owned(), attributes, tags: queue.tags.clone() }
     });
+    world.releases = desired
+        .helm
+        .iter()
+        .map(|record| Revision {
+            secret: helm::secret_name(1),
+            number: 1,
+            status: "deployed".to_owned(),
+            hash: Some(record.hash.clone()),
+            install_id: Some(record.install_id.clone()),
+        })
+        .collect();
     for rule in &desired.rules {
         world.rules.insert(
             rule.name.clone(),
@@ -185,6 +197,7 @@ fn a_complete_installation_needs_nothing() {
         "tags:\n  team: x\nidentity:\n  boundary: arn:aws:iam::111122223333:policy/b\n",
         "deploy:\n  namespace: tenon\n  crds: skip\n",
         "identity:\n  mode: irsa\n",
+        "deploy:\n  helmRecord: false\n",
         "deploy:\n  host: fargate\n",
         "nodes:\n  authorization: aws-auth\n  instanceProfile: static\n",
         "interruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/k\n",
@@ -314,6 +327,89 @@ fn a_node_pool_of_the_users_is_left_as_it_is() {
 }
 
 #[test]
+fn a_frozen_node_pool_is_left_frozen() {
+    let desired = desired("");
+    let mut world = complete(&desired);
+    for (key, object) in &mut world.objects {
+        if key.kind == "NodePool" {
+            object["metadata"]["annotations"][freeze::FROZEN] = "{}".into();
+            object["spec"]["limits"]["cpu"] = "0".into();
+        }
+    }
+    let plan = diff(&desired, &world).expect("nothing is in the way");
+    assert!(plan.steps.is_empty());
+    assert_eq!(plan.warnings, ["NodePool default is frozen, and is left so: see `tenon unfreeze`"]);
+}
+
+#[test]
+fn helm_s_own_revision_is_followed_by_one_of_ours_and_the_oldest_go() {
+    let desired = desired("");
+    let mut world = complete(&desired);
+    let ours = world.releases[0].clone();
+    world.releases = (1..=12)
+        .map(|number| Revision {
+            secret: helm::secret_name(number),
+            number,
+            status: if number == 12 { "deployed" } else { "superseded" }.to_owned(),
+            hash: None,
+            ..ours.clone()
+        })
+        .collect();
+    let plan = diff(&desired, &world).expect("nothing is in the way");
+    let [step] = plan.steps.as_slice() else { panic!("one step: {:?}", ids(&plan)) };
+    let Action::WriteRelease { revision, deployed, old, .. } = &step.action else {
+        panic!("{:?}", step.action)
+    };
+    assert_eq!(*revision, 13);
+    assert_eq!(*deployed, [helm::secret_name(12)]);
+    assert_eq!(*old, [1, 2, 3].map(helm::secret_name));
+}
+
+#[test]
+fn each_way_of_identity_and_authorization_leads_to_every_other() {
+    let ways = [
+        "",
+        "identity:\n  mode: irsa\n",
+        "deploy:\n  host: fargate\n",
+        "nodes:\n  authorization: aws-auth\n",
+        "nodes:\n  instanceProfile: static\n",
+        "deploy:\n  helmRecord: false\n",
+        "interruption:\n  enabled: false\n",
+    ];
+    for from in ways {
+        for to in ways {
+            let (from, to) = (desired(from), desired(to));
+            let plan = diff(&to, &complete(&from)).expect("nothing is in the way");
+            assert!(is_runnable(&plan), "{:#?}", plan.steps);
+        }
+    }
+}
+
+#[test]
+fn a_saved_plan_is_applied_as_it_is_or_not_at_all() {
+    let settings = settings("");
+    let desired = Desired::new(&settings, &facts()).expect("fit");
+    let plan = diff(&desired, &untouched()).expect("nothing is in the way");
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let target = serde_json::json!({});
+    let made = saved::SavedPlan::new(&plan, target, &settings.config, Path::new("/"), now);
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("plan.json");
+    made.write(&file).expect("written");
+    let read = saved::SavedPlan::read(&file).expect("read");
+    assert_eq!(read, made);
+    read.check(&plan).expect("the same plan");
+    let mut moved = untouched();
+    let role = complete(&desired).roles.remove(&desired.node_role.name).expect("a role");
+    moved.roles.insert(desired.node_role.name.clone(), role);
+    let other = diff(&desired, &moved).expect("nothing is in the way");
+    let Err(crate::errors::ExpectedError::Moved { changes }) = read.check(&other) else {
+        panic!("the world has moved")
+    };
+    assert_eq!(changes, [format!("no longer needed: IAM role {}", desired.node_role.arn)]);
+}
+
+#[test]
 fn a_role_of_somebody_else_is_used_and_not_touched() {
     let mut facts = facts();
     facts.node_role_arn = Some("arn:aws:iam::111122223333:role/their-nodes".to_owned());
@@ -339,7 +435,7 @@ fn an_unfit_cluster_is_refused_with_every_reason() {
     facts.cluster.authentication_mode = "CONFIG_MAP".to_owned();
     facts.cluster.subnet_ids.clear();
     facts.cluster.security_group = None;
-    let mut settings = settings("");
+    let mut settings = settings("nodes:\n  authorization: access-entry\n");
     settings.account_id = Some("999988887777".to_owned());
     insta::assert_snapshot!(Desired::new(&settings, &facts).expect_err("unfit").join("\n"));
 }

@@ -289,6 +289,9 @@ pub struct Deploy {
     /// Whether the CRDs are ours to write; default `manage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<Switch>,
+    /// Write a release record, so that `helm list`, `upgrade`, `rollback` and `uninstall` work on the installation; default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helm_record: Option<bool>,
     /// More values, as in the Helm chart.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(with = "Values")]

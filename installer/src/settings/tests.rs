@@ -40,7 +40,7 @@ cluster:
   nmae: prod
   region: 7
 identity:
-  mode: irsa
+  mode: kiam
 interruption:
   enabled: maybe
   events: [spot, sopt]

@@ -37,6 +37,8 @@ pub struct Inventory {
     pub instance_profiles: Vec<String>,
     /// Objects of the operator that are ours.
     pub operator: Vec<Object>,
+    /// Secrets of the Helm release.
+    pub releases: Vec<String>,
     /// The operator's Lease.
     pub lease: Option<Object>,
     /// CRDs that are ours.
@@ -89,14 +91,12 @@ impl Inventory {
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
+        let profile_path = desired.scope.instance_profile_path();
         let aws_side = async {
             tokio::try_join!(
                 observe::ec2::instances(&context.aws, &desired.scope),
                 observe::ec2::launch_templates(&context.aws, &desired.scope),
-                observe::iam::instance_profiles(
-                    &context.aws,
-                    &desired.scope.instance_profile_path()
-                )
+                observe::iam::instance_profiles(&context.aws, &profile_path)
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
@@ -132,6 +132,16 @@ impl Inventory {
                 .as_ref()
                 .filter(|found| installation.owns(&found.tags))
                 .map(|_| desired.node_role.arn.clone()),
+            // Helm's own revisions follow on ours.
+            releases: if world
+                .releases
+                .iter()
+                .any(|revision| revision.install_id.as_deref() == Some(&installation.id))
+            {
+                world.releases.iter().map(|revision| revision.secret.clone()).collect()
+            } else {
+                Vec::new()
+            },
             provider,
             provider_stays,
             aws_auth: world
@@ -227,6 +237,7 @@ impl Inventory {
         // In words that have an ordinary plural.
         add("node class", names(&self.node_classes));
         add("operator object", keys(&self.operator));
+        add("Helm revision", self.releases.clone());
         add("lease", self.lease.iter().map(|lease| lease.key().to_string()).collect());
         add("CRD", self.crds.iter().map(|crd| crd.name.clone()).collect());
         add("launch template", self.launch_templates.clone());

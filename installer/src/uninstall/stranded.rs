@@ -132,7 +132,7 @@ async fn drain(context: &Context, node: &str, at_most: Duration) -> Result<(), F
 }
 
 /// Pods of DaemonSets and static pods stay with their node; ended ones hold nothing.
-fn must_leave(pod: &Pod) -> bool {
+pub(super) fn must_leave(pod: &Pod) -> bool {
     let of_daemon_set = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
     let is_static = pod.annotations().contains_key("kubernetes.io/config.mirror");
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -2,6 +2,7 @@
 
 use super::Differ;
 use crate::desired::ROLE_ANNOTATION;
+use crate::kubernetes::freeze;
 use crate::kubernetes::object::{Object, annotation, first_difference, label};
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
 use crate::plan::{Action, Op, Step};
@@ -85,6 +86,12 @@ impl Differ<'_> {
                     self.desired.installation.id
                 ));
             }
+            return;
+        }
+        if freeze::is_frozen(live) {
+            self.plan
+                .warnings
+                .push(format!("{key} is frozen, and is left so: see `tenon unfreeze`"));
             return;
         }
         let difference = if annotation(live, SPEC_HASH) != annotation(&object.body, SPEC_HASH) {

@@ -1,0 +1,21 @@
+//! `tenon diff`
+
+use super::session::{Fallback, Session, source};
+use crate::cli::{DiffArgs, GlobalArgs};
+use crate::errors::{EXIT_DRIFT, ExpectedError};
+use crate::printer::Printer;
+
+/// Shows what differs from the settings.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &DiffArgs,
+    printer: &Printer,
+) -> Result<u8, ExpectedError> {
+    let session =
+        Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
+            .await?;
+    session.introduce(*printer);
+    let plan = session.plan()?;
+    printer.plan(&session.target_json(), &plan);
+    Ok(if plan.steps.is_empty() { 0 } else { EXIT_DRIFT })
+}

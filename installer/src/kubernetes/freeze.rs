@@ -1,0 +1,103 @@
+//! NodePools that stand still: they launch nothing and disrupt nothing of their own accord. Interruptions are still handled, and nodes still drain.
+//!
+//! Limits and budgets are no part of what makes nodes drift, so freezing and thawing replaces no node.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::object::annotation;
+
+/// Annotation: what a frozen NodePool was like before.
+pub const FROZEN: &str = "tenon.sh/frozen";
+
+/// What a NodePool was like before it was frozen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Before {
+    limits: Value,
+    budgets: Value,
+}
+
+/// Whether a NodePool is frozen.
+pub fn is_frozen(pool: &Value) -> bool {
+    annotation(pool, FROZEN).is_some()
+}
+
+/// The merge patch that freezes a NodePool; `None` if it is frozen.
+pub fn freeze(pool: &Value) -> Option<Value> {
+    if is_frozen(pool) {
+        return None;
+    }
+    let of = |pointer: &str| pool.pointer(pointer).cloned().unwrap_or(Value::Null);
+    let before = Before { limits: of("/spec/limits"), budgets: of("/spec/disruption/budgets") };
+    let before = serde_json::to_string(&before).expect("values are JSON");
+    Some(json!({
+        "metadata": {
+            "resourceVersion": pool.pointer("/metadata/resourceVersion"),
+            "annotations": {FROZEN: before},
+        },
+        "spec": {"limits": {"cpu": "0"}, "disruption": {"budgets": [{"nodes": "0"}]}},
+    }))
+}
+
+/// The merge patch that thaws a NodePool; `None` if it is not frozen.
+pub fn thaw(pool: &Value) -> Option<Value> {
+    let before: Before = serde_json::from_str(annotation(pool, FROZEN)?).ok()?;
+    // A merge patch adds to maps: what only the frozen pool says has to be taken away by name.
+    let mut limits = before.limits;
+    match &mut limits {
+        Value::Object(limits) => {
+            limits.entry("cpu").or_insert(Value::Null);
+        }
+        other => *other = Value::Null,
+    }
+    Some(json!({
+        "metadata": {
+            "resourceVersion": pool.pointer("/metadata/resourceVersion"),
+            "annotations": {FROZEN: null},
+        },
+        "spec": {"limits": limits, "disruption": {"budgets": before.budgets}},
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the API server makes of a merge patch.
+    fn merged(mut live: Value, patch: &Value) -> Value {
+        fn merge(into: &mut Value, patch: &Value) {
+            match (into, patch) {
+                (Value::Object(into), Value::Object(patch)) => {
+                    for (key, value) in patch {
+                        if value.is_null() {
+                            into.remove(key);
+                        } else {
+                            merge(into.entry(key.clone()).or_insert_with(|| json!({})), value);
+                        }
+                    }
+                }
+                (into, value) => *into = value.clone(),
+            }
+        }
+        merge(&mut live, patch);
+        live
+    }
+
+    #[test]
+    fn a_thawed_pool_is_what_it_was() {
+        for spec in [
+            json!({"limits": {"cpu": "100", "memory": "1Ti"}, "disruption": {"budgets": [{"nodes": "10%"}]}}),
+            json!({"limits": {"memory": "1Ti"}, "disruption": {}}),
+            json!({"disruption": {"consolidateAfter": "5m"}}),
+        ] {
+            let pool = json!({"metadata": {"name": "a", "resourceVersion": "1", "annotations": {"x": "y"}}, "spec": spec});
+            let frozen = merged(pool.clone(), &freeze(&pool).expect("not frozen yet"));
+            assert!(is_frozen(&frozen));
+            assert_eq!(frozen["spec"]["limits"]["cpu"], "0");
+            assert_eq!(frozen["spec"]["disruption"]["budgets"], json!([{"nodes": "0"}]));
+            assert_eq!(freeze(&frozen), None);
+            assert_eq!(merged(frozen.clone(), &thaw(&frozen).expect("frozen")), pool);
+            assert_eq!(thaw(&pool), None);
+        }
+    }
+}
