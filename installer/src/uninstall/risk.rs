@@ -128,7 +128,7 @@ fn selects(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
 
 fn blocking(budgets: &[PodDisruptionBudget], moving: &[&Pod]) -> Vec<String> {
     let none_allowed = |budget: &&PodDisruptionBudget| {
-        budget.status.as_ref().is_some_and(|status| status.disruptions_allowed == 0)
+        budget.status.as_ref().is_some_and(|status| status.disruptions_allowed.unwrap_or(0) == 0)
     };
     let held = budgets.iter().filter(none_allowed).filter_map(|budget| {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());

@@ -1,0 +1,276 @@
+//! Plans carried out on a world in memory: whatever was there, afterwards there is nothing left to do, and what isn't ours is what it was.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kubernetes::aws_auth::Removal;
+
+const WAYS: [&str; 10] = [
+    "",
+    "identity:\n  mode: irsa\n",
+    "deploy:\n  host: fargate\n  replicas: 1\n",
+    "nodes:\n  authorization: aws-auth\n",
+    "nodes:\n  instanceProfile: static\n  extraPolicies: [\"arn:aws:iam::aws:policy/X\"]\n",
+    "deploy:\n  helmRecord: false\n",
+    "interruption:\n  enabled: false\n",
+    "interruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/k\n  events: [spot, state]\n",
+    "network:\n  discovery: ids\n",
+    "tags:\n  team: x\nidentity:\n  boundary: arn:aws:iam::111122223333:policy/b\n",
+];
+
+/// What should be there, for each of them: made once, because the CRDs are large.
+static DESIRED: LazyLock<Vec<Desired>> =
+    LazyLock::new(|| WAYS.iter().map(|way| desired(way)).collect());
+
+/// Does to a world what a plan does to AWS and Kubernetes.
+fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
+    let mut done = BTreeSet::new();
+    while done.len() < plan.steps.len() {
+        let ready = plan
+            .steps
+            .iter()
+            .find(|step| {
+                !done.contains(&step.id) && step.depends_on.iter().all(|id| done.contains(id))
+            })
+            .expect("the plan is runnable");
+        perform(&ready.action, desired, world);
+        done.insert(ready.id.clone());
+    }
+}
+
+fn perform(action: &Action, desired: &Desired, world: &mut World) {
+    let id = &desired.installation.id;
+    match action {
+        Action::EnsureRole { role, changes } => {
+            let arn = desired.scope.role_arn(&role.path, &role.name);
+            let state = world.roles.entry(role.name.clone()).or_default();
+            if changes.create {
+                state.arn = arn;
+            }
+            if changes.create || changes.trust {
+                state.trust = role.trust.to_json_pretty();
+            }
+            if changes.create || changes.boundary {
+                state.boundary.clone_from(&role.boundary);
+            }
+            if changes.create || changes.tags {
+                state.tags.extend(role.tags.clone());
+            }
+            state.attached.extend(changes.attach.iter().cloned());
+            state.attached.retain(|arn| !changes.detach.contains(arn));
+            for name in &changes.put {
+                state.inline.insert(name.clone(), role.inline[name].to_json_pretty());
+            }
+            state.inline.retain(|name, _| !changes.delete.contains(name));
+        }
+        Action::DeleteRole { name } => drop(world.roles.remove(name)),
+        Action::EnsureProfile { profile, .. } => {
+            world.profile = Some(ProfileState {
+                arn: profile.arn.clone(),
+                roles: vec![profile.role.clone()],
+                tags: profile.tags.clone(),
+            });
+        }
+        Action::CreateSpotRole => world.spot_role = true,
+        Action::EnsureProvider { provider, create } => {
+            let state = world.provider.get_or_insert_default();
+            if *create {
+                state.tags = provider.tags.clone();
+            }
+            state.audiences.push(provider.audience.clone());
+        }
+        Action::MapRole(mapping) => {
+            let change = aws_auth::with(world.aws_auth.as_ref(), mapping, id).expect("it parses");
+            let change = change.expect("a change");
+            match &mut world.aws_auth {
+                Some(live) => merge(live, &change),
+                none => *none = Some(change),
+            }
+        }
+        Action::UnmapRole => match aws_auth::without(world.aws_auth.as_ref(), id) {
+            Ok(Removal::Delete) => world.aws_auth = None,
+            Ok(Removal::Patch(patch)) => merge(world.aws_auth.as_mut().expect("there"), &patch),
+            other => panic!("{other:?}"),
+        },
+        Action::CreateFargate { profile, .. } => {
+            world.fargate = Some(FargateState {
+                arn: "arn:fargate".to_owned(),
+                status: "ACTIVE".to_owned(),
+                role_arn: profile.role_arn.clone(),
+                subnet_ids: profile.subnet_ids.iter().cloned().collect(),
+                selectors: vec![(profile.namespace.clone(), profile.labels.clone())],
+                tags: profile.tags.clone(),
+            });
+        }
+        Action::DeleteFargate { .. } => world.fargate = None,
+        Action::InstallAgent => world.agent = AgentState::Addon("ACTIVE".to_owned()),
+        Action::CreateAssociation(association) | Action::UpdateAssociation { association, .. } => {
+            world.association = Some(AssociationState {
+                id: "a-1".to_owned(),
+                arn: "arn:association".to_owned(),
+                role_arn: association.role_arn.clone(),
+                tags: association.tags.clone(),
+            });
+        }
+        Action::DeleteAssociation { .. } => world.association = None,
+        Action::CreateAccessEntry { entry, .. } => {
+            world.access_entry = Some(AccessEntryState {
+                arn: "arn:entry".to_owned(),
+                kind: entry.kind.to_owned(),
+                tags: entry.tags.clone(),
+            });
+        }
+        Action::DeleteAccessEntry { .. } => world.access_entry = None,
+        Action::CreateQueue(queue) | Action::UpdateQueue { queue, .. } => {
+            let state = world.queue.get_or_insert_default();
+            state.attributes.extend(queue.attributes.clone());
+            state.attributes.insert("Policy".to_owned(), queue.policy.to_json());
+            // What is empty SQS does not say.
+            state.attributes.retain(|_, value| !value.is_empty());
+            state.tags.extend(queue.tags.clone());
+        }
+        Action::DeleteQueue { .. } => world.queue = None,
+        Action::EnsureRule { rule, .. } => {
+            let state = world.rules.entry(rule.name.clone()).or_default();
+            state.pattern = Some(rule.pattern.clone());
+            state.enabled = true;
+            state.targets.insert(rule.target_id.clone(), rule.target_arn.clone());
+            state.tags.extend(rule.tags.clone());
+        }
+        Action::DeleteRule { name, .. } => drop(world.rules.remove(name)),
+        Action::Tag { id, tags } => {
+            world.network.entry(id.clone()).or_default().extend(tags.clone());
+            world.marked.insert(id.clone());
+        }
+        Action::Untag { id, tags } => {
+            world.marked.remove(id);
+            if let Some(live) = world.network.get_mut(id) {
+                live.retain(|key, value| tags.get(key) != Some(value));
+            }
+        }
+        Action::TagEks { arn, tags } => {
+            let (association, entry, fargate) =
+                (&mut world.association, &mut world.access_entry, &mut world.fargate);
+            if let Some(state) = association.as_mut().filter(|state| state.arn == *arn) {
+                state.tags.extend(tags.clone());
+            }
+            if let Some(state) = entry.as_mut().filter(|state| state.arn == *arn) {
+                state.tags.extend(tags.clone());
+            }
+            if let Some(state) = fargate.as_mut().filter(|state| state.arn == *arn) {
+                state.tags.extend(tags.clone());
+            }
+        }
+        Action::WriteRelease { record, revision, deployed, old } => {
+            for state in &mut world.releases {
+                if deployed.contains(&state.secret) {
+                    state.status = "superseded".to_owned();
+                }
+            }
+            world.releases.retain(|state| !old.contains(&state.secret));
+            world.releases.push(Revision {
+                secret: helm::secret_name(*revision),
+                number: *revision,
+                status: "deployed".to_owned(),
+                hash: Some(record.hash.clone()),
+                install_id: Some(record.install_id.clone()),
+            });
+        }
+        Action::DeleteRelease { secrets, .. } => {
+            world.releases.retain(|state| !secrets.contains(&state.secret));
+        }
+        Action::Apply(object) | Action::Restart(object) => {
+            world.objects.insert(object.key(), object.body.clone());
+        }
+    }
+}
+
+/// What the API server makes of a merge patch.
+fn merge(into: &mut serde_json::Value, patch: &serde_json::Value) {
+    match (into, patch) {
+        (serde_json::Value::Object(into), serde_json::Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    into.remove(key);
+                } else {
+                    merge(into.entry(key.clone()).or_insert_with(|| serde_json::json!({})), value);
+                }
+            }
+        }
+        (into, value) => *into = value.clone(),
+    }
+}
+
+/// Something changed from outside what is ours.
+fn damage(world: &mut World, kind: usize) {
+    match kind {
+        0 => world.roles.values_mut().for_each(|role| role.inline.clear()),
+        1 => world.roles.values_mut().for_each(|role| role.trust = "{}".to_owned()),
+        2 => world.rules.values_mut().for_each(|rule| rule.enabled = false),
+        3 => world.queue.iter_mut().for_each(|queue| queue.attributes.clear()),
+        4 => world.association.iter_mut().for_each(|found| found.role_arn = "other".to_owned()),
+        5 => world.access_entry.iter_mut().for_each(|entry| entry.kind = "STANDARD".to_owned()),
+        6 => world.profile.iter_mut().for_each(|profile| profile.roles.clear()),
+        7 => world.network.values_mut().for_each(Tags::clear),
+        8 => {
+            for (key, object) in &mut world.objects {
+                if key.kind == "Deployment" {
+                    object["spec"]["replicas"] = 7.into();
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The parts of a world that can be somebody else's under our names.
+fn make_foreign(world: &mut World, kind: usize) -> bool {
+    fn clear<'a>(all: impl Iterator<Item = &'a mut Tags>) -> bool {
+        let mut any = false;
+        for tags in all {
+            any |= !tags.is_empty();
+            tags.clear();
+        }
+        any
+    }
+    match kind {
+        0 => clear(world.roles.values_mut().map(|role| &mut role.tags)),
+        1 => clear(world.queue.iter_mut().map(|queue| &mut queue.tags)),
+        2 => clear(world.rules.values_mut().map(|rule| &mut rule.tags)),
+        _ => clear(world.association.iter_mut().map(|found| &mut found.tags)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn whatever_is_there_one_plan_is_enough(
+        from in 0..WAYS.len(),
+        to in 0..WAYS.len(),
+        there in proptest::collection::vec(any::<bool>(), 50),
+        damaged in 0_usize..12,
+    ) {
+        let (from, to) = (&DESIRED[from], &DESIRED[to]);
+        let mut world = partial(from, &there);
+        damage(&mut world, damaged);
+        let plan = diff(to, &world).expect("nothing is in the way");
+        carry_out(&plan, to, &mut world);
+        let again = diff(to, &world).expect("nothing is in the way");
+        prop_assert_eq!(ids(&again), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_is_somebody_else_s_stops_everything_or_is_left_alone(
+        way in 0..WAYS.len(),
+        foreign in 0_usize..4,
+    ) {
+        let desired = &DESIRED[way];
+        let mut world = complete(desired);
+        if make_foreign(&mut world, foreign) {
+            prop_assert!(diff(desired, &world).is_err(), "something foreign would be touched");
+        }
+    }
+}
