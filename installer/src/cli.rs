@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::simulate::{ExplainArgs, SimulateArgs};
-use crate::settings::config::{Architecture, CapacityType, Discovery};
 use crate::settings::config::{
     Architecture, Authorization, CapacityType, Discovery, Host, IdentityMode, ProfileMode,
 };

@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::json;
 pub use tenon_iam_policies::identity::ServiceAccount;
 use tenon_iam_policies::identity::{IRSA_AUDIENCE, irsa_trust, pod_identity_trust};
-use tenon_iam_policies::scope::InstanceProfiles;
 use tenon_iam_policies::{Document, Features, Scope};
 
 use crate::kubernetes::aws_auth::Mapping;
@@ -396,10 +395,7 @@ fn scope(settings: &Settings, facts: &Facts) -> Scope {
         node_roles: Vec::new(),
         features: Features {
             zonal_shift: settings.values.settings.enable_zonal_shift,
-            instance_profiles: match settings.instance_profile {
-                ProfileMode::Dynamic => InstanceProfiles::OfCluster,
-                ProfileMode::Static => InstanceProfiles::Static,
-            },
+            // Also with a static profile: the operator lists its own profiles when an EC2NodeClass goes, and would never let go of it otherwise.
             queue_key: settings.queue_key.clone().filter(|_| settings.queue_name.is_some()),
             ..Features::default()
         },

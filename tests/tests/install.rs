@@ -14,9 +14,6 @@ use tenon_tests::bed::{Bed, BedConfig, Finished};
 use tenon_tests::front::identity::Grants;
 use tenon_tests::front::policy::NamedDocument;
 
-#[path = "install/modes.rs"]
-mod modes;
-
 /// More than any run has steps.
 const MANY: usize = 100;
 
@@ -67,7 +64,6 @@ async fn inventory(bed: &Bed) -> BTreeSet<(String, String)> {
         ("", "v1", "ServiceAccount", "serviceaccounts"),
         ("", "v1", "Service", "services"),
         ("", "v1", "ConfigMap", "configmaps"),
-        ("", "v1", "Secret", "secrets"),
         ("", "v1", "Namespace", "namespaces"),
         ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
         ("coordination.k8s.io", "v1", "Lease", "leases"),

@@ -60,10 +60,6 @@ async fn iam(world: &World) -> Result<Items, AwsError> {
         moto.query("iam", "ListPolicies", [("Scope", "Local"), ("MaxItems", "1000")]).await?;
     let policies = names(&policies, "ListPoliciesResult", "Policies", "PolicyName");
     items.extend(policies.into_iter().map(|name| ("policy".to_owned(), name)));
-    let providers = moto.query("iam", "ListOpenIDConnectProviders", []).await?;
-    let providers =
-        names(&providers, "ListOpenIDConnectProvidersResult", "OpenIDConnectProviderList", "Arn");
-    items.extend(providers.into_iter().map(|arn| ("identity provider".to_owned(), arn)));
     Ok(items)
 }
 
