@@ -165,9 +165,9 @@ pub fn shape(cpu: i64, mebibytes: i64) -> PodShape {
     }
 }
 
-fn select(key: &str, value: &str) -> Option<LabelSelector> {
+fn select(key: &str, value: &str) -> LabelSelector {
     let labels = [(key.to_owned(), value.to_owned())].into();
-    Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() })
+    LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }
 }
 
 fn spread(key: &str, value: &str) -> TopologySpread {
@@ -176,7 +176,7 @@ fn spread(key: &str, value: &str) -> TopologySpread {
         max_skew: 1,
         min_domains: None,
         required: true,
-        selector: select("my-label", value),
+        selector: Some(select("my-label", value)),
         honor_affinity: true,
         honor_taints: false,
     }
@@ -187,7 +187,7 @@ fn term(anti: bool, weight: Option<i32>, key: &str, name: &str, value: &str) -> 
         anti,
         weight,
         topology_key: key.to_owned(),
-        selector: select(name, value),
+        selector: Some(select(name, value)),
         namespaces: Vec::new(),
         namespace_selector: None,
     }

@@ -126,7 +126,7 @@ impl<'s> Reservations<'s> {
                 Some(reason) => {
                     plan.report.nodes.extend(command.candidates.into_iter().map(|candidate| {
                         StayingNode { node: candidate.node, reason: reason.clone() }
-                    }))
+                    }));
                 }
             }
         }

@@ -30,7 +30,9 @@ pub(super) fn check_reservations(
             .flat_map(|kind| offers(launch, kind))
             .filter_map(Offering::reservation)
             .collect();
-        ids.into_iter().for_each(|id| *taken.entry(id).or_default() += 1);
+        for id in ids {
+            *taken.entry(id).or_default() += 1;
+        }
     }
     let all = snapshot.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
     for offer in all.flat_map(|kind| &kind.offerings) {

@@ -1,7 +1,7 @@
 //! Static capacity: a NodePool with `replicas` has so many machines, whatever pods there are.
 
 use fixedbitset::FixedBitSet;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::compile::Problem;
 use crate::disruption::cost::reschedule_cost;
@@ -115,7 +115,7 @@ fn leaving(snapshot: &Snapshot, pool: &NodePool, on: &[Vec<usize>], now: Timesta
 fn lifetime_left(snapshot: &Snapshot, node: usize, now: Timestamp) -> f64 {
     let node = &snapshot.nodes[node];
     let life = node.claim.as_ref().and_then(|claim| claim.expire_after);
-    let Some(life) = life.filter(|life| life.is_positive()) else { return 1.0 };
+    let Some(life) = life.filter(SignedDuration::is_positive) else { return 1.0 };
     let age = now.duration_since(node.created_at);
     ((life.as_secs_f64() - age.as_secs_f64()) / life.as_secs_f64()).clamp(0.0, 1.0)
 }

@@ -14,15 +14,15 @@ fn on_types(name: &str, weight: i32, kinds: &[&str], price: Option<PriceChange>)
     NodeOverlay { name: name.to_owned(), weight, requirements, price, ..NodeOverlay::default() }
 }
 
-fn scale(percent: i64) -> Option<PriceChange> {
-    Some(PriceChange::Scale(percent * 10_000))
+fn scale(percent: i64) -> PriceChange {
+    PriceChange::Scale(percent * 10_000)
 }
 
 #[test]
 fn a_price_decides_which_type_is_chosen_and_is_told_on_the_claim() {
     let mut snapshot = builder().pool(on_demand("default")).pending("web", shape(500, GI)).build();
     assert_eq!(plan(&snapshot).launches[0].instance_types[0], "c.large");
-    snapshot.overlays = vec![on_types("cheap", 0, &["r.xlarge"], scale(-99))];
+    snapshot.overlays = vec![on_types("cheap", 0, &["r.xlarge"], Some(scale(-99)))];
     let plan = plan(&snapshot);
     let launch = &plan.launches[0];
     assert_eq!(launch.instance_types[0], "r.xlarge");
@@ -101,7 +101,7 @@ fn labels_of_a_pool_can_be_asked_for_and_missing_ones_do_not_match() {
     team.template.labels.insert("team".to_owned(), "a".to_owned());
     let mut snapshot = builder().pool(team).pending("web", shape(500, GI)).build();
     for (value, first) in [("a", "r.large"), ("b", "c.large")] {
-        let mut overlay = on_types("team", 0, &["r.large"], scale(-99));
+        let mut overlay = on_types("team", 0, &["r.large"], Some(scale(-99)));
         overlay.requirements.push(need("team", Operator::In, &[value]));
         snapshot.overlays = vec![overlay];
         assert_eq!(plan(&snapshot).launches[0].instance_types[0], first, "team {value}");
