@@ -2,8 +2,10 @@
 
 mod behaviour;
 mod buffers;
+mod consolidating;
 mod disrupting;
 mod formats;
+mod garbage;
 mod mutations;
 mod overlays;
 mod partial;
@@ -13,5 +15,6 @@ mod reserved;
 mod scenarios;
 mod scheduling;
 mod shrinking;
+mod static_capacity;
 mod volumes;
 mod world;

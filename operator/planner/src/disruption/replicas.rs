@@ -12,7 +12,11 @@ use crate::provision::is_reschedulable;
 use crate::snapshot::{Eviction, NodePool, Placement, Snapshot};
 use crate::solver::{Claim, Solver};
 
-/// Plans what static NodePools launch and remove to have as many machines as `spec.replicas` says, within `limits.nodes`.
+/// The most machines that one pass launches; the next one goes on. A slip of the finger in `spec.replicas` is seen before it is paid for, and
+/// a plan stays of a size that can be carried out.
+const MOST_LAUNCHES: i64 = 1000;
+
+/// Plans what static NodePools launch and remove to have as many machines as `spec.replicas` says, within `limits.nodes`, a thousand launches at once.
 ///
 /// [`Plan::launches`] has what is missing, [`Plan::removals`] what there is too much of: first machines that never came up, then those without pods, then
 /// those that cost least to empty; protected ones last.
@@ -41,9 +45,10 @@ pub fn replicas(snapshot: &Snapshot, policy: &Policy, now: Timestamp, seed: u64)
                 .extend(first.into_iter().take(surplus).map(|node| removal(snapshot, node)));
             continue;
         }
-        let missing = (wanted - census.active).min(census.room);
+        let planned = i64::try_from(plan.launches.len()).unwrap_or(i64::MAX);
+        let missing = (wanted - census.active).min(census.room).min(MOST_LAUNCHES - planned);
         if missing <= 0 {
-            if census.active < wanted {
+            if census.active < wanted && census.room <= 0 {
                 skip("it has as many machines as its limit allows".to_owned());
             }
             continue;

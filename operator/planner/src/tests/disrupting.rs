@@ -2,14 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
+use super::behaviour::{HOSTNAME, app, near};
 use super::world::*;
 use crate::plan::{Method, Stay};
 use crate::policy::Policy;
 use crate::revalidate;
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
-    Operator,
 };
 use crate::testing::{apply, usd};
 
@@ -141,7 +140,7 @@ fn replacing_on_demand_where_spot_is_allowed_asks_for_spot_only() {
     assert_eq!(plan.commands[0].replacements[0].capacity_types, [CapacityType::Spot]);
 }
 
-fn on_spot() -> crate::Snapshot {
+pub(super) fn on_spot() -> crate::Snapshot {
     let mut spot = node("a", "default", "m.8xlarge", "zone-a");
     spot.labels.insert("karpenter.sh/capacity-type".to_owned(), "spot".to_owned());
     let cheap = spot.price.expect("a price").0 * 4 / 10;
@@ -181,7 +180,7 @@ fn pods_that_may_not_be_evicted_keep_their_node() {
     }
 }
 
-fn drifted(key: &str, since: i64) -> crate::snapshot::Node {
+pub(super) fn drifted(key: &str, since: i64) -> crate::snapshot::Node {
     let mut node = node(key, "default", "m.large", "zone-a");
     let claim = node.claim.as_mut().expect("a claim");
     let since = Timestamp::from_second(since).expect("a valid time");
@@ -346,294 +345,4 @@ fn a_command_is_void_when_a_pod_came_or_the_node_is_needed() {
     frozen.node_pools[0].disruption.budgets =
         vec![Budget { nodes: BudgetNodes::Count(0), reasons: Vec::new() }];
     assert_eq!(valid(&frozen), Err(Stay::Budget(DisruptionReason::Underutilized)));
-}
-
-#[test]
-fn several_nodes_become_one_cheaper_machine() {
-    // Neither pod fits next to the other, and neither has a cheaper machine of its own.
-    let snapshot = builder()
-        .pool(on_demand("default"))
-        .node(node("a", "default", "r.large", "zone-a"))
-        .node(node("b", "default", "r.large", "zone-a"))
-        .node(node("c", "default", "r.large", "zone-a"))
-        .pod("web-a", shape(1200, 9 * GI), Some("a"))
-        .pod("web-b", shape(1200, 9 * GI), Some("b"))
-        .pod("web-c", shape(1200, 9 * GI), Some("c"))
-        .build();
-    let plan = disruption(&snapshot);
-    assert_eq!(plan.commands.len(), 1, "{:?}", plan.report.nodes);
-    let command = &plan.commands[0];
-    assert_eq!(command.method, Method::MultiNodeConsolidation);
-    assert_eq!((command.candidates.len(), command.replacements.len()), (3, 1));
-    assert!(command.savings.0 > 0);
-    assert_eq!(revalidate(command, &snapshot, &Policy::default(), now()), Ok(()));
-    assert_eq!(disruption(&apply(&snapshot, &plan)).commands, []);
-}
-
-#[test]
-fn several_spot_nodes_are_merged_without_fifteen_types_to_choose_from_but_not_without_the_gate() {
-    let on_spot = |key: &str| {
-        let mut spot = node(key, "default", "r.large", "zone-a");
-        spot.labels.insert("karpenter.sh/capacity-type".to_owned(), "spot".to_owned());
-        spot.price = spot.price.map(|price| crate::resources::MicroUsd(price.0 * 4 / 10));
-        spot
-    };
-    let mut world = builder().pool(pool("default"));
-    for name in ["a", "b", "c"] {
-        world = world.node(on_spot(name)).pod(name, shape(1200, 9 * GI), Some(name));
-    }
-    let snapshot = world.build();
-    assert_eq!(disruption(&snapshot).commands, []);
-    let policy = Policy { spot_to_spot: true, ..Policy::default() };
-    let plan = disruption_with(&snapshot, &policy);
-    assert_eq!(plan.commands.len(), 1, "{:?}", plan.report.nodes);
-    assert_eq!(plan.commands[0].replacements[0].capacity_types, [CapacityType::Spot]);
-    assert!(plan.commands[0].replacements[0].instance_types.len() < 15);
-}
-
-#[test]
-fn all_independent_commands_come_in_one_pass() {
-    let mut world = builder().pool(on_demand("default"));
-    for index in 0..10 {
-        let name = format!("n{index}");
-        world = world.node(node(&name, "default", "c.xlarge", "zone-a"));
-        for pod in 0..2 {
-            world = world.pod(&format!("web-{index}-{pod}"), shape(500, GI), Some(&name));
-        }
-    }
-    let snapshot = world.build();
-    let plan = disruption(&snapshot);
-    // Twenty halves of a core need three of these machines; the rest goes at once.
-    assert_eq!(plan.commands.len(), 7, "{:?}", plan.report.nodes);
-    let after = apply(&snapshot, &plan);
-    assert_eq!(after.nodes.len(), 3);
-    assert_eq!(disruption(&after).commands, []);
-}
-
-#[test]
-fn commands_whose_pods_keep_off_each_others_hosts_come_in_one_pass() {
-    let mut world = builder().pool(on_demand("default"));
-    for index in 0..6 {
-        let name = format!("n{index}");
-        world = world.node(node(&name, "default", "m.xlarge", "zone-a"));
-        let db = near(
-            app(&format!("db-{}", index % 2), 500),
-            HOSTNAME,
-            &format!("db-{}", index % 2),
-            true,
-        );
-        world = world.pod(&format!("db-{index}"), db, Some(&name));
-    }
-    let snapshot = world.build();
-    let plan = disruption(&snapshot);
-    let after = apply(&snapshot, &plan);
-    assert_eq!(after.nodes.len(), 3, "one host for each pair: {:?}", plan.report.nodes);
-}
-
-#[test]
-fn commands_whose_pods_are_spread_over_zones_take_turns() {
-    let mut world = builder().pool(on_demand("default"));
-    for index in 0..6 {
-        let (name, zone) = (format!("n{index}"), ZONES[index % 3]);
-        let web = spread(app("web", 200), ZONE, 1);
-        world = world.node(node(&name, "default", "m.xlarge", zone)).pod(&name, web, Some(&name));
-    }
-    let mut snapshot = world.build();
-    let plan = disruption(&snapshot);
-    assert!(plan.report.nodes.iter().any(|node| node.reason == Stay::Later));
-    for _ in 0..6 {
-        snapshot = apply(&snapshot, &disruption(&snapshot));
-    }
-    assert_eq!(snapshot.nodes.len(), 3, "one in each zone");
-    assert_eq!(disruption(&snapshot).commands, []);
-}
-
-#[test]
-fn an_eviction_has_to_save_its_price() {
-    let snapshot = builder()
-        .pool(on_demand("default"))
-        .node(node("a", "default", "m.large", "zone-a"))
-        .pod("web", shape(1500, 3 * GI), Some("a"))
-        .build();
-    assert_eq!(disruption(&snapshot).commands.len(), 1);
-    // m.large costs 0.011 more than c.large.
-    let policy = Policy { eviction_price: usd(0.012), ..Policy::default() };
-    let plan = disruption_with(&snapshot, &policy);
-    assert_eq!(plan.commands, []);
-    assert!(matches!(stay(&plan, "a"), Stay::SavesTooLittle | Stay::NothingCheaper));
-}
-
-#[test]
-fn worst_launch_price_has_to_be_strictly_below_the_price() {
-    // The other way to buy the cheaper type costs as much as what is there.
-    let mut kinds = kinds();
-    for kind in &mut kinds {
-        for offer in &mut kind.offerings {
-            let dear = offer.zone == "zone-b" && kind.name == "c.large";
-            if dear && offer.capacity_type == CapacityType::OnDemand {
-                offer.price = usd(0.096);
-            }
-        }
-    }
-    let world = |zones: &[&str]| {
-        let mut pool = on_demand("default");
-        pool.template.requirements.push(need(ZONE, Operator::In, zones));
-        crate::testing::Builder::new(catalog(kinds.clone()))
-            .pool(pool)
-            .node(node("a", "default", "m.large", "zone-a"))
-            .pod("web", shape(1500, 3 * GI), Some("a"))
-            .build()
-    };
-    assert_eq!(*stay(&disruption(&world(&["zone-a", "zone-b"])), "a"), Stay::NothingCheaper);
-    assert_eq!(disruption(&world(&["zone-a", "zone-c"])).commands.len(), 1);
-}
-
-#[test]
-fn a_pass_that_is_cut_short_goes_on_where_it_stopped() {
-    let mut world = builder().pool(on_demand("default"));
-    for index in 0..8 {
-        let name = format!("n{index}");
-        world = world.node(node(&name, "default", "c.large", "zone-a")).pod(
-            &name,
-            shape(1700, 3 * GI),
-            Some(&name),
-        );
-    }
-    let snapshot = world.build();
-    let mut policy = Policy::default();
-    let mut seen = std::collections::BTreeSet::new();
-    for _ in 0..8 {
-        let plan = crate::disrupt(&snapshot, &policy, now(), 1, &|| true);
-        assert!(plan.report.cancelled);
-        seen.extend(plan.report.nodes.iter().map(|node| node.node.clone()));
-        policy.resume = plan.report.resume;
-        assert!(policy.resume.is_some() || seen.len() == 8);
-    }
-    assert_eq!(seen.len(), 8, "every node had its turn");
-}
-
-#[test]
-fn a_pass_that_is_cut_short_still_gets_something_done() {
-    let mut world = builder().pool(on_demand("default"));
-    for index in 0..4 {
-        let name = format!("n{index}");
-        world = world.node(node(&name, "default", "m.4xlarge", "zone-a")).pod(
-            &name,
-            shape(1700, 3 * GI),
-            Some(&name),
-        );
-    }
-    let plan = crate::disrupt(&world.build(), &Policy::default(), now(), 1, &|| true);
-    assert!(!plan.commands.is_empty());
-    assert!(plan.report.resume.is_some());
-}
-
-#[test]
-fn pods_move_to_the_nodes_that_have_least_to_gain_from_going() {
-    let snapshot = builder()
-        .pool(on_demand("default"))
-        .node(node("a", "default", "m.xlarge", "zone-a"))
-        .node(node("b", "default", "m.xlarge", "zone-a"))
-        .node(node("c", "default", "m.xlarge", "zone-a"))
-        .pod("small-a", shape(300, GI), Some("a"))
-        .pod("small-b", shape(300, GI), Some("b"))
-        .pod("large", shape(2000, GI), Some("c"))
-        .pod("middle", shape(1000, GI), Some("c"))
-        .build();
-    let plan = disruption(&snapshot);
-    assert_eq!(plan.commands.len(), 2);
-    let places = plan.commands.iter().flat_map(|command| &command.nominations);
-    assert!(places.into_iter().all(|nomination| nomination.node == "c"));
-}
-
-mod statics {
-    use super::*;
-    use crate::plan::Plan;
-    use crate::{check, replicas};
-
-    fn pool_of(n: i64) -> crate::snapshot::NodePool {
-        let mut pool = on_demand("fixed");
-        pool.replicas = Some(n);
-        pool
-    }
-
-    fn planned(snapshot: &crate::Snapshot) -> Plan {
-        snapshot.validate().expect("a valid snapshot");
-        replicas(snapshot, &Policy::default(), now(), 1)
-    }
-
-    fn nodes(n: usize) -> crate::testing::Builder {
-        let world = builder();
-        (0..n).fold(world, |world, index| {
-            world.node(node(&format!("n{index}"), "fixed", "m.large", "zone-a"))
-        })
-    }
-
-    #[test]
-    fn a_static_pool_launches_what_is_missing_within_its_limit() {
-        let plan = planned(&nodes(1).pool(pool_of(3)).build());
-        assert_eq!((plan.launches.len(), plan.removals.len()), (2, 0));
-        let launch = &plan.launches[0];
-        assert!(launch.pods.is_empty());
-        assert!(
-            launch.requirements.iter().all(|need| need.key != "node.kubernetes.io/instance-type"),
-            "the template as it is"
-        );
-        let mut limited = pool_of(5);
-        limited.limits.insert("nodes".to_owned(), 2);
-        assert_eq!(planned(&nodes(1).pool(limited).build()).launches.len(), 1);
-        assert_eq!(
-            planned(&nodes(3).pool(pool_of(3)).build()),
-            Plan { version: crate::plan::PLAN_VERSION, ..Plan::default() }
-        );
-    }
-
-    #[test]
-    fn a_static_pool_removes_what_never_came_up_then_empty_nodes_then_the_cheapest_to_empty() {
-        let mut starting = node("n9", "fixed", "m.large", "zone-a");
-        starting.claim.as_mut().expect("a claim").provider_id = None;
-        let mut kept = node("n8", "fixed", "m.large", "zone-a");
-        kept.do_not_disrupt = true;
-        let snapshot = nodes(4)
-            .node(starting)
-            .node(kept)
-            .pool(pool_of(1))
-            .pod("a", shape(100, GI), Some("n0"))
-            .pod("b", shape(100, GI), Some("n0"))
-            .pod("c", shape(100, GI), Some("n1"))
-            .pod("d", shape(100, GI), Some("n2"))
-            .pod("e", shape(100, GI), Some("n8"))
-            .pod_with("f", shape(100, GI), Some("n2"), |pod| pod.deletion_cost = -(1 << 30))
-            .build();
-        let plan = planned(&snapshot);
-        let order: Vec<_> = plan.removals.iter().map(|removal| removal.node.as_str()).collect();
-        assert_eq!(order, ["n9", "n3", "n1", "n2", "n0"]);
-    }
-
-    #[test]
-    fn static_nodes_are_not_consolidated_and_replaced_one_for_one_when_they_drift() {
-        let mut old = drifted("n0", 100);
-        let claim = old.claim.as_mut().expect("a claim");
-        claim.node_pool = Some("fixed".to_owned());
-        old.labels.insert("karpenter.sh/nodepool".to_owned(), "fixed".to_owned());
-        let world = |pool| {
-            builder()
-                .pool(pool)
-                .node(old.clone())
-                .node(node("n1", "fixed", "m.large", "zone-a"))
-                .pod("web", shape(100, GI), Some("n0"))
-                .build()
-        };
-        let snapshot = world(pool_of(2));
-        let plan = disruption(&snapshot);
-        assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "n0", 1)]);
-        assert_eq!(*stay(&plan, "n1"), Stay::NotConsolidatable);
-        assert_eq!(revalidate(&plan.commands[0], &snapshot, &Policy::default(), now()), Ok(()));
-        assert_eq!(check(&snapshot, &plan), []);
-        let mut full = pool_of(2);
-        full.limits.insert("nodes".to_owned(), 2);
-        assert_eq!(*stay(&disruption(&world(full)), "n0"), Stay::NoStaticReplacement);
-        // With one too many the surplus goes first.
-        assert_eq!(*stay(&disruption(&world(pool_of(1))), "n0"), Stay::Later);
-    }
 }
