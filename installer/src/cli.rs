@@ -45,16 +45,28 @@ pub enum Command {
     Freeze(FreezeArgs),
     /// Let frozen NodePools go on
     Unfreeze(FreezeArgs),
+    /// Check whether cluster and account are fit for Tenon, and change nothing
+    Preflight(crate::commands::preflight::PreflightArgs),
     /// Show what is installed and whether it works
     Status(StatusArgs),
+    /// Find out what is wrong, and why
+    Doctor(crate::commands::doctor::DoctorArgs),
     /// Remove nodes, operator and everything that the installer made
     Uninstall(UninstallArgs),
     /// Show what the operator would launch, place and remove, and change nothing
     Simulate(SimulateArgs),
     /// Tell why a pod, node or NodePool is as it is
     Explain(ExplainArgs),
-    /// Check settings files, print their schema
+    /// Print and verify IAM policies: of the operator, of nodes, of the caller
+    Iam(crate::commands::iam::IamArgs),
+    /// Begin, check and explain settings files
     Config(ConfigArgs),
+    /// Print what would be made, for another tool to make
+    Export(crate::commands::export::ExportArgs),
+    /// Write what somebody else needs to see to help
+    Bundle(crate::commands::bundle::BundleArgs),
+    /// Print what a shell needs to complete command lines
+    Completion(crate::commands::completion::CompletionArgs),
     /// Print the version
     Version,
 }
@@ -311,6 +323,9 @@ pub struct InstallArgs {
     /// Don't ask for confirmation
     #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
     pub yes: bool,
+    /// Which preflight checks are made.
+    #[command(flatten)]
+    pub checks: crate::commands::preflight::CheckArgs,
     /// Show the plan and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -397,26 +412,7 @@ pub struct UninstallArgs {
 pub struct ConfigArgs {
     /// What to do.
     #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-/// The subcommands of `tenon config`.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Check a settings file, and print all that is wrong with it
-    Validate {
-        /// Settings file
-        #[arg(
-            short = 'f',
-            long = "file",
-            env = "TENON_CONFIG",
-            hide_env_values = true,
-            value_name = "FILE"
-        )]
-        file: PathBuf,
-    },
-    /// Print the JSON schema of settings files
-    Schema,
+    pub command: crate::commands::config::ConfigCommand,
 }
 
 /// Prints what clap has to say (help, version or a usage error) and tells the exit code: 0 or 2.

@@ -14,12 +14,15 @@
 
 pub mod apply;
 pub mod aws;
+pub mod checks;
 pub mod cleanup;
 pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod desired;
 pub mod errors;
+#[cfg(test)]
+mod generated;
 pub mod journal;
 pub mod kubernetes;
 pub mod lock;
@@ -79,6 +82,11 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Unfreeze(args) => {
             Box::pin(commands::freeze::run(&cli.global, args, true, printer, cleanup)).await
         }
+        Command::Preflight(args) => {
+            Box::pin(commands::preflight::run(&cli.global, args, printer)).await
+        }
+        Command::Doctor(args) => Box::pin(commands::doctor::run(&cli.global, args, printer)).await,
+        Command::Iam(args) => Box::pin(commands::iam::run(&cli.global, args, printer)).await,
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await
@@ -90,6 +98,9 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
             Box::pin(commands::simulate::explain(&cli.global, args, printer)).await
         }
         Command::Config(args) => commands::config::run(&cli.global, args, printer),
+        Command::Export(args) => Box::pin(commands::export::run(&cli.global, args, printer)).await,
+        Command::Bundle(args) => Box::pin(commands::bundle::run(&cli.global, args, printer)).await,
+        Command::Completion(args) => Ok(commands::completion::run(args, printer)),
         Command::Version => Ok(commands::version::run(printer)),
     }
 }

@@ -1,34 +1,130 @@
-//! `tenon config validate` and `tenon config schema`: nothing is called.
+//! `tenon config`: begin a settings file, check one, and explain its fields. Nothing is called.
 
-use serde_json::json;
+use std::path::{Path, PathBuf};
 
-use crate::cli::{ConfigArgs, ConfigCommand, GlobalArgs, SettingArgs};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::cli::{ConfigArgs, GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
 use crate::settings::config::Config;
-use crate::settings::{Settings, Source};
+use crate::settings::problem::Problem;
+use crate::settings::{Settings, Source, overlay};
 use crate::target;
 
-/// Checks a file, or prints the schema.
+mod explain;
+
+/// The subcommands of `tenon config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print a settings file with what is known of the target, or write it
+    Init {
+        /// What is asked for.
+        #[command(flatten)]
+        settings: Box<SettingArgs>,
+        /// Write it here; a file that is there is left as it is
+        #[arg(long, value_name = "FILE")]
+        write: Option<PathBuf>,
+    },
+    /// Check a settings file, and print all that is wrong with it
+    Validate {
+        /// Settings file
+        #[arg(
+            short = 'f',
+            long = "file",
+            env = "TENON_CONFIG",
+            hide_env_values = true,
+            value_name = "FILE"
+        )]
+        file: PathBuf,
+    },
+    /// Print the JSON schema of settings files
+    Schema,
+    /// Explain a field of settings files, such as `interruption.queueName`; without one, list all
+    Explain {
+        /// Path of the field
+        #[arg(default_value = "", value_name = "FIELD")]
+        field: String,
+    },
+}
+
+/// Runs a subcommand.
 pub fn run(global: &GlobalArgs, args: &ConfigArgs, printer: &Printer) -> Result<u8, ExpectedError> {
     match &args.command {
-        ConfigCommand::Validate { file } => {
-            let source = Source::read(file)?;
-            let settings =
-                Settings::resolve(source, global, &SettingArgs::default(), &target::infer(global))?;
-            printer.json(&json!({"valid": true, "config": settings.config}));
-            printer.text(&format!(
-                "{} is valid: cluster {} in {}",
-                file.display(),
-                settings.cluster,
-                settings.region
-            ));
+        ConfigCommand::Init { settings, write } => {
+            init(global, settings, write.as_deref(), printer)?;
         }
+        ConfigCommand::Validate { file } => validate(global, file, printer)?,
         ConfigCommand::Schema => {
             let schema =
                 serde_json::to_string_pretty(&Config::json_schema()).expect("a schema is JSON");
             printer.raw(&schema);
         }
+        ConfigCommand::Explain { field } => explain(field, printer)?,
     }
     Ok(0)
+}
+
+fn validate(global: &GlobalArgs, file: &Path, printer: &Printer) -> Result<(), ExpectedError> {
+    let source = Source::read(file)?;
+    let settings =
+        Settings::resolve(source, global, &SettingArgs::default(), &target::infer(global))?;
+    printer.json(&json!({"valid": true, "config": settings.config}));
+    printer.text(&format!(
+        "{} is valid: cluster {} in {}",
+        file.display(),
+        settings.cluster,
+        settings.region
+    ));
+    Ok(())
+}
+
+fn init(
+    global: &GlobalArgs,
+    args: &SettingArgs,
+    file: Option<&Path>,
+    printer: &Printer,
+) -> Result<(), ExpectedError> {
+    let (mut config, problems) = overlay(Config::default(), global, args);
+    if !problems.is_empty() {
+        return Err(ExpectedError::Settings { problems });
+    }
+    let inferred = target::infer(global);
+    config.cluster.name = config.cluster.name.or(inferred.cluster);
+    config.cluster.region =
+        config.cluster.region.or(inferred.region).or_else(|| global.default_region.clone());
+    let text = format!(
+        "# Settings of Tenon. `tenon config explain` lists all fields, `tenon plan -f FILE` shows what they do.\n{}",
+        config.to_yaml()
+    );
+    let Some(file) = file else {
+        printer.raw(&text);
+        return Ok(());
+    };
+    let failed = |source| ExpectedError::File { operation: "write", path: file.to_owned(), source };
+    let mut created =
+        std::fs::OpenOptions::new().write(true).create_new(true).open(file).map_err(failed)?;
+    std::io::Write::write_all(&mut created, text.as_bytes()).map_err(failed)?;
+    printer.text(&format!("Written to {}. Next: tenon plan -f {}", file.display(), file.display()));
+    Ok(())
+}
+
+fn explain(field: &str, printer: &Printer) -> Result<(), ExpectedError> {
+    let schema = Config::json_schema();
+    let fields = explain::fields(&schema);
+    let shown = fields.iter().filter(|one| one.is_at(field)).collect::<Vec<_>>();
+    if shown.is_empty() {
+        let near =
+            fields.iter().find(|one| one.path.to_lowercase().ends_with(&field.to_lowercase()));
+        let hint = near.map(|near| format!("; did you mean {}?", near.path)).unwrap_or_default();
+        let problem = Problem::of_value(field, format!("there is no such field{hint}"));
+        return Err(ExpectedError::Settings { problems: vec![problem] });
+    }
+    let all = shown.iter().map(|one| one.json()).collect::<Vec<Value>>();
+    printer.json(&json!({"schema": "tenon.sh/config-fields/v1alpha1", "fields": all}));
+    for one in shown {
+        printer.text(&one.text());
+    }
+    Ok(())
 }

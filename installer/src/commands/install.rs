@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source, unreachable_target};
 use crate::apply::{self, Options, wait};
 use crate::aws::{Aws, Calling, IfThere};
@@ -58,6 +59,10 @@ pub async fn run(
     if args.dry_run {
         printer.plan(&session.target_json(), &plan);
         return Ok(0);
+    }
+    // A plan without steps has nothing to fail at.
+    if !plan.steps.is_empty() {
+        Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
     }
     show(&plan, *printer);
     if !plan.steps.is_empty() && !args.yes {

@@ -1,0 +1,343 @@
+//! Quotas, machine images, the operator's image, the queue, and the NodePools that are there.
+
+use serde_json::Value;
+
+use super::observed::{ImageView, Observed};
+use super::{Check, Outcome, Severity, When, known, skip};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "QU-01",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "the account may run as many vCPUs as the NodePool allows",
+        cause: "EC2 counts vCPUs of running instances per family group and refuses more with VcpuLimitExceeded, or MaxSpotInstanceCountExceeded for spot.",
+        fix: "aws service-quotas request-service-quota-increase --region <region> --service-code ec2 --quota-code L-1216C47A --desired-value 1000",
+        run: vcpus,
+    },
+    Check {
+        id: "QU-02",
+        severity: Severity::Info,
+        when: When::Always,
+        title: "the account may have large enough volumes",
+        cause: "Every node has a gp3 volume of 20 GiB or more, and EC2 counts them together, in TiB.",
+        fix: "aws service-quotas request-service-quota-increase --region <region> --service-code ebs --quota-code L-7A658B76 --desired-value 100",
+        run: volumes,
+    },
+    Check {
+        id: "QU-03",
+        severity: Severity::Info,
+        when: When::Always,
+        title: "there is room for launch templates",
+        cause: "EC2 takes 5,000 launch templates in a region. The operator removes its own; other tools often don't.",
+        fix: "aws ec2 describe-launch-templates --region <region> --query 'LaunchTemplates[].[LaunchTemplateName,CreateTime]'",
+        run: launch_templates,
+    },
+    Check {
+        id: "AM-01",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "the AMI alias stands for an image",
+        cause: "An EC2NodeClass without a machine image is not ready, and nothing is launched. Not every release exists for every Kubernetes version, region and architecture.",
+        fix: "tenon install --cluster <cluster> --region <region> --ami-alias al2023@latest",
+        run: images,
+    },
+    Check {
+        id: "AM-02",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "the machine image is made for the cluster's version",
+        cause: "A kubelet newer than the API server is not supported, and one more than three versions older neither.",
+        fix: "tenon install --cluster <cluster> --region <region> --ami-alias al2023@latest",
+        run: image_version,
+    },
+    Check {
+        id: "AM-03",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "the machine image's volumes need no key of yours",
+        cause: "Without a grant on the key instances end right after launch, with Client.InternalError.",
+        fix: "tenon iam print --cluster <cluster> --region <region> --volume-key <key>   # attach the policy VolumeEncryption",
+        run: image_key,
+    },
+    Check {
+        id: "IM-01",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "the operator's image can be pulled",
+        cause: "The registry doesn't know it, asks for a login, or can't be reached. A stale login to public.ecr.aws is answered with 403.",
+        fix: "kubectl -n <namespace> describe pod -l app.kubernetes.io/name=karpenter   # then docker logout public.ecr.aws, or --image <mirror>",
+        run: image_pull,
+    },
+    Check {
+        id: "IM-02",
+        severity: Severity::Info,
+        when: When::Always,
+        title: "the operator's image is named by its digest",
+        cause: "A tag can be moved to another image after you tried this one.",
+        fix: "tenon config explain deploy.values   # controller.image.digest",
+        run: image_digest,
+    },
+    Check {
+        id: "QS-01",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "EventBridge can write into the queue",
+        cause: "With the key alias/aws/sqs, or a key whose policy doesn't name EventBridge, messages vanish without an error.",
+        fix: "aws sqs set-queue-attributes --region <region> --queue-url <queue> --attributes SqsManagedSseEnabled=true",
+        run: queue_key,
+    },
+    Check {
+        id: "QS-02",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "the operator's queue setting is a name",
+        cause: "It takes the queue's name; with an ARN or URL the operator does not start.",
+        fix: "tenon config explain interruption.queueName",
+        run: queue_name,
+    },
+    Check {
+        id: "QS-03",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "the queue and its rules work",
+        cause: "If a rule is off or leads elsewhere, or messages are not fetched, spot instances end before their pods have moved.",
+        fix: "tenon install --cluster <cluster> --region <region>   # brings queue and rules to what they should be",
+        run: queue_works,
+    },
+    Check {
+        id: "ZS-01",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "zonal shift is registered for the cluster where the operator watches it",
+        cause: "The operator asks for shifts of a resource that the service doesn't know, and does not become ready.",
+        fix: "aws eks update-cluster-config --region <region> --name <cluster> --zonal-shift-config enabled=true",
+        run: zonal_shift,
+    },
+    Check {
+        id: "NP-01",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "NodePools are limited and fit their EC2NodeClass",
+        cause: "Without a limit a mistake in one workload can launch hundreds of nodes; a reference to nothing launches none.",
+        fix: "kubectl get nodepool -o yaml   # set spec.limits.cpu; correct spec.template.spec.nodeClassRef",
+        run: node_pools,
+    },
+];
+
+/// Quota of vCPUs of standard on-demand instances (families A, C, D, H, I, M, R, T, Z).
+pub(super) const ON_DEMAND: &str = "L-1216C47A";
+/// The same for spot.
+pub(super) const SPOT: &str = "L-34B43A08";
+/// Quota of gp3 volumes, in TiB.
+pub(super) const GP3: &str = "L-7A658B76";
+
+fn vcpus(seen: &Observed) -> Outcome {
+    let Some(limit) = seen.asked.cpu_limit else { return skip("no default NodePool is made") };
+    known(&seen.compute.quotas, |quotas| {
+        let mut kinds = vec![(ON_DEMAND, "on-demand")];
+        if seen.asked.spot {
+            kinds.push((SPOT, "spot"));
+        }
+        let problems = kinds
+            .into_iter()
+            .filter_map(|(code, kind)| {
+                let quota = *quotas.get(code)?;
+                (quota < f64::from(limit)).then(|| {
+                    format!("{quota} vCPUs of {kind} instances, and the NodePool may have {limit}")
+                })
+            })
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, format!("{limit} are within its quotas"))
+    })
+}
+
+/// TiB; about fifty nodes with the default volume.
+const FEW_TIB: f64 = 1.0;
+
+fn volumes(seen: &Observed) -> Outcome {
+    known(&seen.compute.quotas, |quotas| match quotas.get(GP3) {
+        None => Outcome::Unknown("the quota is not known".to_owned()),
+        Some(tib) => Outcome::when(*tib > FEW_TIB, format!("{tib} TiB"), format!("{tib} TiB")),
+    })
+}
+
+/// Most launch templates of a region.
+const LAUNCH_TEMPLATES: usize = 5_000;
+
+fn launch_templates(seen: &Observed) -> Outcome {
+    known(&seen.compute.launch_templates, |n| {
+        Outcome::when(
+            *n * 10 < LAUNCH_TEMPLATES * 9,
+            format!("{n} of {LAUNCH_TEMPLATES}"),
+            format!("{n} of {LAUNCH_TEMPLATES}"),
+        )
+    })
+}
+
+fn over_images(
+    seen: &Observed,
+    pass: &str,
+    problem: impl Fn(&ImageView) -> Option<String>,
+) -> Outcome {
+    if seen.asked.ami_alias.is_none() {
+        return skip("no default EC2NodeClass is made");
+    }
+    known(&seen.compute.images, |images| {
+        Outcome::of(&images.iter().filter_map(problem).collect::<Vec<_>>(), pass)
+    })
+}
+
+fn images(seen: &Observed) -> Outcome {
+    over_images(seen, "it does", |image| {
+        image
+            .id
+            .is_none()
+            .then(|| format!("for {}: {} has no image", image.architecture, image.parameter))
+    })
+}
+
+/// `1.34` out of a name such as `amazon-eks-node-al2023-x86_64-standard-1.34-v20260101`.
+fn version_in(name: &str) -> Option<u32> {
+    name.split('-').find_map(|part| part.strip_prefix("1.")?.parse().ok())
+}
+
+fn image_version(seen: &Observed) -> Outcome {
+    let server = match &seen.kubernetes.version {
+        super::observed::Seen::Known(version) => version_in(version.trim_end_matches('+')),
+        super::observed::Seen::Unknown(why) => return Outcome::Unknown(why.clone()),
+    };
+    over_images(seen, "it is", |image| {
+        let kubelet = image.name.as_deref().and_then(version_in)?;
+        let server = server?;
+        (kubelet > server || kubelet + 3 < server).then(|| {
+            format!("{} is for 1.{kubelet}, and the cluster is 1.{server}", image.architecture)
+        })
+    })
+}
+
+fn image_key(seen: &Observed) -> Outcome {
+    over_images(seen, "none is needed", |image| {
+        image.key.as_ref().map(|key| format!("{} is encrypted with {key}", image.architecture))
+    })
+}
+
+fn image_pull(seen: &Observed) -> Outcome {
+    known(&seen.operator.pods, |pods| {
+        let problems = pods
+            .iter()
+            .filter(|pod| {
+                matches!(
+                    pod.waiting.as_deref(),
+                    Some("ImagePullBackOff" | "ErrImagePull" | "InvalidImageName")
+                )
+            })
+            .map(|pod| {
+                format!("{}: {}", pod.name, pod.message.as_deref().unwrap_or("no reason given"))
+            })
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, &seen.asked.image)
+    })
+}
+
+fn image_digest(seen: &Observed) -> Outcome {
+    Outcome::when(seen.asked.image_digest, "it is", format!("{} is named by tag", seen.asked.image))
+}
+
+fn queue_key(seen: &Observed) -> Outcome {
+    known(&seen.queue, |queue| {
+        let Some(queue) = queue else { return Outcome::Pass("there is none yet".to_owned()) };
+        match &queue.key {
+            None => Outcome::Pass("it uses SQS's own keys".to_owned()),
+            Some(key) if key.ends_with("alias/aws/sqs") => {
+                Outcome::Fail(format!("EventBridge may not use {key}"))
+            }
+            Some(key) => match queue.key_open_to_events {
+                Some(open) => Outcome::when(
+                    open,
+                    format!("{key} lets it"),
+                    format!("the policy of {key} doesn't name events.amazonaws.com"),
+                ),
+                None => Outcome::Unknown(format!("the policy of {key} can't be read")),
+            },
+        }
+    })
+}
+
+fn queue_name(seen: &Observed) -> Outcome {
+    let name = &seen.asked.interruption_queue;
+    Outcome::when(
+        !name.contains([':', '/']),
+        if name.is_empty() { "there is no queue" } else { name },
+        format!("{name} is no name"),
+    )
+}
+
+/// Messages that wait while the operator fetches ten at a time, all the time.
+const MANY_WAITING: i64 = 100;
+
+fn queue_works(seen: &Observed) -> Outcome {
+    if seen.asked.interruption_queue.is_empty() {
+        return skip("interruptions are not handled");
+    }
+    known(&seen.queue, |queue| {
+        let Some(queue) = queue else { return Outcome::Fail("there is no queue".to_owned()) };
+        known(&seen.rules, |rules| {
+            let mut problems = Vec::new();
+            for rule in rules {
+                if !rule.exists {
+                    problems.push(format!("rule {} is missing", rule.name));
+                } else if !rule.enabled {
+                    problems.push(format!("rule {} is off", rule.name));
+                } else if !rule.to_queue {
+                    problems.push(format!("rule {} leads elsewhere", rule.name));
+                }
+            }
+            if queue.senders.is_empty() {
+                problems.push("the queue's policy lets nobody send".to_owned());
+            }
+            if queue.waiting > MANY_WAITING {
+                problems.push(format!("{} messages wait to be fetched", queue.waiting));
+            }
+            Outcome::of(&problems, format!("{} messages wait", queue.waiting))
+        })
+    })
+}
+
+fn zonal_shift(seen: &Observed) -> Outcome {
+    if !seen.asked.zonal_shift {
+        return skip("the operator doesn't watch it");
+    }
+    known(&seen.cluster, |cluster| Outcome::when(cluster.zonal_shift, "it is", "it is not"))
+}
+
+fn node_pools(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.node_pools, |pools| {
+        known(&seen.kubernetes.node_classes, |classes| {
+            let text = |value: &Value, pointer: &str| {
+                value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let mut problems = Vec::new();
+            for pool in pools {
+                let name = text(pool, "/metadata/name");
+                let limits = pool.pointer("/spec/limits").and_then(Value::as_object);
+                let is_static = pool.pointer("/spec/replicas").is_some();
+                if limits.is_none_or(serde_json::Map::is_empty) && !is_static {
+                    problems.push(format!("{name} has no limits"));
+                }
+                let class = text(pool, "/spec/template/spec/nodeClassRef/name");
+                if !classes.iter().any(|one| text(one, "/metadata/name") == class) {
+                    problems.push(format!(
+                        "{name} refers to EC2NodeClass {class}, which does not exist"
+                    ));
+                }
+                let grace = pool.pointer("/spec/template/spec/terminationGracePeriod");
+                if grace.and_then(Value::as_str) == Some("0s") {
+                    problems
+                        .push(format!("{name} gives pods no time: terminationGracePeriod is 0s"));
+                }
+            }
+            Outcome::of(&problems, format!("{} are", pools.len()))
+        })
+    })
+}

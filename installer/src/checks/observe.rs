@@ -1,0 +1,176 @@
+//! Reads one [`Observed`] value. Every part is read on its own: a denied call makes one part unknown and leaves the others as they are.
+
+use crate::aws::Aws;
+use crate::clock;
+use crate::desired::Desired;
+use crate::names;
+use crate::observe::facts::Facts;
+use crate::observe::world::{AgentState, World};
+use crate::plan::Plan;
+use crate::settings::{Defaults, Settings};
+use crate::target::Target;
+
+use super::observed::{Asked, IdentityView, NameView, Observed, QueueView, RuleView, Seen};
+
+mod account;
+mod ec2;
+mod iam;
+mod kubernetes;
+mod operator;
+mod raw;
+
+/// What can be read from.
+pub struct Sources<'a> {
+    /// What was asked for.
+    pub settings: &'a Settings,
+    /// AWS.
+    pub aws: &'a Aws,
+    /// Caller and cluster, or why they can't be read.
+    pub facts: Result<&'a Facts, String>,
+    /// The cluster, or why it can't be reached.
+    pub target: Result<&'a Target, String>,
+    /// What should be there, or why that can't be said.
+    pub desired: Result<&'a Desired, Vec<String>>,
+    /// What is there.
+    pub world: Option<&'a World>,
+    /// What would be done.
+    pub plan: Option<&'a Plan>,
+    /// What is in the way of a plan.
+    pub conflicts: Vec<String>,
+    /// Proxies that this program was given: for HTTPS, and what goes past it.
+    pub proxies: (Option<String>, Option<String>),
+    /// Also look at the operator at work.
+    pub installed: bool,
+}
+
+/// Reads everything, side by side.
+pub async fn observe(sources: &Sources<'_>) -> Observed {
+    let mut seen =
+        Observed { now: clock::now().as_second(), asked: asked(sources), ..Observed::default() };
+    let (caller, cluster, network, compute, iam, (kubernetes, rbac), operator) = tokio::join!(
+        account::read(sources),
+        account::cluster(sources),
+        ec2::network(sources),
+        ec2::compute(sources),
+        iam::read(sources),
+        kubernetes::read(sources),
+        operator::read(sources),
+    );
+    (seen.caller, seen.cluster, seen.network) = (caller, cluster, network);
+    (seen.compute, seen.iam, seen.kubernetes, seen.operator) = (compute, iam, kubernetes, operator);
+    seen.caller.rbac = rbac;
+    seen.caller.identity = match &sources.facts {
+        Ok(facts) => Seen::Known(IdentityView {
+            account: facts.caller.account.clone(),
+            arn: facts.caller.arn.clone(),
+        }),
+        Err(why) => Seen::Unknown(why.clone()),
+    };
+    seen.caller.endpoint =
+        sources.target.as_ref().map(|target| target.endpoint.clone()).map_err(Clone::clone).into();
+    (seen.caller.https_proxy, seen.caller.no_proxy) = sources.proxies.clone();
+    (seen.queue, seen.rules) = queue(sources);
+    seen
+}
+
+fn asked(sources: &Sources<'_>) -> Asked {
+    let settings = sources.settings;
+    let values = &settings.values;
+    let pair = match &settings.defaults {
+        Defaults::Pair(pair) => Some(pair),
+        Defaults::None | Defaults::Manifests(_) => None,
+    };
+    let mut asked = Asked {
+        cluster: settings.cluster.clone(),
+        region: settings.region.clone(),
+        account: settings.account_id.clone(),
+        namespace: settings.namespace.clone(),
+        service_account: values.service_account_name().to_owned(),
+        replicas: values.replicas,
+        pod_identity: sources.desired.as_ref().is_ok_and(|desired| desired.association.is_some()),
+        fargate: sources.desired.as_ref().is_ok_and(|desired| desired.fargate.is_some()),
+        interruption_queue: settings.queue_name.clone().unwrap_or_default(),
+        discovery_by_tag: settings.discovery == crate::settings::config::Discovery::Tags,
+        spot: pair.is_none_or(|pair| {
+            pair.capacity_types.contains(&crate::settings::config::CapacityType::Spot)
+        }),
+        architectures: pair.map_or_else(Vec::new, |pair| {
+            pair.architectures.iter().map(|arch| format!("{arch:?}").to_lowercase()).collect()
+        }),
+        cpu_limit: pair.map(|pair| pair.cpu_limit),
+        ami_alias: pair.map(|pair| pair.ami_alias.clone()),
+        image: values.controller.image.repository.clone(),
+        image_digest: !values.controller.image.digest.is_empty(),
+        zonal_shift: values.settings.enable_zonal_shift,
+        isolated_vpc: values.settings.isolated_vpc,
+        manage_crds: settings.manage_crds,
+        conflicts: sources.conflicts.clone(),
+        ..Asked::default()
+    };
+    match &sources.desired {
+        Ok(desired) => {
+            let name = |kind: &str, name: &str, limit| NameView {
+                kind: kind.to_owned(),
+                name: name.to_owned(),
+                limit,
+            };
+            asked.names = [&desired.node_role, &desired.controller_role]
+                .map(|role| name("role", &role.name, names::ROLE))
+                .into();
+            asked
+                .names
+                .extend(desired.rule_names.iter().map(|rule| name("rule", rule, names::RULE)));
+            asked.names.push(name("queue", &desired.queue_name, 80));
+        }
+        Err(problems) => {
+            asked.document_problems =
+                problems.iter().filter(|problem| problem.contains("characters")).cloned().collect();
+        }
+    }
+    asked
+}
+
+fn queue(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<RuleView>>) {
+    let (Some(world), Ok(desired)) = (sources.world, &sources.desired) else {
+        return Default::default();
+    };
+    let queue = world.queue.as_ref().map(|queue| {
+        let number =
+            |name: &str| queue.attributes.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let text = |name: &str| queue.attributes.get(name).filter(|text| !text.is_empty()).cloned();
+        QueueView {
+            key: text("KmsMasterKeyId"),
+            key_open_to_events: None,
+            waiting: number("ApproximateNumberOfMessages"),
+            in_flight: number("ApproximateNumberOfMessagesNotVisible"),
+            senders: text("Policy").map(|policy| iam::senders(&policy)).unwrap_or_default(),
+        }
+    });
+    let rules = desired.rules.iter().map(|rule| {
+        let live = world.rules.get(&rule.name);
+        RuleView {
+            name: rule.name.clone(),
+            exists: live.is_some(),
+            enabled: live.is_some_and(|live| live.enabled),
+            to_queue: live
+                .is_some_and(|live| live.targets.values().any(|arn| *arn == rule.target_arn)),
+        }
+    });
+    (Seen::Known(queue), Seen::Known(rules.collect()))
+}
+
+/// Status of the agent, as the checks name it.
+fn agent(world: Option<&World>, desired: &Result<&Desired, Vec<String>>) -> Seen<Option<String>> {
+    let Some(world) = world else { return Seen::default() };
+    Seen::Known(match &world.agent {
+        AgentState::Addon(status) => Some(status.clone()),
+        AgentState::BuiltIn => Some("DaemonSet".to_owned()),
+        AgentState::Missing if desired.as_ref().is_ok_and(|desired| desired.install_agent) => {
+            Some("to be installed".to_owned())
+        }
+        AgentState::Missing => None,
+    })
+}
+
+pub(crate) use ec2::subnet_views;
+pub(crate) use iam::gap_in_words;

@@ -1,0 +1,175 @@
+//! The operator at work: pods, log, lease, warnings.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, LogParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::Value;
+
+use super::super::observed::{EventView, LeaderView, OperatorView, PodView};
+use super::Sources;
+use super::kubernetes::text;
+use crate::clock;
+use crate::kubernetes::client::Cluster;
+
+/// Upstream's name, so that both never lead at once.
+const LEASE: &str = "karpenter-leader-election";
+/// Enough for the last reconciliations of every kind.
+const LOG_LINES: i64 = 400;
+/// Older warnings are about what has changed since.
+const EVENT_SECONDS: i64 = 3600;
+
+pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
+    let (Ok(target), true) = (&sources.target, sources.installed) else {
+        return OperatorView::default();
+    };
+    let selector =
+        sources.desired.as_ref().ok().and_then(|desired| selector(desired)).unwrap_or_default();
+    let cluster = &target.cluster;
+    let namespace = &sources.settings.namespace;
+    let (pods, leader, events) = tokio::join!(
+        pods(cluster, namespace, &selector),
+        leader(cluster, namespace),
+        events(cluster)
+    );
+    let log = match &pods {
+        Ok(pods) => {
+            log(cluster, namespace, pods, leader.as_ref().ok().and_then(Option::as_ref)).await
+        }
+        Err(why) => Err(why.clone()),
+    };
+    OperatorView {
+        pods: pods.into(),
+        log: log.into(),
+        leader: leader.into(),
+        events: events.into(),
+    }
+}
+
+/// How the Deployment finds its pods.
+fn selector(desired: &crate::desired::Desired) -> Option<String> {
+    let labels = desired.deployment()?.body.pointer("/spec/selector/matchLabels")?.as_object()?;
+    let pairs = labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    Some(pairs.collect::<Vec<_>>().join(","))
+}
+
+async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<PodView>, String> {
+    let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
+    let found = api.list(&ListParams::default().labels(selector)).await;
+    let found = found.map_err(|error| format!("list pods: {error}"))?;
+    let json = |pod: &Pod| serde_json::to_value(pod).unwrap_or_default();
+    Ok(found.items.iter().map(|pod| pod_view(&json(pod))).collect())
+}
+
+fn pod_view(pod: &Value) -> PodView {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let statuses = statuses.cloned().unwrap_or_default();
+    let waiting = statuses.iter().find_map(|status| status.pointer("/state/waiting"));
+    let last = statuses.iter().find_map(|status| status.pointer("/lastState/terminated"));
+    let some = |text: String| Some(text).filter(|text| !text.is_empty());
+    let message = waiting.and_then(|waiting| some(text(waiting, "/message"))).or_else(|| {
+        last.and_then(|last| some(text(last, "/message")).or_else(|| some(text(last, "/reason"))))
+    });
+    PodView {
+        name: text(pod, "/metadata/name"),
+        ready: !statuses.is_empty()
+            && statuses.iter().all(|status| status["ready"].as_bool() == Some(true)),
+        restarts: statuses
+            .iter()
+            .filter_map(|status| status["restartCount"].as_i64())
+            .max()
+            .unwrap_or(0),
+        waiting: waiting.and_then(|waiting| some(text(waiting, "/reason"))),
+        message,
+    }
+}
+
+async fn log(
+    cluster: &Cluster,
+    namespace: &str,
+    pods: &[PodView],
+    leader: Option<&LeaderView>,
+) -> Result<Vec<String>, String> {
+    // The leader acts; without one, any pod may say why.
+    let leads = |pod: &&PodView| leader.is_some_and(|leader| leader.holder.starts_with(&pod.name));
+    let Some(pod) = pods.iter().find(leads).or_else(|| pods.first()) else { return Ok(Vec::new()) };
+    let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
+    let params = LogParams { tail_lines: Some(LOG_LINES), ..LogParams::default() };
+    let log =
+        api.logs(&pod.name, &params).await.map_err(|error| format!("get pods/log: {error}"))?;
+    let matters =
+        |line: &&str| !line.contains("\"level\":\"INFO\"") && !line.contains("\"level\":\"DEBUG\"");
+    Ok(log.lines().filter(matters).map(str::to_owned).collect())
+}
+
+async fn leader(cluster: &Cluster, namespace: &str) -> Result<Option<LeaderView>, String> {
+    let gvk = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "leases");
+    let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &resource);
+    let found = api.get_opt(LEASE).await.map_err(|error| format!("get lease {LEASE}: {error}"))?;
+    let Some(found) = found else { return Ok(None) };
+    let found = serde_json::to_value(found).unwrap_or_default();
+    let holder = text(&found, "/spec/holderIdentity");
+    let renewed = text(&found, "/spec/renewTime").parse::<Timestamp>().ok();
+    Ok(Some(holder).filter(|holder| !holder.is_empty()).map(|holder| LeaderView {
+        holder,
+        renewed_seconds_ago: renewed
+            .map_or(i64::MAX, |at| clock::now().as_second() - at.as_second()),
+    }))
+}
+
+async fn events(cluster: &Cluster) -> Result<Vec<EventView>, String> {
+    let gvk = GroupVersionKind::gvk("", "v1", "Event");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "events");
+    let api: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
+    let found = api.list(&ListParams::default().fields("type=Warning")).await;
+    let found = found.map_err(|error| format!("list events: {error}"))?;
+    let now = clock::now().as_second();
+    let json = |event: DynamicObject| serde_json::to_value(event).unwrap_or_default();
+    Ok(found
+        .items
+        .into_iter()
+        .map(json)
+        .filter(|event| {
+            let kind = text(event, "/involvedObject/kind");
+            ["NodePool", "NodeClaim", "EC2NodeClass", "Node"].contains(&kind.as_str())
+        })
+        .filter(|event| {
+            let times = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+            let at = times.iter().find_map(|time| text(event, time).parse::<Timestamp>().ok());
+            at.is_none_or(|at| now - at.as_second() < EVENT_SECONDS)
+        })
+        .map(|event| EventView {
+            object: format!(
+                "{} {}",
+                text(&event, "/involvedObject/kind"),
+                text(&event, "/involvedObject/name")
+            ),
+            reason: text(&event, "/reason"),
+            message: text(&event, "/message"),
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_that_can_not_be_started_says_why() {
+        let pod = json!({
+            "metadata": {"name": "karpenter-1"},
+            "status": {"containerStatuses": [{
+                "ready": false,
+                "restartCount": 4,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+            }]},
+        });
+        let view = pod_view(&pod);
+        assert_eq!(view.waiting.as_deref(), Some("CrashLoopBackOff"));
+        assert_eq!((view.ready, view.restarts), (false, 4));
+        assert!(!pod_view(&json!({"metadata": {"name": "new"}})).ready);
+    }
+}

@@ -1,0 +1,134 @@
+//! What the API server says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Seen;
+
+/// What the API server says.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubernetesView {
+    /// Version of the API server, such as `1.34`.
+    pub version: Seen<String>,
+    /// Nodes.
+    pub nodes: Seen<Vec<NodeView>>,
+    /// Deployments.
+    pub deployments: Seen<Vec<WorkloadView>>,
+    /// DaemonSets.
+    pub daemon_sets: Seen<Vec<WorkloadView>>,
+    /// Ready endpoints of the cluster's DNS.
+    pub dns_endpoints: Seen<usize>,
+    /// Labels of the operator's namespace; none if it does not exist.
+    pub namespace: Seen<Option<BTreeMap<String, String>>>,
+    /// Resource quotas of the operator's namespace that limit priority classes.
+    pub priority_quotas: Seen<Vec<String>>,
+    /// Names of the flow schemas.
+    pub flow_schemas: Seen<Vec<String>>,
+    /// Admission webhooks that matter.
+    pub webhooks: Seen<Vec<WebhookView>>,
+    /// CRDs of Karpenter's API groups, and whether others that matter exist.
+    pub crds: Seen<Vec<CrdView>>,
+    /// Helm releases by their records.
+    pub releases: Seen<Vec<ReleaseView>>,
+    /// The role that an annotation of the operator's service account names; outer none if there is no account.
+    pub service_account_role: Seen<Option<String>>,
+    /// The ConfigMap `aws-auth`: its `mapRoles`.
+    pub aws_auth: Seen<Option<String>>,
+    /// NodePools.
+    pub node_pools: Seen<Vec<Value>>,
+    /// EC2NodeClasses.
+    pub node_classes: Seen<Vec<Value>>,
+    /// NodeClaims.
+    pub node_claims: Seen<Vec<Value>>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its zone.
+    pub zone: String,
+    /// It is ready and takes pods.
+    pub ready: bool,
+    /// A NodePool's.
+    pub from_node_pool: bool,
+    /// It runs on Fargate.
+    pub fargate: bool,
+    /// kOps made it.
+    pub kops: bool,
+    /// Free CPU by requests, in thousandths of a core.
+    pub free_cpu: i64,
+    /// Free memory by requests, in bytes.
+    pub free_memory: i64,
+}
+
+/// A Deployment or DaemonSet.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Images of its containers.
+    pub images: Vec<String>,
+    /// Names of its containers' environment variables.
+    pub env: Vec<String>,
+    /// How many pods are wanted.
+    pub wanted: i64,
+    /// How many are ready.
+    pub ready: i64,
+    /// It tolerates every taint.
+    pub tolerates_all: bool,
+    /// Its labels and annotations.
+    pub marks: BTreeMap<String, String>,
+}
+
+/// An admission webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WebhookView {
+    /// Configuration and webhook.
+    pub name: String,
+    /// What it cannot judge is refused.
+    pub fails_closed: bool,
+    /// Resources that it judges, such as `pods`.
+    pub resources: Vec<String>,
+    /// The Service that judges; none for an address outside.
+    pub service: Option<String>,
+    /// Its ready endpoints.
+    pub endpoints: usize,
+}
+
+/// A CRD.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CrdView {
+    /// Its name.
+    pub name: String,
+    /// Versions in which objects may still be stored.
+    pub stored_versions: Vec<String>,
+    /// Objects are converted by a webhook.
+    pub conversion_webhook: bool,
+    /// Its labels and annotations.
+    pub marks: BTreeMap<String, String>,
+}
+
+/// A Helm release.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReleaseView {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// `deployed`, `pending-upgrade`, ….
+    pub status: String,
+    /// Tenon's installer wrote it.
+    pub ours: bool,
+}

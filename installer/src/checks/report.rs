@@ -1,0 +1,217 @@
+//! What came out of the checks, for people and programs.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::observed::Observed;
+use super::{Check, Outcome, Severity, When, table};
+
+/// Version of the JSON form of a report.
+pub const SCHEMA: &str = "tenon.sh/checks/v1alpha1";
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Version of this form.
+    pub schema: &'static str,
+    /// No fatal check failed; with `strict`, no warning either.
+    pub success: bool,
+    /// How many checks came out how.
+    pub counts: Counts,
+    /// The checks by category.
+    pub categories: Vec<Group>,
+}
+
+/// How many checks came out how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// As it should be.
+    pub passed: usize,
+    /// Failed and fatal.
+    pub fatal: usize,
+    /// Failed and not fatal.
+    pub warnings: usize,
+    /// Failed, for information.
+    pub infos: usize,
+    /// Not applicable, or left out.
+    pub skipped: usize,
+    /// Not known.
+    pub unknown: usize,
+}
+
+/// A category.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Group {
+    /// Its title.
+    pub title: &'static str,
+    /// Its checks.
+    pub checks: Vec<Line>,
+}
+
+/// A check and how it came out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// The check's id.
+    pub id: &'static str,
+    /// What follows when it fails.
+    pub severity: Severity,
+    /// What is true when it passes.
+    pub title: &'static str,
+    /// How it came out.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Why it matters; only when it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
+    /// What to type; only when it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+/// What to check, and how strictly.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Ids of checks to leave out.
+    pub skip: BTreeSet<String>,
+    /// Warnings fail, too.
+    pub strict: bool,
+    /// Also look at the operator at work.
+    pub installed: bool,
+}
+
+impl Options {
+    /// Ids that no check has.
+    pub fn unknown_ids(&self) -> Vec<String> {
+        self.skip.iter().filter(|id| table::all().all(|check| check.id != **id)).cloned().collect()
+    }
+}
+
+/// Makes all checks.
+pub fn judge(seen: &Observed, options: &Options) -> Report {
+    let mut counts = Counts::default();
+    let mut categories = Vec::new();
+    for category in table::CATEGORIES {
+        let made = category
+            .checks
+            .iter()
+            .filter(|check| options.installed || check.when == When::Always)
+            .map(|check| line(check, seen, options))
+            .collect::<Vec<_>>();
+        for line in &made {
+            let count = match (&line.outcome, line.severity) {
+                (Outcome::Pass(_), _) => &mut counts.passed,
+                (Outcome::Skip(_), _) => &mut counts.skipped,
+                (Outcome::Unknown(_), _) => &mut counts.unknown,
+                (Outcome::Fail(_), Severity::Fatal) => &mut counts.fatal,
+                (Outcome::Fail(_), Severity::Warning) => &mut counts.warnings,
+                (Outcome::Fail(_), Severity::Info) => &mut counts.infos,
+            };
+            *count += 1;
+        }
+        if !made.is_empty() {
+            categories.push(Group { title: category.title, checks: made });
+        }
+    }
+    let success = counts.fatal == 0 && !(options.strict && counts.warnings > 0);
+    Report { schema: SCHEMA, success, counts, categories }
+}
+
+fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
+    let outcome = if options.skip.contains(check.id) {
+        Outcome::Skip("left out by --skip".to_owned())
+    } else {
+        (check.run)(seen)
+    };
+    let failed = matches!(outcome, Outcome::Fail(_));
+    Line {
+        id: check.id,
+        severity: check.severity,
+        title: check.title,
+        outcome,
+        cause: failed.then_some(check.cause),
+        fix: failed.then(|| fill(check.fix, seen)),
+    }
+}
+
+/// Puts the names of this installation into a command.
+pub fn fill(command: &str, seen: &Observed) -> String {
+    let or = |value: &str, placeholder: &str| {
+        if value.is_empty() { placeholder.to_owned() } else { value.to_owned() }
+    };
+    let account = seen.caller.identity.known().map_or("", |identity| identity.account.as_str());
+    let caller = seen.caller.identity.known().map_or("", |identity| identity.arn.as_str());
+    let vpc = seen.cluster.known().map_or("", |cluster| cluster.vpc.as_str());
+    command
+        .replace("<cluster>", &or(&seen.asked.cluster, "<cluster>"))
+        .replace("<region>", &or(&seen.asked.region, "<region>"))
+        .replace("<namespace>", &or(&seen.asked.namespace, "<namespace>"))
+        .replace("<account>", &or(account, "<account>"))
+        .replace("<caller>", &or(caller, "<caller>"))
+        .replace("<vpc>", &or(vpc, "<vpc>"))
+}
+
+impl Report {
+    /// The checks that failed and are fatal, as one line each with what to type.
+    pub fn reasons(&self) -> Vec<String> {
+        let all = self.categories.iter().flat_map(|group| &group.checks);
+        all.filter(|line| line.severity == Severity::Fatal)
+            .filter_map(|line| match (&line.outcome, &line.fix) {
+                (Outcome::Fail(detail), Some(fix)) => {
+                    Some(format!("{} {}: {detail}\n      {fix}", line.id, line.title))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The checks that failed as warnings, one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let all = self.categories.iter().flat_map(|group| &group.checks);
+        all.filter(|line| line.severity == Severity::Warning)
+            .filter_map(|line| match &line.outcome {
+                Outcome::Fail(detail) => Some(format!("{} {}: {detail}", line.id, line.title)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The report for people. Without `verbose`, what passed is only counted.
+    pub fn text(&self, verbose: bool) -> String {
+        let mut lines = Vec::new();
+        for group in &self.categories {
+            let shown = group
+                .checks
+                .iter()
+                .filter(|line| {
+                    verbose || !matches!(line.outcome, Outcome::Pass(_) | Outcome::Skip(_))
+                })
+                .collect::<Vec<_>>();
+            let passed =
+                group.checks.iter().filter(|line| matches!(line.outcome, Outcome::Pass(_))).count();
+            lines.push(format!("{} ({passed} of {} pass)", group.title, group.checks.len()));
+            for line in shown {
+                let (sign, detail) = match (&line.outcome, line.severity) {
+                    (Outcome::Pass(detail), _) => ("✔", detail),
+                    (Outcome::Skip(detail), _) => ("-", detail),
+                    (Outcome::Unknown(detail), _) => ("?", detail),
+                    (Outcome::Fail(detail), Severity::Fatal) => ("✘", detail),
+                    (Outcome::Fail(detail), Severity::Warning) => ("‼", detail),
+                    (Outcome::Fail(detail), Severity::Info) => ("i", detail),
+                };
+                lines.push(format!(" {sign} {} {}: {detail}", line.id, line.title));
+                if let (Some(cause), Some(fix)) = (line.cause, &line.fix) {
+                    lines.push(format!("     {cause}"));
+                    lines.push(format!("     → {fix}"));
+                }
+            }
+        }
+        let Counts { passed, fatal, warnings, infos, skipped, unknown } = self.counts;
+        lines.push(format!(
+            "{passed} pass, {fatal} fatal, {warnings} warnings, {infos} for information, {skipped} don't apply, {unknown} unknown"
+        ));
+        lines.join("\n")
+    }
+}

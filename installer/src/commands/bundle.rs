@@ -1,0 +1,107 @@
+//! `tenon bundle`: what somebody else needs to see to help. Secrets are never read; account ids can be left out.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::look::observe_session;
+use super::session::{Fallback, Session, source};
+use crate::checks::report::{Options, judge};
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::ExpectedError;
+use crate::plan::Plan;
+use crate::printer::Printer;
+
+/// `tenon bundle`
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Directory to write into; it must not be there yet
+    #[arg(long, default_value = "tenon-bundle", value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Keep account ids; without this each is replaced
+    #[arg(long)]
+    pub keep_account_ids: bool,
+}
+
+/// Writes the bundle.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &BundleArgs,
+    printer: &Printer,
+) -> Result<u8, ExpectedError> {
+    let source = source(&args.settings)?;
+    let session = Box::pin(Session::open(global, &args.settings, source, Fallback::Record)).await?;
+    session.introduce(*printer);
+    let plan = session.plan().ok();
+    let seen = Box::pin(observe_session(&session, plan.as_ref(), (None, None), true)).await;
+    let report = judge(&seen, &Options { installed: true, ..Options::default() });
+    let files = [
+        ("target.json", session.target_json()),
+        ("settings.json", json!(session.settings.config)),
+        ("observed.json", json!(seen)),
+        ("checks.json", json!(report)),
+        ("plan.json", plan.as_ref().map_or(Value::Null, |plan: &Plan| json!(plan))),
+    ];
+    let failed = |path: &Path, source| ExpectedError::File {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::create_dir(&args.directory).map_err(|error| failed(&args.directory, error))?;
+    for (name, content) in files {
+        let path = args.directory.join(name);
+        let mut text = format!("{content:#}\n");
+        if !args.keep_account_ids {
+            text = without_account_ids(&text);
+        }
+        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+        printer.text(&path.display().to_string());
+    }
+    printer.note(&format!(
+        "Look through it before you pass it on. To pack it: tar czf tenon-bundle.tar.gz {}",
+        args.directory.display()
+    ));
+    printer.note(&format!(
+        "To judge it elsewhere: tenon doctor --from {}",
+        args.directory.join("observed.json").display()
+    ));
+    Ok(0)
+}
+
+/// Replaces every run of exactly twelve digits: that is what account ids look like.
+fn without_account_ids(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut digits = String::new();
+    let flush = |digits: &mut String, clean: &mut String| {
+        clean.push_str(if digits.len() == 12 { "000000000000" } else { digits });
+        digits.clear();
+    };
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            digits.push(c);
+        } else {
+            flush(&mut digits, &mut clean);
+            clean.push(c);
+        }
+    }
+    flush(&mut digits, &mut clean);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn account_ids_are_replaced_wherever_they_stand() {
+        let text = r#"{"arn": "arn:aws:iam::111122223333:role/x", "at": 1760000000, "i": "i-0123456789ab"}"#;
+        let clean = without_account_ids(text);
+        assert!(clean.contains("arn:aws:iam::000000000000:role/x"));
+        assert!(clean.contains("1760000000") && clean.contains("i-0123456789ab"));
+        assert_eq!(without_account_ids("111122223333"), "000000000000");
+    }
+}

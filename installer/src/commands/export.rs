@@ -1,0 +1,161 @@
+//! `tenon export`: what `install` would make, in the form of the tool that is to make it instead. Nothing is changed.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::session::{observe_failed, source};
+use crate::aws::Aws;
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::desired::Desired;
+use crate::errors::ExpectedError;
+use crate::observe::facts;
+use crate::printer::Printer;
+use crate::settings::Settings;
+use crate::target;
+
+mod cloudformation;
+mod gitops;
+mod terraform;
+
+/// `tenon export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The form.
+    #[command(subcommand)]
+    pub form: ExportForm,
+}
+
+/// The forms.
+#[derive(Debug, Subcommand)]
+pub enum ExportForm {
+    /// The operator's objects, CRDs, NodePools and EC2NodeClasses as Kubernetes manifests
+    Manifests(PlainArgs),
+    /// Values for the Helm chart
+    Values(PlainArgs),
+    /// What is in AWS as a Terraform module (main.tf.json)
+    Terraform(PlainArgs),
+    /// What is in AWS as a CloudFormation template
+    Cfn(PlainArgs),
+    /// A source, two HelmReleases and the NodePools for Flux
+    Flux(GitOpsArgs),
+    /// Three Applications for Argo CD
+    Argocd(GitOpsArgs),
+}
+
+/// What every form needs.
+#[derive(Debug, Args)]
+pub struct PlainArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// What GitOps tools need to know as well.
+#[derive(Debug, Args)]
+pub struct GitOpsArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Registry and path under which the charts tenon and tenon-crds are stored, such as `oci://registry.example/charts`
+    #[arg(long, value_name = "URL")]
+    pub charts: String,
+    /// Version of the charts
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"), value_name = "VERSION")]
+    pub chart_version: String,
+    /// Git repository that holds the NodePools, for Argo CD
+    #[arg(long, value_name = "URL", default_value = "")]
+    pub repository: String,
+}
+
+/// Prints the export.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &ExportArgs,
+    printer: &Printer,
+) -> Result<u8, ExpectedError> {
+    let settings = match &args.form {
+        ExportForm::Manifests(args)
+        | ExportForm::Values(args)
+        | ExportForm::Terraform(args)
+        | ExportForm::Cfn(args) => &args.settings,
+        ExportForm::Flux(args) | ExportForm::Argocd(args) => &args.settings,
+    };
+    let (settings, desired) = desired(global, settings).await?;
+    let text = match &args.form {
+        ExportForm::Manifests(_) => documents(desired.objects().map(|object| &object.body)),
+        ExportForm::Values(_) => yaml(&values(&desired)),
+        ExportForm::Terraform(_) => pretty(&terraform::module(&desired)),
+        ExportForm::Cfn(_) => pretty(&cloudformation::template(&desired)),
+        ExportForm::Flux(args) => documents(&gitops::flux(args, &settings, &desired)),
+        ExportForm::Argocd(args) => documents(&gitops::argocd(args, &settings, &desired)),
+    };
+    printer.raw(&text);
+    Ok(0)
+}
+
+/// What should be there, by what EKS says of the cluster. The cluster itself is not asked.
+async fn desired(
+    global: &GlobalArgs,
+    args: &SettingArgs,
+) -> Result<(Settings, Desired), ExpectedError> {
+    let settings = Settings::resolve(source(args)?, global, args, &target::infer(global))?;
+    let aws = Aws::connect(global, &settings.region).await;
+    let node_role = settings.node_role_name.as_deref();
+    let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
+    let facts = facts.map_err(observe_failed)?;
+    let desired =
+        Desired::new(&settings, &facts).map_err(|reasons| ExpectedError::Preflight { reasons })?;
+    Ok((settings, desired))
+}
+
+/// The chart's values that differ from its defaults.
+fn values(desired: &Desired) -> Value {
+    let all = json!(desired.values);
+    let defaults = json!(crate::kubernetes::values::Values::default());
+    difference(&all, &defaults).unwrap_or_else(|| json!({}))
+}
+
+/// What of `value` is not as in `default`; nothing if all of it is.
+fn difference(value: &Value, default: &Value) -> Option<Value> {
+    match (value, default) {
+        (Value::Object(value), Value::Object(default)) => {
+            let differing = value
+                .iter()
+                .filter_map(|(key, value)| {
+                    let default = default.get(key).unwrap_or(&Value::Null);
+                    Some((key.clone(), difference(value, default)?))
+                })
+                .collect::<serde_json::Map<_, _>>();
+            (!differing.is_empty()).then_some(Value::Object(differing))
+        }
+        (value, default) => (value != default).then(|| value.clone()),
+    }
+}
+
+fn yaml(value: &Value) -> String {
+    serde_saphyr::to_string(value).expect("maps, lists and scalars always serialise")
+}
+
+fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> String {
+    objects.into_iter().map(|object| format!("---\n{}", yaml(object))).collect()
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// A name that tools take for a resource: letters and digits.
+fn word(text: &str) -> String {
+    let mut word = String::new();
+    let mut upper = true;
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() {
+            word.push(if upper { c.to_ascii_uppercase() } else { c });
+        }
+        upper = !c.is_ascii_alphanumeric();
+    }
+    word
+}
+
+#[cfg(test)]
+mod tests;

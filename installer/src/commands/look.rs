@@ -1,0 +1,107 @@
+//! Looks at everything and goes on when a part can't be read: what the checks are made of.
+
+use super::session::Session;
+use crate::aws::Aws;
+use crate::checks::observe::{Sources, observe};
+use crate::checks::observed::Observed;
+use crate::cli::GlobalArgs;
+use crate::desired::Desired;
+use crate::observe::facts::{self, Facts};
+use crate::observe::world::{self, World};
+use crate::plan::{Plan, diff};
+use crate::settings::Settings;
+use crate::target::Target;
+
+/// A check that has to wait for many attempts tells nothing more than after the second.
+const ATTEMPTS: u32 = 2;
+
+/// What could be read, and why the rest could not.
+pub(super) struct Look {
+    settings: Settings,
+    aws: Aws,
+    facts: Result<Facts, String>,
+    target: Result<Target, String>,
+    desired: Result<Desired, Vec<String>>,
+    world: Option<World>,
+    plan: Option<Plan>,
+    conflicts: Vec<String>,
+}
+
+impl Look {
+    /// Reads as much as can be read.
+    pub(super) async fn at(global: &GlobalArgs, settings: Settings) -> Self {
+        let global =
+            GlobalArgs { max_attempts: global.max_attempts.min(ATTEMPTS), ..global.clone() };
+        let aws = Aws::connect(&global, &settings.region).await;
+        let node_role = settings.node_role_name.as_deref();
+        let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
+        let facts = facts.map_err(|error| error.to_string());
+        let target = match &facts {
+            Ok(facts) => Target::connect(&global, &aws, &facts.cluster)
+                .await
+                .map_err(|error| error.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        let desired = match &facts {
+            Ok(facts) => Desired::new(&settings, facts),
+            Err(why) => Err(vec![why.clone()]),
+        };
+        let world = match (&desired, &target) {
+            (Ok(desired), Ok(target)) => {
+                Box::pin(world::read(&aws, &target.cluster, desired)).await.ok()
+            }
+            _ => None,
+        };
+        let (plan, conflicts) = match (&desired, &world) {
+            (Ok(desired), Some(world)) => match diff(desired, world) {
+                Ok(plan) => (Some(plan), Vec::new()),
+                Err(conflicts) => (None, conflicts),
+            },
+            _ => (None, Vec::new()),
+        };
+        Self { settings, aws, facts, target, desired, world, plan, conflicts }
+    }
+
+    /// Everything that the checks look at. `installed`: also the operator at work.
+    pub(super) async fn observe(
+        &self,
+        proxies: (Option<String>, Option<String>),
+        installed: bool,
+    ) -> Observed {
+        observe(&Sources {
+            settings: &self.settings,
+            aws: &self.aws,
+            facts: self.facts.as_ref().map_err(Clone::clone),
+            target: self.target.as_ref().map_err(Clone::clone),
+            desired: self.desired.as_ref().map_err(Clone::clone),
+            world: self.world.as_ref(),
+            plan: self.plan.as_ref(),
+            conflicts: self.conflicts.clone(),
+            proxies,
+            installed,
+        })
+        .await
+    }
+}
+
+/// The same of a session that has looked already.
+pub(super) async fn observe_session(
+    session: &Session,
+    plan: Option<&Plan>,
+    proxies: (Option<String>, Option<String>),
+    installed: bool,
+) -> Observed {
+    observe(&Sources {
+        settings: &session.settings,
+        aws: &session.aws,
+        facts: Ok(&session.facts),
+        target: Ok(&session.target),
+        desired: Ok(&session.desired),
+        world: Some(&session.world),
+        plan,
+        conflicts: Vec::new(),
+        proxies,
+        installed,
+    })
+    .await
+}

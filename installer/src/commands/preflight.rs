@@ -1,0 +1,116 @@
+//! `tenon preflight`: whether cluster and account are fit for Tenon. Changes nothing.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+
+use super::look::{Look, observe_session};
+use super::session::{Session, source};
+use crate::checks::observed::Observed;
+use crate::checks::report::{Options, Report, judge};
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::{EXIT_PREFLIGHT, ExpectedError};
+use crate::plan::Plan;
+use crate::printer::Printer;
+use crate::settings::Settings;
+use crate::settings::problem::Problem;
+use crate::target;
+
+/// `tenon preflight`
+#[derive(Debug, Args)]
+pub struct PreflightArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Which checks, and how strictly.
+    #[command(flatten)]
+    pub checks: CheckArgs,
+    /// Let warnings fail, too
+    #[arg(long)]
+    pub strict: bool,
+    /// Also show the checks that pass
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Which checks are made.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckArgs {
+    /// Leave out these checks, by id
+    #[arg(long, value_delimiter = ',', value_name = "ID,…")]
+    pub skip: Vec<String>,
+    /// The proxy that this program was given
+    #[arg(long, env = "HTTPS_PROXY", hide = true)]
+    pub https_proxy: Option<String>,
+    /// What goes past the proxy
+    #[arg(long, env = "NO_PROXY", hide = true)]
+    pub no_proxy: Option<String>,
+}
+
+impl CheckArgs {
+    /// What to check; ids that no check has are an error.
+    pub(super) fn options(&self, strict: bool, installed: bool) -> Result<Options, ExpectedError> {
+        let skip = self.skip.iter().map(|id| id.to_uppercase()).collect::<BTreeSet<_>>();
+        let options = Options { skip, strict, installed };
+        let unknown = options.unknown_ids();
+        if unknown.is_empty() {
+            return Ok(options);
+        }
+        let problems = unknown
+            .into_iter()
+            .map(|id| Problem::of_flag("--skip", format!("there is no check {id}")))
+            .collect();
+        Err(ExpectedError::Settings { problems })
+    }
+
+    pub(super) fn proxies(&self) -> (Option<String>, Option<String>) {
+        (self.https_proxy.clone(), self.no_proxy.clone())
+    }
+}
+
+/// Makes the checks.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &PreflightArgs,
+    printer: &Printer,
+) -> Result<u8, ExpectedError> {
+    let options = args.checks.options(args.strict, false)?;
+    let inferred = target::infer(global);
+    let settings = Settings::resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
+    let look = Box::pin(Look::at(global, settings)).await;
+    let seen = Box::pin(look.observe(args.checks.proxies(), false)).await;
+    Ok(show(&judge(&seen, &options), args.all, printer))
+}
+
+/// Prints a report; the exit code.
+pub(super) fn show(report: &Report, all: bool, printer: &Printer) -> u8 {
+    printer.json(report);
+    printer.text(&report.text(all));
+    if report.success { 0 } else { EXIT_PREFLIGHT }
+}
+
+/// The checks that `install` makes before it changes anything. A fatal one ends it.
+pub(super) async fn before_install(
+    session: &Session,
+    plan: &Plan,
+    checks: &CheckArgs,
+    printer: &Printer,
+) -> Result<(), ExpectedError> {
+    let options = checks.options(false, false)?;
+    let seen: Observed =
+        Box::pin(observe_session(session, Some(plan), checks.proxies(), false)).await;
+    let report = judge(&seen, &options);
+    for warning in report.warnings() {
+        printer.warn(&warning);
+    }
+    let counts = report.counts;
+    printer.note(&format!(
+        "preflight: {} checks pass, {} warnings, {} unknown",
+        counts.passed, counts.warnings, counts.unknown
+    ));
+    if report.success {
+        Ok(())
+    } else {
+        Err(ExpectedError::Preflight { reasons: report.reasons() })
+    }
+}
