@@ -1,4 +1,4 @@
-//! How a person is asked. A trait, so that the wizard's choices can be tested without a terminal.
+//! How a person is asked to confirm.
 
 use std::io;
 
@@ -10,15 +10,6 @@ pub trait Prompt {
     fn confirm(&mut self, question: &str, default: bool) -> io::Result<bool>;
     /// A text.
     fn input(&mut self, question: &str, default: Option<&str>) -> io::Result<String>;
-    /// One of several; the index.
-    fn select(&mut self, question: &str, items: &[String], default: usize) -> io::Result<usize>;
-    /// Any of several; the indices.
-    fn multi_select(
-        &mut self,
-        question: &str,
-        items: &[String],
-        chosen: &[bool],
-    ) -> io::Result<Vec<usize>>;
 }
 
 /// Asks on the terminal.
@@ -48,28 +39,5 @@ impl Prompt for Terminal {
             input = input.default(default.to_owned());
         }
         input.interact_text().map_err(io_error)
-    }
-
-    fn select(&mut self, question: &str, items: &[String], default: usize) -> io::Result<usize> {
-        dialoguer::Select::with_theme(&self.theme)
-            .with_prompt(question)
-            .items(items)
-            .default(default)
-            .interact()
-            .map_err(io_error)
-    }
-
-    fn multi_select(
-        &mut self,
-        question: &str,
-        items: &[String],
-        chosen: &[bool],
-    ) -> io::Result<Vec<usize>> {
-        let items = items.iter().zip(chosen.iter().copied());
-        dialoguer::MultiSelect::with_theme(&self.theme)
-            .with_prompt(question)
-            .items_checked(items)
-            .interact()
-            .map_err(io_error)
     }
 }

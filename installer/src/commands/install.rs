@@ -10,6 +10,7 @@ use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source, unreachable_target};
 use crate::apply::{self, Options, wait};
 use crate::aws::{Aws, Calling, IfThere};
+use crate::checks::observe::subnet_views;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, InstallArgs};
 use crate::desired::AGENT;
@@ -171,13 +172,15 @@ async fn ask(
     printer: &Printer,
 ) -> Result<Source, ExpectedError> {
     let inferred = target::infer(global);
-    let mut prompt = Terminal::default();
+    let mut questions = wizard::ask::Terminal::default();
+    printer.note("An empty line takes what is in brackets, ? explains a question, < goes back. Nothing is changed before you have seen the plan.\n");
     let (mut config, problems) = overlay(Source::default().config, global, &args.settings);
     if !problems.is_empty() {
         return Err(ExpectedError::Settings { problems });
     }
     config.cluster.region = config.cluster.region.or_else(|| global.default_region.clone());
-    wizard::ask_target(&mut prompt, &mut config, &inferred).map_err(ExpectedError::Prompt)?;
+    let asked = wizard::ask_target(&mut questions, &mut config, &inferred).await;
+    asked.map_err(ExpectedError::Prompt)?;
     let settings =
         Settings::resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
     let aws = Aws::connect(global, &settings.region).await;
@@ -194,9 +197,26 @@ async fn ask(
     let call =
         aws.eks.describe_addon().cluster_name(&settings.cluster).addon_name(AGENT).send().await;
     let agent = call.calling("eks:DescribeAddon", AGENT).if_there().map_err(observe_failed)?;
-    wizard::ask_rest(&mut prompt, &mut config, &facts, agent.is_none() && !facts.cluster.auto_mode)
-        .map_err(ExpectedError::Prompt)?;
+    let agent_is_missing = agent.is_none() && !facts.cluster.auto_mode;
+    let subnets = subnets_in_words(&aws, facts.cluster.subnet_ids.clone()).await;
+    let asked =
+        wizard::ask_rest(&mut questions, &mut config, &facts, agent_is_missing, &subnets).await;
+    asked.map_err(ExpectedError::Prompt)?;
     Ok(Source::recorded(config))
+}
+
+/// The cluster's subnets with what matters about each; nothing if they can't be read, which the plan will say.
+async fn subnets_in_words(aws: &Aws, ids: Vec<String>) -> Vec<(String, String)> {
+    let views = subnet_views(aws, ids).await.unwrap_or_default();
+    let words = views.into_iter().map(|subnet| {
+        let class = format!("{:?}", subnet.class).to_lowercase();
+        let words = format!(
+            "{}  {}  {} free addresses  {class}",
+            subnet.id, subnet.zone, subnet.free_addresses
+        );
+        (subnet.id, words)
+    });
+    words.collect()
 }
 
 fn write_answers(settings: &Settings, printer: Printer) -> Result<(), ExpectedError> {

@@ -1,0 +1,257 @@
+//! The questions: when each is asked, how it reads, and what an answer changes.
+
+use super::ask::Question;
+use crate::desired::AGENT;
+use crate::settings::Inferred;
+use crate::settings::config::{Architecture, CapacityType, Config, Discovery};
+
+/// What was found out before asking.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// What the kubeconfig says.
+    pub(super) inferred: Inferred,
+    /// The cluster has no Pod Identity agent.
+    pub(super) agent_is_missing: bool,
+    /// Ids of the cluster's subnets, each with a few words about it.
+    pub(super) subnets: Vec<(String, String)>,
+}
+
+/// One question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Cluster,
+    Region,
+    Agent,
+    Discovery,
+    Subnets,
+    Interruption,
+    Defaults,
+    Capacity,
+    Architectures,
+    CpuLimit,
+}
+
+/// What has to be known before AWS is called.
+pub(super) const TARGET: &[Step] = &[Step::Cluster, Step::Region];
+
+/// What is asked with the cluster in view.
+pub(super) const REST: &[Step] = &[
+    Step::Agent,
+    Step::Discovery,
+    Step::Subnets,
+    Step::Interruption,
+    Step::Defaults,
+    Step::Capacity,
+    Step::Architectures,
+    Step::CpuLimit,
+];
+
+impl Step {
+    /// Whether it is asked: not what was given, and not what earlier answers made pointless.
+    pub(super) fn applies(self, given: &Config, config: &Config, known: &Known) -> bool {
+        let defaults =
+            given.defaults.manifests.is_empty() && config.defaults.enabled != Some(false);
+        match self {
+            Self::Cluster => given.cluster.name.is_none(),
+            Self::Region => given.cluster.region.is_none(),
+            Self::Agent => known.agent_is_missing && given.identity.install_agent.is_none(),
+            Self::Discovery => given.network.discovery.is_none(),
+            Self::Subnets => given.network.subnet_ids.is_empty() && known.subnets.len() > 1,
+            Self::Interruption => given.interruption.enabled.is_none(),
+            Self::Defaults => {
+                given.defaults.enabled.is_none() && given.defaults.manifests.is_empty()
+            }
+            Self::Capacity => defaults && given.defaults.capacity_types.is_empty(),
+            Self::Architectures => defaults && given.defaults.arch.is_empty(),
+            Self::CpuLimit => defaults && given.defaults.cpu_limit.is_none(),
+        }
+    }
+
+    pub(super) fn question(self, config: &Config, known: &Known) -> Question {
+        let text = |value: Option<&String>| value.cloned().unwrap_or_default();
+        let (words, choices, default) = match self {
+            Self::Cluster => (
+                "Name of the EKS cluster".to_owned(),
+                vec![],
+                text(config.cluster.name.as_ref().or(known.inferred.cluster.as_ref())),
+            ),
+            Self::Region => (
+                "Region of the cluster".to_owned(),
+                vec![],
+                text(config.cluster.region.as_ref().or(known.inferred.region.as_ref())),
+            ),
+            Self::Agent => (
+                format!(
+                    "The add-on {AGENT}, which hands the operator its permissions, is missing. Install it?"
+                ),
+                vec![],
+                "yes".to_owned(),
+            ),
+            Self::Discovery => (
+                "How are subnets and security groups found?".to_owned(),
+                vec![
+                    "by the tag karpenter.sh/discovery, which is added to them".to_owned(),
+                    "by their ids, written into the EC2NodeClass (nothing is tagged)".to_owned(),
+                ],
+                "1".to_owned(),
+            ),
+            Self::Subnets => (
+                "Which subnets may nodes use? (numbers, or all)".to_owned(),
+                known.subnets.iter().map(|(_, words)| words.clone()).collect(),
+                "all".to_owned(),
+            ),
+            Self::Interruption => (
+                "Replace nodes in time when AWS announces an interruption?".to_owned(),
+                vec![],
+                "yes".to_owned(),
+            ),
+            Self::Defaults => (
+                "Make a first NodePool and EC2NodeClass, both named default?".to_owned(),
+                vec![],
+                "yes".to_owned(),
+            ),
+            Self::Capacity => (
+                "Capacity".to_owned(),
+                ["spot and on-demand", "on-demand only", "spot only"].map(str::to_owned).into(),
+                "1".to_owned(),
+            ),
+            Self::Architectures => (
+                "Architectures (numbers)".to_owned(),
+                ["amd64", "arm64"].map(str::to_owned).into(),
+                "1".to_owned(),
+            ),
+            Self::CpuLimit => (
+                "Most CPU cores that the NodePool may have at once".to_owned(),
+                vec![],
+                config.defaults.cpu_limit.unwrap_or(1000).to_string(),
+            ),
+        };
+        Question { text: words, help: self.help(), choices, default }
+    }
+
+    /// What `?` explains.
+    fn help(self) -> &'static str {
+        match self {
+            Self::Cluster => {
+                "The name as `aws eks list-clusters` shows it. The default is the cluster of your kubeconfig's current context."
+            }
+            Self::Region => {
+                "The AWS region that the cluster is in, such as eu-central-1. Everything is made there; IAM roles belong to the whole account."
+            }
+            Self::Agent => {
+                "EKS Pod Identity gives the operator's pods the credentials of an IAM role. A small DaemonSet hands them out on each node; EKS installs it as an add-on, without cost. Other pods are not affected. It is never removed again, because others may use it too."
+            }
+            Self::Discovery => {
+                "An EC2NodeClass finds subnets and security groups by a tag or by id. With the tag you can add a subnet later without touching Kubernetes. A subnet that several clusters share can carry the tag of one only: choose ids then."
+            }
+            Self::Subnets => {
+                "Nodes are launched into these subnets, in whichever zone has capacity at the best price. Private subnets are the usual choice. Every pod takes an address, so small subnets fill up."
+            }
+            Self::Interruption => {
+                "AWS announces two minutes ahead when it takes back a spot instance, and earlier when it plans maintenance. One SQS queue and five EventBridge rules bring these messages to the operator, which replaces the node in time. They cost next to nothing."
+            }
+            Self::Defaults => {
+                "A NodePool says which machines may be launched, an EC2NodeClass how. Without any, nothing is launched. You can change or delete both later; they are yours."
+            }
+            Self::Capacity => {
+                "Spot instances cost a fraction and can be taken back with two minutes' notice. With both, spot is tried first, and workloads that must not be interrupted can ask for on-demand."
+            }
+            Self::Architectures => {
+                "arm64 is cheaper for the same work, if all your images exist for it. With both, a pod whose image lacks one architecture may land on the wrong one, unless it says which it needs."
+            }
+            Self::CpuLimit => {
+                "A guard against mistakes: the NodePool launches nothing beyond it. Nodes that are there stay."
+            }
+        }
+    }
+
+    /// Takes an answer, or says what is wrong with it.
+    pub(super) fn take(
+        self,
+        answer: &str,
+        config: &mut Config,
+        known: &Known,
+    ) -> Result<(), String> {
+        match self {
+            Self::Cluster | Self::Region => {
+                let value = Some(answer.to_owned()).filter(|text| !text.is_empty());
+                let value = value.ok_or("Please type it: it can't be found out.")?;
+                let slot = match self {
+                    Self::Cluster => &mut config.cluster.name,
+                    _ => &mut config.cluster.region,
+                };
+                *slot = Some(value);
+                let path = if self == Self::Cluster { "cluster.name" } else { "cluster.region" };
+                if let Some((_, problem)) = config.check().into_iter().find(|(at, _)| at == path) {
+                    return Err(problem);
+                }
+            }
+            Self::Agent => config.identity.install_agent = Some(yes(answer)?),
+            Self::Interruption => config.interruption.enabled = Some(yes(answer)?),
+            Self::Defaults => config.defaults.enabled = Some(yes(answer)?),
+            Self::Discovery => {
+                config.network.discovery = Some(match one(answer, 2)? {
+                    0 => Discovery::Tags,
+                    _ => Discovery::Ids,
+                });
+            }
+            Self::Subnets => {
+                let chosen = many(answer, known.subnets.len())?;
+                let ids = chosen.iter().map(|i| known.subnets[*i].0.clone()).collect::<Vec<_>>();
+                // All of them is what an empty list says, too.
+                let all = ids.len() == known.subnets.len();
+                config.network.subnet_ids = if all { Vec::new() } else { ids };
+            }
+            Self::Capacity => {
+                config.defaults.capacity_types = match one(answer, 3)? {
+                    0 => vec![CapacityType::Spot, CapacityType::OnDemand],
+                    1 => vec![CapacityType::OnDemand],
+                    _ => vec![CapacityType::Spot],
+                };
+            }
+            Self::Architectures => {
+                let all = [Architecture::Amd64, Architecture::Arm64];
+                config.defaults.arch = many(answer, 2)?.into_iter().map(|i| all[i]).collect();
+            }
+            Self::CpuLimit => {
+                let cores = answer.parse().ok().filter(|cores| *cores > 0);
+                let cores = cores.ok_or_else(|| format!("{answer} is no number of cores."))?;
+                config.defaults.cpu_limit = Some(cores);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn yes(answer: &str) -> Result<bool, String> {
+    match answer.to_lowercase().as_str() {
+        "y" | "yes" => Ok(true),
+        "n" | "no" => Ok(false),
+        other => Err(format!("{other} is neither yes nor no.")),
+    }
+}
+
+/// The index of a choice.
+fn one(answer: &str, n: usize) -> Result<usize, String> {
+    match many(answer, n)?.as_slice() {
+        [one] => Ok(*one),
+        _ => Err("Please choose one.".to_owned()),
+    }
+}
+
+/// The indices of choices, in order and once each.
+fn many(answer: &str, n: usize) -> Result<Vec<usize>, String> {
+    if answer.eq_ignore_ascii_case("all") {
+        return Ok((0..n).collect());
+    }
+    let words = answer.split([',', ' ']).filter(|word| !word.is_empty());
+    let mut chosen = words
+        .map(|word| match word.parse::<usize>() {
+            Ok(number) if (1..=n).contains(&number) => Ok(number - 1),
+            _ => Err(format!("{word} is no number from 1 to {n}.")),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    chosen.sort_unstable();
+    chosen.dedup();
+    if chosen.is_empty() { Err("Please choose at least one.".to_owned()) } else { Ok(chosen) }
+}
