@@ -1,11 +1,11 @@
 //! The wizard on a pseudo-terminal, as `script` makes one: what is on the screen, and how it ends. Nothing is called: the questions before the first call are enough.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Types lines into `tenon install` on a terminal of so many columns, and reads the screen.
-fn screen(columns: u16, color: bool, typed: &str) -> String {
-    let directory = tempfile::tempdir().expect("a directory");
+/// `tenon install` on a terminal of so many columns.
+fn terminal(directory: &Path, columns: u16, color: bool) -> Command {
     let tenon = assert_cmd::cargo::cargo_bin!("tenon").display().to_string();
     let mut command = Command::new("script");
     command
@@ -16,22 +16,28 @@ fn screen(columns: u16, color: bool, typed: &str) -> String {
         .env("PATH", "/usr/bin:/bin")
         .env("SHELL", "/bin/sh")
         .env("TERM", "xterm-256color")
-        .env("HOME", directory.path())
-        .env("KUBECONFIG", directory.path().join("none"))
+        .env("HOME", directory)
+        .env("KUBECONFIG", directory.join("none"))
         // A call fails at once instead of leaving the machine.
         .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
         .env("AWS_EC2_METADATA_DISABLED", "true")
         .env("AWS_MAX_ATTEMPTS", "1")
         .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
         .env("AWS_SECRET_ACCESS_KEY", "secret")
-        .current_dir(directory.path())
+        .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if !color {
         command.env("NO_COLOR", "1");
     }
-    let mut running = command.spawn().expect("script runs");
+    command
+}
+
+/// Types lines, and reads the screen once the program has ended.
+fn screen(columns: u16, color: bool, typed: &str) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut running = terminal(directory.path(), columns, color).spawn().expect("script runs");
     let mut stdin = running.stdin.take().expect("a pipe");
     stdin.write_all(typed.as_bytes()).expect("it reads");
     // The pipe stays open until the program has ended, as a keyboard does.
@@ -42,6 +48,32 @@ fn screen(columns: u16, color: bool, typed: &str) -> String {
     let kept =
         text.lines().filter(|line| !line.starts_with("error:") && !line.contains("127.0.0.1"));
     kept.collect::<Vec<_>>().join("\n").replace('\u{1b}', "\\e")
+}
+
+/// Types each text once the screen shows the text before it: a key has to meet the question that it is for.
+fn converse(turns: &[(&str, &str)]) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut running = terminal(directory.path(), 80, false).spawn().expect("script runs");
+    let mut stdin = running.stdin.take().expect("a pipe");
+    let mut stdout = running.stdout.take().expect("a pipe");
+    let mut screen = Vec::new();
+    let mut part = [0; 4096];
+    let mut seen = 0;
+    let mut turns = turns.iter().peekable();
+    loop {
+        let n = stdout.read(&mut part).expect("the screen can be read");
+        if n == 0 {
+            break;
+        }
+        screen.extend_from_slice(&part[..n]);
+        let text = String::from_utf8_lossy(&screen[seen..]).into_owned();
+        if let Some((_, typed)) = turns.next_if(|(shown, _)| text.contains(shown)) {
+            seen = screen.len();
+            stdin.write_all(typed.as_bytes()).expect("it reads");
+        }
+    }
+    running.wait().expect("it ends");
+    String::from_utf8_lossy(&screen).into_owned()
 }
 
 const TYPED: &str = "?\n<\nprod\n<\nstaging\n?\neu-central-1\n";
@@ -64,8 +96,11 @@ fn colours_are_left_out_with_no_color() {
 
 #[test]
 fn ctrl_c_at_a_question_says_how_to_go_on() {
-    for typed in ["\u{3}", "prod\n\u{3}"] {
-        let screen = screen(80, false, typed);
+    let first = [("›", "\u{3}")];
+    let second = [("›", "prod\n"), ("Region of the cluster\r\n  [] ›", "\u{3}")];
+    for turns in [&first[..], &second[..]] {
+        let screen = converse(turns);
         assert!(screen.contains("exit code 130"), "{screen}");
+        assert!(screen.contains("running the same command again goes on"), "{screen}");
     }
 }
