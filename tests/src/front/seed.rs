@@ -64,6 +64,7 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
             .await?;
         subnet_ids.push(id_of(&subnet, &["subnet", "subnetId"])?);
     }
+    way_out(world, &vpc_id, &subnet_ids[0]).await?;
     let owned = format!("kubernetes.io/cluster/{cluster}");
     let cluster_group = format!("eks-cluster-sg-{cluster}");
     let cluster_tags = [
@@ -77,6 +78,28 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
     let node_security_group_id =
         security_group(world, &vpc_id, &node_group, &[("Name", node_group.as_str())]).await?;
     Ok(Seed { vpc_id, subnet_ids, cluster_security_group_id, node_security_group_id })
+}
+
+/// Names for instances, and a default route to a NAT gateway: the VPC's main route table, which all subnets use, has neither in a new VPC.
+async fn way_out(world: &World, vpc_id: &str, subnet_id: &str) -> Result<(), AwsError> {
+    let moto = world.moto();
+    let names = [("VpcId", vpc_id), ("EnableDnsHostnames.Value", "true")];
+    moto.query("ec2", "ModifyVpcAttribute", names).await?;
+    let gateway = [("SubnetId", subnet_id), ("ConnectivityType", "private")];
+    let gateway = moto.query("ec2", "CreateNatGateway", gateway).await?;
+    let gateway = id_of(&gateway, &["natGateway", "natGatewayId"])?;
+    let of_vpc = [("Filter.1.Name", "vpc-id"), ("Filter.1.Value.1", vpc_id)];
+    let tables = moto.query("ec2", "DescribeRouteTables", of_vpc).await?;
+    let table = tables.items("routeTableSet").first().and_then(|table| table.get("routeTableId"));
+    let table =
+        table.ok_or_else(|| AwsError::new("InternalError", "the VPC has no route table"))?;
+    let route = [
+        ("RouteTableId", table),
+        ("DestinationCidrBlock", "0.0.0.0/0"),
+        ("NatGatewayId", gateway.as_str()),
+    ];
+    moto.query("ec2", "CreateRoute", route).await?;
+    Ok(())
 }
 
 async fn security_group(
