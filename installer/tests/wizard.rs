@@ -101,6 +101,6 @@ fn ctrl_c_at_a_question_says_how_to_go_on() {
     for turns in [&first[..], &second[..]] {
         let screen = converse(turns);
         assert!(screen.contains("exit code 130"), "{screen}");
-        assert!(screen.contains("running the same command again goes on"), "{screen}");
+        assert!(screen.contains("interrupted; what is done stays"), "{screen}");
     }
 }
