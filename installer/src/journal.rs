@@ -261,10 +261,10 @@ mod tests {
     use super::*;
 
     fn record(finished: bool, steps: &[(&str, State)]) -> Record {
-        let steps = steps.iter().enumerate().map(|(second, (step, state))| Entry {
+        let steps = (0..).zip(steps).map(|(second, (step, state))| Entry {
             step: (*step).to_owned(),
             state: *state,
-            at: Timestamp::from_second(second as i64).expect("in range"),
+            at: Timestamp::from_second(second).expect("in range"),
         });
         Record {
             schema: 1,

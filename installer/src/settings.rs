@@ -27,6 +27,7 @@ use problem::Problem;
 
 /// Everything that was asked for, complete and checked.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own in the file")]
 pub struct Settings {
     /// Name of the cluster.
     pub cluster: String,

@@ -244,9 +244,10 @@ pub(super) async fn ensure_profile(
         Err(error) => {
             // One role is all that fits: that is ours already when an interrupted run is repeated.
             let found = iam::profile(&context.aws, name).await?;
-            match found.is_some_and(|found| found.roles == [profile.role.clone()]) {
-                true => Ok(()),
-                false => Err(error.into()),
+            if found.is_some_and(|found| found.roles == [profile.role.clone()]) {
+                Ok(())
+            } else {
+                Err(error.into())
             }
         }
     }

@@ -283,7 +283,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "AC-02" => seen.asked.region = "frankfurt".into(),
         "AC-03" => seen.caller.endpoint = Known("https://127.0.0.1:6443".into()),
         "AC-04" => {
-            edit(&mut seen.caller.identity, |one| one.arn = "arn:aws-iso:iam::1:user/x".into())
+            edit(&mut seen.caller.identity, |one| one.arn = "arn:aws-iso:iam::1:user/x".into());
         }
         "AC-05" => {
             let denied = DeniedView { action: "sqs:CreateQueue".into(), ..DeniedView::default() };
@@ -324,7 +324,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "CL-15" => edit(&mut seen.kubernetes.crds, |all| all.truncate(1)),
         "EX-01" => run(seen, "karpenter-old", "public.ecr.aws/karpenter/controller:1.6.0@sha256:0"),
         "EX-02" => {
-            edit(&mut seen.kubernetes.crds, |all| all[0].stored_versions.push("v1beta1".into()))
+            edit(&mut seen.kubernetes.crds, |all| all[0].stored_versions.push("v1beta1".into()));
         }
         "EX-03" => run(seen, "ca", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.34.0"),
         "EX-04" => run(seen, "nth", "public.ecr.aws/aws-ec2/aws-node-termination-handler:v1"),
@@ -333,7 +333,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
             all[0].marks = marks(&[("meta.helm.sh/release-name", "karpenter-crd")]);
         }),
         "EX-07" => {
-            edit(&mut seen.kubernetes.releases, |all| all[0].status = "pending-upgrade".into())
+            edit(&mut seen.kubernetes.releases, |all| all[0].status = "pending-upgrade".into());
         }
         "EX-08" => edit(&mut seen.kubernetes.deployments, |all| {
             all[1].marks.insert("argocd.argoproj.io/tracking-id".into(), "tenon".into());
@@ -351,7 +351,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "SN-01" => seen.network.subnets = Known(vec![]),
         "SN-02" => edit(&mut seen.network.subnets, |all| all[1].free_addresses = 3),
         "SN-03" | "SN-04" => {
-            edit(&mut seen.network.subnets, |all| all[0].class = SubnetClass::Public)
+            edit(&mut seen.network.subnets, |all| all[0].class = SubnetClass::Public);
         }
         "SN-05" => edit(&mut seen.network.endpoints, |all| all.retain(|one| one.service != "sts")),
         "SN-06" => seen.network.dns_hostnames = Known(false),
@@ -368,7 +368,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "IA-01" => seen.iam.provider_audiences = Known(None),
         "IA-02" => seen.iam.agent = Known(None),
         "IA-03" => {
-            seen.kubernetes.service_account_role = Known(Some("arn:aws:iam::1:role/x".into()))
+            seen.kubernetes.service_account_role = Known(Some("arn:aws:iam::1:role/x".into()));
         }
         "IA-04" => seen.asked.names[0].name = "x".repeat(65),
         "IA-05" => seen.asked.document_problems = vec!["12,000 characters".into()],
@@ -403,7 +403,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "QS-03" => edit(&mut seen.rules, |all| all[0].enabled = false),
         "ZS-01" => edit(&mut seen.cluster, |one| one.zonal_shift = false),
         "NP-01" => {
-            edit(&mut seen.kubernetes.node_pools, |all| all[0]["spec"]["limits"] = json!({}))
+            edit(&mut seen.kubernetes.node_pools, |all| all[0]["spec"]["limits"] = json!({}));
         }
         "NP-02" => edit(&mut seen.kubernetes.node_pools, |all| {
             all[0]["status"]["resources"]["cpu"] = json!("1k");

@@ -53,20 +53,20 @@ pub enum ConfigCommand {
 pub fn run(global: &GlobalArgs, args: &ConfigArgs, printer: &Printer) -> Result<u8, ExpectedError> {
     match &args.command {
         ConfigCommand::Init { settings, write } => {
-            init(global, settings, write.as_deref(), printer)?;
+            init(global, settings, write.as_deref(), *printer)?;
         }
-        ConfigCommand::Validate { file } => validate(global, file, printer)?,
+        ConfigCommand::Validate { file } => validate(global, file, *printer)?,
         ConfigCommand::Schema => {
             let schema =
                 serde_json::to_string_pretty(&Config::json_schema()).expect("a schema is JSON");
             printer.raw(&schema);
         }
-        ConfigCommand::Explain { field } => explain(field, printer)?,
+        ConfigCommand::Explain { field } => explain(field, *printer)?,
     }
     Ok(0)
 }
 
-fn validate(global: &GlobalArgs, file: &Path, printer: &Printer) -> Result<(), ExpectedError> {
+fn validate(global: &GlobalArgs, file: &Path, printer: Printer) -> Result<(), ExpectedError> {
     let source = Source::read(file)?;
     let settings =
         Settings::resolve(source, global, &SettingArgs::default(), &target::infer(global))?;
@@ -84,7 +84,7 @@ fn init(
     global: &GlobalArgs,
     args: &SettingArgs,
     file: Option<&Path>,
-    printer: &Printer,
+    printer: Printer,
 ) -> Result<(), ExpectedError> {
     let (mut config, problems) = overlay(Config::default(), global, args);
     if !problems.is_empty() {
@@ -110,7 +110,7 @@ fn init(
     Ok(())
 }
 
-fn explain(field: &str, printer: &Printer) -> Result<(), ExpectedError> {
+fn explain(field: &str, printer: Printer) -> Result<(), ExpectedError> {
     let schema = Config::json_schema();
     let fields = explain::fields(&schema);
     let shown = fields.iter().filter(|one| one.is_at(field)).collect::<Vec<_>>();

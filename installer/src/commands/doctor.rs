@@ -47,7 +47,7 @@ pub async fn run(
         Some(file) => read(file)?,
         None => Box::pin(look(global, args, printer)).await?,
     };
-    Ok(show(&judge(&seen, &options), args.all, printer))
+    Ok(show(&judge(&seen, &options), args.all, *printer))
 }
 
 fn read(file: &std::path::Path) -> Result<Observed, ExpectedError> {

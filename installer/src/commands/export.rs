@@ -137,7 +137,8 @@ fn yaml(value: &Value) -> String {
 }
 
 fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> String {
-    objects.into_iter().map(|object| format!("---\n{}", yaml(object))).collect()
+    let each = objects.into_iter().map(yaml);
+    each.fold(String::new(), |all, document| all + "---\n" + &document)
 }
 
 fn pretty(value: &Value) -> String {

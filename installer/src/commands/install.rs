@@ -47,10 +47,8 @@ pub async fn run(
         Box::pin(Connection::open(global, &args.settings, source, Fallback::Defaults)).await?;
     // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
     let at_once = args.yes && !args.dry_run;
-    let mut lock = match at_once {
-        true => Some(connection.lock(global, "install", cleanup).await?),
-        false => None,
-    };
+    let mut lock =
+        if at_once { Some(connection.lock(global, "install", cleanup).await?) } else { None };
     let mut session = Box::pin(connection.look()).await?;
     session.introduce(*printer);
     let plan = session.plan()?;

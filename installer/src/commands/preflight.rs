@@ -79,11 +79,11 @@ pub async fn run(
     let settings = Settings::resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
     let look = Box::pin(Look::at(global, settings)).await;
     let seen = Box::pin(look.observe(args.checks.proxies(), false)).await;
-    Ok(show(&judge(&seen, &options), args.all, printer))
+    Ok(show(&judge(&seen, &options), args.all, *printer))
 }
 
 /// Prints a report; the exit code.
-pub(super) fn show(report: &Report, all: bool, printer: &Printer) -> u8 {
+pub(super) fn show(report: &Report, all: bool, printer: Printer) -> u8 {
     printer.json(report);
     printer.text(&report.text(all));
     if report.success { 0 } else { EXIT_PREFLIGHT }

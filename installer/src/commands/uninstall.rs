@@ -24,9 +24,10 @@ pub async fn run(
         Fallback::Record,
     ))
     .await?;
-    let mut lock = match args.yes && !args.dry_run {
-        true => Some(connection.lock(global, "uninstall", cleanup).await?),
-        false => None,
+    let mut lock = if args.yes && !args.dry_run {
+        Some(connection.lock(global, "uninstall", cleanup).await?)
+    } else {
+        None
     };
     let mut session = Box::pin(connection.look()).await?;
     session.introduce(*printer);

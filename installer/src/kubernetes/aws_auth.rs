@@ -41,8 +41,8 @@ impl Mapping {
     /// The element as a line block of a list whose dashes are indented so far.
     fn block(&self, indent: usize) -> String {
         let pad = " ".repeat(indent);
-        let groups =
-            self.groups.iter().map(|group| format!("{pad}  - {group}\n")).collect::<String>();
+        let groups = self.groups.iter();
+        let groups = groups.fold(String::new(), |all, group| all + &pad + "  - " + group + "\n");
         format!(
             "{pad}- groups:\n{groups}{pad}  rolearn: {}\n{pad}  username: {}\n",
             self.role_arn, self.username
@@ -186,7 +186,7 @@ pub fn with(
                 "data": {"mapRoles": after},
             })
         }
-        Some(live) => patch(live, json!(note), json!(after)),
+        Some(live) => patch(live, &json!(note), &json!(after)),
     }))
 }
 
@@ -224,10 +224,10 @@ pub fn without(live: Option<&Value>, install_id: &str) -> Result<Removal, String
         // Others changed it since: their elements stay, in the order in which they are.
         json!(cut(text(live).unwrap_or_default(), &note.role_arn, &rest)?)
     };
-    Ok(Removal::Patch(patch(live, Value::Null, after)))
+    Ok(Removal::Patch(patch(live, &Value::Null, &after)))
 }
 
-fn patch(live: &Value, note: Value, map_roles: Value) -> Value {
+fn patch(live: &Value, note: &Value, map_roles: &Value) -> Value {
     json!({
         "metadata": {
             "resourceVersion": live.pointer("/metadata/resourceVersion"),
@@ -387,7 +387,8 @@ mod tests {
                 let all = names.iter().map(|name| format!("{{rolearn: arn:{name}, username: {name}}}"));
                 format!("[{}]", all.collect::<Vec<_>>().join(", "))
             } else {
-                names.iter().map(|name| format!("{pad}- rolearn: arn:{name}\n{pad}  username: {name}\n")).collect()
+                let each = names.iter().map(|name| format!("{pad}- rolearn: arn:{name}\n{pad}  username: {name}\n"));
+                each.collect::<Vec<_>>().concat()
             };
             if !newline {
                 text.truncate(text.trim_end().len());

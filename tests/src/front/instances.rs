@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(next(&[], 2), [4, 5]);
         assert_eq!(next(&[], 1), [6], "4 and 5 are free again");
         assert_eq!(next(&[4], 3), [7, 5, 6]);
-        assert_eq!(next(&[4, 5, 6, 7], 1), []);
+        assert!(next(&[4, 5, 6, 7], 1).is_empty());
     }
 
     #[tokio::test(start_paused = true)]

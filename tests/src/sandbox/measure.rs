@@ -205,7 +205,7 @@ async fn timeline(user: &User) -> Result<BTreeMap<&'static str, f64>, Failure> {
     };
     let last_pod = |kind| after(pods.iter().filter_map(|pod| of_pod(kind, pod)).max());
     let last_claim = |kind| after(claims.iter().filter_map(|claim| of_claim(kind, claim)).max());
-    let claimed = claims.iter().filter_map(|claim| claim.creation_timestamp()).map(|time| time.0);
+    let claimed = claims.iter().filter_map(ResourceExt::creation_timestamp).map(|time| time.0);
     Ok(BTreeMap::from([
         ("1 pod created", after(pods.iter().filter_map(created).max())),
         ("2 nodeclaim created", after(claimed.max())),

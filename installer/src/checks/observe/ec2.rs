@@ -235,7 +235,9 @@ async fn vpc_attribute(aws: &Aws, vpc: &str, attribute: VpcAttributeName) -> Res
     let call = aws.ec2.describe_vpc_attribute().vpc_id(vpc).attribute(attribute).send().await;
     let found = call.calling("ec2:DescribeVpcAttribute", vpc).map_err(|error| error.to_string())?;
     let value = if is_support { found.enable_dns_support() } else { found.enable_dns_hostnames() };
-    value.and_then(|value| value.value()).ok_or_else(|| "EC2 says nothing".to_owned())
+    value
+        .and_then(aws_sdk_ec2::types::AttributeBooleanValue::value)
+        .ok_or_else(|| "EC2 says nothing".to_owned())
 }
 
 /// How many types of the families c, m and r each zone offers: those of the default NodePool.
@@ -315,7 +317,10 @@ async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, String> {
         .calling("ec2:DescribeInstances", "*")
         .map_err(|error| error.to_string())?;
     let view = |instance: &aws_sdk_ec2::types::Instance| {
-        let state = instance.state().and_then(|state| state.name()).map(|name| name.as_str());
+        let state = instance
+            .state()
+            .and_then(|state| state.name())
+            .map(aws_sdk_ec2::types::InstanceStateName::as_str);
         let is_over = matches!(state, Some("terminated" | "shutting-down"));
         InstanceView {
             id: instance.instance_id().unwrap_or_default().to_owned(),
@@ -333,7 +338,7 @@ async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, String> {
             }),
         }
     };
-    Ok(found.iter().flat_map(|reservation| reservation.instances()).map(view).collect())
+    Ok(found.iter().flat_map(aws_sdk_ec2::types::Reservation::instances).map(view).collect())
 }
 
 async fn launch_templates(aws: &Aws) -> Result<usize, String> {

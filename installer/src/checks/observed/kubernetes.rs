@@ -48,6 +48,10 @@ pub struct KubernetesView {
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is told by a label, taint or condition of its own"
+)]
 pub struct NodeView {
     /// Its name.
     pub name: String,

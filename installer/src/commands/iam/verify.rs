@@ -59,7 +59,7 @@ pub(super) async fn run(
             Err(error) => printer.warn(&format!("nothing was simulated: {error}")),
         }
     }
-    show(&verdict, &role.name, &attached, printer);
+    show(&verdict, &role.name, &attached, *printer);
     let fits = verdict.missing.is_empty() && verdict.surprises.is_empty();
     printer.json(&json!({
         "schema": "tenon.sh/iam-verify/v1alpha1",
@@ -91,7 +91,7 @@ fn compare(attached: &BTreeMap<String, Document>, needed: &BTreeMap<String, Docu
     Verdict { missing: all(attached, needed), excess: all(needed, attached), ..Verdict::default() }
 }
 
-fn show(verdict: &Verdict, role: &str, attached: &BTreeMap<String, Document>, printer: &Printer) {
+fn show(verdict: &Verdict, role: &str, attached: &BTreeMap<String, Document>, printer: Printer) {
     printer.text(&format!("role {role}: {} policies are attached", attached.len()));
     for gap in &verdict.missing {
         printer.text(&format!(" ✘ missing  {gap}"));

@@ -34,7 +34,7 @@ impl Differ<'_> {
                 self.add(step(Op::Create, Action::CreateQueue(queue.clone())).needs(
                     &["sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:TagQueue"],
                     &queue.arn,
-                ))
+                ));
             }
             (Some(queue), Some(state)) => {
                 if !self.owns(&format!("{QUEUE} {name}"), &state.tags) {
