@@ -24,6 +24,7 @@ pub mod programs;
 pub mod progress;
 pub mod sandbox;
 pub mod scenarios;
+pub mod statements;
 pub mod story;
 pub mod unclouded;
 pub mod user;

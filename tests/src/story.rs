@@ -13,8 +13,10 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::bed::{Bed, BedConfig, BedError};
+use crate::front::consistency::Delays;
 use crate::progress::Progress;
 use crate::sandbox::{Failure, INTERRUPTED, Output, interrupted};
+use crate::statements::{self, Statement};
 use crate::wait::{NotYet, chain};
 
 mod chapters;
@@ -120,6 +122,8 @@ pub struct Report {
     pub seconds: f64,
     /// The chapters that were told.
     pub chapters: Vec<ChapterReport>,
+    /// The statements of the policies that the operator's role was given, and the calls that needed them.
+    pub statements: Vec<Statement>,
     /// Where the logs are, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logs: Option<PathBuf>,
@@ -163,10 +167,12 @@ impl Narrator {
 pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failure> {
     let narrator = Narrator { output, progress: progress.clone() };
     let config = BedConfig { progress: progress.clone(), ..BedConfig::default() };
-    let Some(report) = whole(config, &narrator).await? else { return Ok(INTERRUPTED.into()) };
+    let told = whole(config, Delays::default(), &narrator).await?;
+    let Some(report) = told else { return Ok(INTERRUPTED.into()) };
     match output {
         Output::Json => anstream::println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Text if report.ok => {
+            permissions(&report.statements);
             anstream::println!("\nThe end, after {:.0} s. Nothing is left.", report.seconds);
         }
         Output::Text => anstream::println!("\nIt stopped after {:.0} s.", report.seconds),
@@ -177,28 +183,46 @@ pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failur
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tells the whole story in silence: for tests.
+/// Says which permissions the operator needed, and why it has the others.
+fn permissions(statements: &[Statement]) {
+    let needed = statements.iter().filter(|it| !it.calls.is_empty()).count();
+    let of = statements.len();
+    anstream::println!("\nThe operator needed {needed} of the {of} statements of its policies.");
+    for statement in statements.iter().filter(|it| it.calls.is_empty()) {
+        let why = statement.shipped_because.unwrap_or("nobody knows why it is shipped");
+        anstream::println!("   • not {}: {why}", statement.sid);
+    }
+}
+
+/// Tells the whole story in silence, in an AWS where what is new stays invisible for so long: for tests.
 ///
 /// # Errors
 /// When the bed can't be started or stopped.
-pub async fn prove() -> Result<Report, Failure> {
+pub async fn prove(delays: Delays) -> Result<Report, Failure> {
     let narrator = Narrator { output: Output::Json, progress: Progress::hidden() };
-    let report = whole(BedConfig::default(), &narrator).await?;
+    let report = whole(BedConfig::default(), delays, &narrator).await?;
     report.ok_or_else(|| "interrupted".into())
 }
 
 /// The story from an empty machine to an empty machine; `None` if it was interrupted.
-async fn whole(config: BedConfig, narrator: &Narrator) -> Result<Option<Report>, Failure> {
+async fn whole(
+    config: BedConfig,
+    delays: Delays,
+    narrator: &Narrator,
+) -> Result<Option<Report>, Failure> {
     let started = Instant::now();
     let mut chapters = Vec::new();
     let bed = tokio::select! {
         bed = open(narrator, config, &mut chapters) => bed?,
         () = interrupted() => return Ok(None),
     };
+    bed.aws()?.front().control().consistency(delays);
     let told = tokio::select! {
         told = tell(&bed, narrator, &mut chapters) => Some(told),
         () = interrupted() => None,
     };
+    let statements =
+        statements::of_controller(bed.aws()?.guard().authorization.usage().statements());
     let logs = if told == Some(false) {
         Some(bed.stop_and_keep().await.join("logs"))
     } else {
@@ -206,7 +230,7 @@ async fn whole(config: BedConfig, narrator: &Narrator) -> Result<Option<Report>,
         None
     };
     let seconds = started.elapsed().as_secs_f64();
-    Ok(told.map(|ok| Report { ok, seconds, chapters, logs }))
+    Ok(told.map(|ok| Report { ok, seconds, chapters, statements, logs }))
 }
 
 /// The first chapter is the bed itself.

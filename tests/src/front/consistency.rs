@@ -46,6 +46,18 @@ pub struct Delays {
 }
 
 impl Delays {
+    /// As one has to expect it of AWS.
+    pub const fn of_aws() -> Self {
+        Self {
+            role: 5.0,
+            instance_profile: 10.0,
+            launch_template: 2.0,
+            instance: 2.0,
+            tag: 2.0,
+            deleted_queue: 60.0,
+        }
+    }
+
     /// The same delay for all.
     pub fn all(delay: Duration) -> Self {
         let seconds = delay.as_secs_f64();

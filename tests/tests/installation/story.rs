@@ -1,0 +1,26 @@
+//! The story that `cargo sandbox` tells, from `tenon install` to a proven-empty `tenon uninstall`, here in an AWS that is only eventually consistent:
+//! what was just made can't be seen by other calls for some seconds.
+
+use tenon_tests::front::consistency::Delays;
+use tenon_tests::statements::problems;
+use tenon_tests::story::prove;
+use tenon_tests::wait::must;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_story_comes_to_its_end_and_leaves_nothing() {
+    let report = must(prove(Delays::of_aws()).await);
+    for chapter in &report.chapters {
+        println!("{} ({:.1} s)", chapter.title, chapter.seconds);
+        for note in &chapter.notes {
+            println!("  {note}");
+        }
+    }
+    let last = report.chapters.last().expect("at least the first chapter");
+    let failure = last.failure.as_deref().unwrap_or_default();
+    assert!(report.ok, "chapter {}: {failure}; the logs are in {:?}", last.title, report.logs);
+    for statement in &report.statements {
+        println!("{} of {}: {:?}", statement.sid, statement.policy, statement.calls);
+    }
+    let problems = problems(&report.statements);
+    assert!(problems.is_empty(), "permissions of the operator: {}", problems.join("; "));
+}
