@@ -51,6 +51,14 @@ pub fn must_be_forced(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) ->
     }
 }
 
+/// From when on a pod that stays as it is has to be forced; `None` when nothing will change about that.
+pub fn forced_from(pod: &Pod, deadline: Option<Timestamp>) -> Option<Timestamp> {
+    /// It is forced when less than its grace period is left, not when that is just left.
+    const JUST_AFTER: SignedDuration = SignedDuration::from_millis(1);
+    let grace = pod.grace_period.filter(|_| pod.deletion.is_none())?;
+    deadline?.checked_sub(SignedDuration::from_secs(grace)).ok()?.checked_add(JUST_AFTER).ok()
+}
+
 fn tier(pod: &Pod) -> usize {
     match (pod.critical, pod.is_daemon()) {
         (false, false) => 0,
@@ -119,6 +127,18 @@ mod tests {
         ];
         assert_eq!(names(&pods, None, 61), (vec![], 0));
         assert_eq!(names(&pods, None, 59).1, 1, "it is not stuck yet");
+    }
+
+    #[test]
+    fn a_pod_is_forced_from_the_moment_that_is_told() {
+        let asked = pod("app", json!({"spec": {"terminationGracePeriodSeconds": 5}})).1;
+        let going =
+            pod("late", json!({"metadata": {"deletionTimestamp": "1970-01-01T00:03:00Z"}})).1;
+        let deadline = Some(at(100));
+        let from = forced_from(&asked, deadline).unwrap();
+        assert!(must_be_forced(&asked, deadline, from));
+        assert!(!must_be_forced(&asked, deadline, at(95)));
+        assert_eq!((forced_from(&asked, None), forced_from(&going, deadline)), (None, None));
     }
 
     #[test]

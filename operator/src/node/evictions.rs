@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::drain::must_be_forced;
+use super::drain::{forced_from, must_be_forced};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
@@ -89,10 +89,12 @@ impl Evictions {
     pub async fn run<P: CloudProvider>(self, operator: Arc<Operator<P>>, stop: CancellationToken) {
         let workers = operator.options.workers(100, 5000);
         let items = Arc::clone(&self.items);
+        let queue = self.queue.clone();
         self.queue
             .run(workers, BACKOFF, stop, |key| {
                 let operator = Arc::clone(&operator);
                 let items = Arc::clone(&items);
+                let queue = queue.clone();
                 async move {
                     let Some(item) = items.lock().get(&key).cloned() else {
                         return Ok(Action::Wait);
@@ -100,12 +102,25 @@ impl Evictions {
                     let result = evict(&operator, &key, &item).await;
                     if result.is_ok() {
                         items.lock().remove(&key);
+                    } else if let Some(delay) = until_forced(&operator, &key, &item) {
+                        // However long it has been refused, it is looked at again when it may be forced.
+                        queue.add_after(key, delay);
                     }
                     result.map(|()| Action::Wait)
                 }
             })
             .await;
     }
+}
+
+/// How long until the pod is forced to go, if it isn't yet.
+fn until_forced<P: CloudProvider>(
+    operator: &Operator<P>,
+    (key, _): &Key,
+    item: &Item,
+) -> Option<Duration> {
+    let from = forced_from(operator.state.read().pod(key)?, item.deadline)?;
+    operator.now().duration_until(from).try_into().ok()
 }
 
 fn is_earlier(new: Option<Timestamp>, known: Option<Timestamp>) -> bool {
