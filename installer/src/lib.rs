@@ -52,8 +52,10 @@ pub async fn run(cli: Cli) -> ExitCode {
     start_log(&cli);
     let cleanup = Cleanup::default();
     let result = tokio::select! {
-        result = dispatch(&cli, &printer, &cleanup) => result,
+        // In this order, so that Ctrl-C is listened for before the first question is on the screen.
+        biased;
         Ok(()) = tokio::signal::ctrl_c() => Err(ExpectedError::Interrupted),
+        result = dispatch(&cli, &printer, &cleanup) => result,
     };
     tokio::select! {
         () = cleanup.run() => {}
