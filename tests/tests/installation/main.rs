@@ -1,0 +1,4 @@
+//! What the installer does from the first question to the last proof, and the story that goes through all of it. One program, so that two beds run at a time.
+
+mod install;
+mod story;
