@@ -8,9 +8,10 @@ use std::process::{Command, Stdio};
 fn terminal(directory: &Path, columns: u16, color: bool) -> Command {
     let tenon = assert_cmd::cargo::cargo_bin!("tenon").display().to_string();
     let mut command = Command::new("script");
+    // Ctrl-C reaches the shell as well, which has to stay to tell the exit code.
     command
         .args(["--quiet", "--return", "--echo", "never", "--command"])
-        .arg(format!("stty cols {columns} rows 40; {tenon} install; echo exit code $?"))
+        .arg(format!("stty cols {columns} rows 40; trap : INT; {tenon} install; echo exit code $?"))
         .arg("/dev/null")
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
