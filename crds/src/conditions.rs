@@ -4,7 +4,7 @@
 //! themselves. [`Conditions`] is a pure view on the list of one object: it keeps the root, the times, the observed generations and
 //! the order in step, exactly as Karpenter does, so that objects look the same whoever reconciles them.
 
-use kube::api::ObjectMeta;
+use kube::core::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
