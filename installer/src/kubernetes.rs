@@ -9,6 +9,8 @@ pub mod crds;
 pub mod defaults;
 pub mod freeze;
 pub mod helm;
+#[cfg(test)]
+pub(crate) mod merge_patch;
 pub mod object;
 pub mod operator;
 pub mod rbac;

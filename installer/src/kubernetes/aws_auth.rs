@@ -277,6 +277,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::kubernetes::merge_patch::merged;
 
     const NODES: &str = "arn:aws:iam::111122223333:role/tenon/prod/tenon-prod-node";
     const THEIRS: &str = "# who may join\n- rolearn: arn:aws:iam::111122223333:role/nodes  # ours since 2021\n  username: system:node:{{EC2PrivateDNSName}}\n  groups: [system:bootstrappers, system:nodes]\n";
@@ -286,26 +287,6 @@ mod tests {
         if let Some(text) = map_roles {
             live["data"]["mapRoles"] = text.into();
         }
-        live
-    }
-
-    /// What the API server makes of a merge patch.
-    fn merged(mut live: Value, patch: &Value) -> Value {
-        fn merge(into: &mut Value, patch: &Value) {
-            match (into, patch) {
-                (Value::Object(into), Value::Object(patch)) => {
-                    for (key, value) in patch {
-                        if value.is_null() {
-                            into.remove(key);
-                        } else {
-                            merge(into.entry(key.clone()).or_insert_with(|| json!({})), value);
-                        }
-                    }
-                }
-                (into, value) => *into = value.clone(),
-            }
-        }
-        merge(&mut live, patch);
         live
     }
 

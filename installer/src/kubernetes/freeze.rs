@@ -62,26 +62,7 @@ pub fn thaw(pool: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What the API server makes of a merge patch.
-    fn merged(mut live: Value, patch: &Value) -> Value {
-        fn merge(into: &mut Value, patch: &Value) {
-            match (into, patch) {
-                (Value::Object(into), Value::Object(patch)) => {
-                    for (key, value) in patch {
-                        if value.is_null() {
-                            into.remove(key);
-                        } else {
-                            merge(into.entry(key.clone()).or_insert_with(|| json!({})), value);
-                        }
-                    }
-                }
-                (into, value) => *into = value.clone(),
-            }
-        }
-        merge(&mut live, patch);
-        live
-    }
+    use crate::kubernetes::merge_patch::merged;
 
     #[test]
     fn a_thawed_pool_is_what_it_was() {
