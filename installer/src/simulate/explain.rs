@@ -136,7 +136,10 @@ fn pod(
 ) -> Result<Answer, SimulateError> {
     let Some(pod) = snapshot.pods.iter().find(|pod| pod.namespace == namespace && pod.name == name)
     else {
-        let similar = snapshot.pods.iter().filter(|pod| pod.name == name);
+        // Those of a Deployment of that name, or in another namespace.
+        let similar = snapshot.pods.iter().filter(|pod| {
+            pod.name == name || pod.namespace == namespace && pod.name.starts_with(name)
+        });
         return Err(SimulateError::NotFound {
             what: format!("pod {namespace}/{name} that has not ended"),
             similar: similar
