@@ -37,12 +37,13 @@ pub(super) fn build(
     catalog: Option<&Path>,
     now: Timestamp,
 ) -> Result<World, ExpectedError> {
-    let types = match catalog {
+    let mut types = match catalog {
         Some(path) => catalog::read(path).map_err(|error| catalog_failed(path, error))?,
         None => catalog::generate(),
     };
     let on_ec2 = |pool: &NodePool| refers_to(pool, EC2);
     let rules = if input.pools.iter().any(on_ec2) {
+        catalog::define_ec2_labels(&mut types);
         LabelRules::aws()
     } else {
         LabelRules::kwok(catalog::offering_keys(&types))

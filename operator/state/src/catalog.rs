@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tenon_crds::{Quantity, labels};
+use tenon_crds::Quantity;
+use tenon_crds::labels::{self, LabelRules, aws};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Requirement};
+
+use crate::ec2::labels_of_name;
 
 /// The file with instance types can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -226,6 +229,35 @@ fn instance_type(
     InstanceType { name, requirements, capacity, overhead, offerings, ..InstanceType::default() }
 }
 
+/// Adds EC2's labels to types of a file, as far as name, CPUs and memory tell them; the others are said not to exist. A well-known label that a type does not
+/// define would let it pass for anything that a NodePool asks of that label.
+pub fn define_ec2_labels(types: &mut [InstanceType]) {
+    let rules = LabelRules::aws();
+    for kind in types {
+        let mut known: BTreeMap<&str, String> = labels_of_name(&kind.name).into_iter().collect();
+        if known.contains_key(aws::INSTANCE_FAMILY) {
+            known.insert(aws::INSTANCE_CPU, (kind.capacity.cpu / 1000).to_string());
+            known.insert(aws::INSTANCE_MEMORY, (kind.capacity.memory >> 20).to_string());
+        }
+        let undefined = |key: &&String| {
+            *key != labels::NODEPOOL && !kind.requirements.iter().any(|it| it.key == **key)
+        };
+        let more: Vec<Requirement> = rules
+            .well_known()
+            .iter()
+            .filter(undefined)
+            .map(|key| {
+                let values: Vec<String> = known.remove(key.as_str()).into_iter().collect();
+                let operator =
+                    if values.is_empty() { Operator::DoesNotExist } else { Operator::In };
+                Requirement { key: key.clone(), operator, values, min_values: None }
+            })
+            .collect();
+        kind.requirements.extend(more);
+        kind.requirements.sort();
+    }
+}
+
 fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
     values.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
@@ -262,6 +294,37 @@ mod tests {
             "0.025 per CPU and 0.001 per 10^9 bytes"
         );
         assert!(types.windows(2).all(|pair| pair[0].name < pair[1].name), "sorted by name");
+    }
+
+    #[test]
+    fn types_for_ec2_define_every_well_known_label() {
+        let offerings = everywhere(1000);
+        let capacity = Resources { cpu: 4000, memory: 8 * GIB, ..Resources::default() };
+        let named = |name: &str| {
+            let (os, offerings) = (vec!["linux".to_owned()], offerings.clone());
+            instance_type(name.to_owned(), labels::ARCH_AMD64, os, capacity.clone(), offerings)
+        };
+        let mut types = [named("c6a.xlarge"), named("c-4x-amd64-linux")];
+        define_ec2_labels(&mut types);
+        let of = |kind: &InstanceType, key: &str| {
+            let found: Vec<_> = kind.requirements.iter().filter(|it| it.key == key).collect();
+            let [only] = found.as_slice() else { panic!("{} of {key}", found.len()) };
+            only.values.join(",")
+        };
+        for (key, value) in [
+            (aws::INSTANCE_CATEGORY, "c"),
+            (aws::INSTANCE_GENERATION, "6"),
+            (aws::INSTANCE_CPU, "4"),
+            (aws::INSTANCE_MEMORY, "8192"),
+            (aws::INSTANCE_HYPERVISOR, ""),
+            (labels::ARCH, "amd64"),
+        ] {
+            assert_eq!(of(&types[0], key), value, "{key}");
+        }
+        assert_eq!(of(&types[1], aws::INSTANCE_CATEGORY), "", "the name is none of EC2's");
+        for key in LabelRules::aws().well_known().iter().filter(|key| *key != labels::NODEPOOL) {
+            of(&types[0], key);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 pub mod catalog;
 pub mod change;
 pub mod cluster;
+pub mod ec2;
 pub mod explain;
 pub mod node_class;
 pub mod pod;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenon_crds::labels::{self, aws};
 use tenon_planner::snapshot::{Operator, Requirement};
+use tenon_state::ec2::labels_of_name;
 
 use super::type_info::TypeInfo;
 
@@ -48,18 +49,9 @@ pub fn requirements(info: &TypeInfo, scope: &LabelScope<'_>) -> Vec<Requirement>
     if let Some(mbps) = scope.network_mbps {
         set(aws::INSTANCE_NETWORK_BANDWIDTH, mbps.to_string());
     }
-    if let Some((category, generation)) = category_and_generation(&info.name) {
-        set(aws::INSTANCE_CATEGORY, category.to_owned());
-        set(aws::INSTANCE_GENERATION, generation.to_owned());
+    for (key, value) in labels_of_name(&info.name) {
+        set(key, value);
     }
-    let mut flex = false;
-    if let Some((family, size)) = info.name.split_once('.').filter(|(_, size)| !size.contains('.'))
-    {
-        set(aws::INSTANCE_FAMILY, family.to_owned());
-        set(aws::INSTANCE_SIZE, size.to_owned());
-        flex = family.contains("-flex");
-    }
-    set(aws::INSTANCE_CAPABILITY_FLEX, flex.to_string());
     if let Some(group) = scope.placement_group {
         set(aws::PLACEMENT_GROUP_ID, group.to_owned());
     }
@@ -181,43 +173,9 @@ fn kebab(name: &str) -> String {
     name.to_ascii_lowercase().replace(' ', "-")
 }
 
-/// `m5.large` → (`m`, `5`); `u-6tb1.56xlarge` → (`u`, `1`); `inf2.xlarge` → (`inf`, `2`).
-fn category_and_generation(name: &str) -> Option<(&str, &str)> {
-    let family = &name[..name.rfind('.')?];
-    let letters = family.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(family.len());
-    let (category, mut rest) = family.split_at(letters);
-    if category.is_empty() {
-        return None;
-    }
-    if let Some(high_memory) = rest.strip_prefix('-') {
-        let digits = high_memory.find(|c: char| !c.is_ascii_digit())?;
-        rest = high_memory[digits..].strip_prefix("tb").filter(|_| digits > 0)?;
-    }
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (digits > 0).then(|| (category, &rest[..digits]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn category_and_generation_come_from_the_family() {
-        let table = [
-            ("m5.large", Some(("m", "5"))),
-            ("c7i-flex.large", Some(("c", "7"))),
-            ("u-6tb1.112xlarge", Some(("u", "1"))),
-            ("u7i-12tb.224xlarge", Some(("u", "7"))),
-            ("inf2.xlarge", Some(("inf", "2"))),
-            ("trn1n.32xlarge", Some(("trn", "1"))),
-            ("x2iedn.metal", Some(("x", "2"))),
-            ("mac", None),
-            ("hpc7g.4xlarge", Some(("hpc", "7"))),
-        ];
-        for (name, expected) in table {
-            assert_eq!(category_and_generation(name), expected, "{name}");
-        }
-    }
 
     #[test]
     fn every_well_known_label_of_the_provider_is_defined() {
