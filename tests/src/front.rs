@@ -45,6 +45,7 @@ pub mod response;
 pub mod seed;
 mod server;
 pub mod service;
+pub mod simulation;
 pub mod sqs;
 pub mod ssm;
 pub mod templates;

@@ -10,6 +10,7 @@ use super::credentials::{POD_CREDENTIALS_PATH, SessionIssuer};
 use super::eks::Eks;
 use super::identity::{Credentials, Grants, Identities};
 use super::pricing::Pricing;
+use super::simulation::Simulation;
 use super::ssm::Ssm;
 use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
 use super::world::World;
@@ -72,6 +73,7 @@ impl Guard {
             Box::new(Arc::clone(&self.eks)),
             Box::new(Ssm::new()),
             Box::new(Pricing),
+            Box::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
         ]);
         config.endpoints.push(Box::new(Arc::clone(&self.sessions)));
         config.endpoints.push(Box::new(Arc::clone(&self.authenticator)));

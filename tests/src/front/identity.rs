@@ -132,6 +132,13 @@ impl Identities {
             .is_some()
     }
 
+    /// What the user of this ARN may do; `None` when there is no such user.
+    pub fn grants_of(&self, arn: &str) -> Option<Grants> {
+        let inner = self.inner.lock();
+        let user = inner.by_key.values().find(|identity| identity.principal.arn == arn)?;
+        Some(user.grants.clone())
+    }
+
     /// Opens a session of a role.
     pub fn open_session(&self, of: SessionOf<'_>) -> (Principal, Credentials) {
         let SessionOf { role_arn, role_id, session_name, tags, policy, lasts } = of;
