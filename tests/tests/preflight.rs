@@ -110,8 +110,9 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     for id in ["OP-01", "OP-03", "NC-01", "IA-08", "IA-11", "QS-03"] {
         assert_eq!(outcome(&report, id).0, "pass", "{id}: {}", outcome(&report, id).1);
     }
-    let (finished, verdict) = tenon(&bed, &["iam", "verify", "--no-simulation"]).await;
+    let (finished, verdict) = tenon(&bed, &["iam", "verify"]).await;
     assert_eq!(finished.code, 0, "{verdict:#}\n{}", finished.stderr);
+    assert!(verdict["verdict"]["simulated"].as_u64() > Some(40), "{verdict:#}");
 
     // Things that happen to clusters.
     apply(&bed, "deployments", &cluster_autoscaler()).await;

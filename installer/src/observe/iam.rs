@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use aws_sdk_iam::types::{ContextEntry, EvaluationResult};
+
 use super::world::{ProfileState, ProviderState, RoleState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::ownership::Tags;
@@ -133,4 +135,23 @@ pub async fn spot_role(aws: &Aws, matters: bool) -> Result<bool, AwsError> {
 
 fn tags(tags: Option<Vec<aws_sdk_iam::types::Tag>>) -> Tags {
     tags.unwrap_or_default().into_iter().map(|tag| (tag.key, tag.value)).collect()
+}
+
+/// What IAM says about calls of a user or role on a resource, one result per action, of all pages.
+pub async fn simulate(
+    aws: &Aws,
+    principal: &str,
+    actions: Vec<String>,
+    resource: &str,
+    context: Vec<ContextEntry>,
+) -> Result<Vec<EvaluationResult>, AwsError> {
+    let call = aws
+        .iam
+        .simulate_principal_policy()
+        .policy_source_arn(principal)
+        .set_action_names(Some(actions))
+        .resource_arns(resource)
+        .set_context_entries((!context.is_empty()).then_some(context));
+    let results = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    results.calling("iam:SimulatePrincipalPolicy", principal)
 }

@@ -10,6 +10,7 @@ use super::Sources;
 use super::raw::Call;
 use crate::aws::Calling;
 use crate::clock;
+use crate::observe::iam;
 
 pub(super) async fn read(sources: &Sources<'_>) -> CallerView {
     let (clock_skew, denied) = tokio::join!(clock_skew(sources), denied(sources));
@@ -64,21 +65,15 @@ async fn denied(sources: &Sources<'_>) -> Result<Vec<DeniedView>, String> {
         return Ok(Vec::new());
     };
     let asked = by_resource.into_iter().map(|(resource, actions)| {
-        let call = sources
-            .aws
-            .iam
-            .simulate_principal_policy()
-            .policy_source_arn(&principal)
-            .set_action_names(Some(actions.into_iter().collect()))
-            .resource_arns(&resource);
+        let (actions, principal) = (actions.into_iter().collect(), &principal);
         async move {
-            let answer = call.send().await.calling("iam:SimulatePrincipalPolicy", resource.clone());
-            Ok::<_, String>((resource, answer.map_err(|error| error.to_string())?))
+            let answer = iam::simulate(sources.aws, principal, actions, &resource, Vec::new());
+            Ok::<_, String>((resource.clone(), answer.await.map_err(|error| error.to_string())?))
         }
     });
     let mut denied = Vec::new();
     for (resource, answer) in futures::future::try_join_all(asked).await? {
-        for result in answer.evaluation_results() {
+        for result in answer {
             if result.eval_decision().as_str() == "allowed" {
                 continue;
             }

@@ -6,7 +6,8 @@ use aws_sdk_iam::types::{ContextEntry, ContextKeyTypeEnum};
 use serde::Serialize;
 use tenon_iam_policies::cases::{Case, Expected};
 
-use crate::aws::{Aws, AwsError, Calling};
+use crate::aws::{Aws, AwsError};
+use crate::observe::iam;
 
 /// A call that came out otherwise than it has to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,23 +41,17 @@ pub(super) async fn run(
         let mut actions = cases.iter().map(|case| case.action.clone()).collect::<Vec<_>>();
         actions.sort();
         actions.dedup();
-        let call = aws
-            .iam
-            .simulate_principal_policy()
-            .policy_source_arn(role_arn)
-            .set_action_names(Some(actions))
-            .resource_arns(resource)
-            .set_context_entries(Some(context.iter().map(entry).collect()));
-        let answer = call.send().await.calling("iam:SimulatePrincipalPolicy", role_arn)?;
-        let allowed = answer
-            .evaluation_results()
+        let context = context.iter().map(entry).collect();
+        let results = iam::simulate(aws, role_arn, actions, resource, context).await?;
+        let allowed = results
             .iter()
             .map(|result| {
                 (result.eval_action_name().to_owned(), result.eval_decision().as_str() == "allowed")
             })
             .collect::<BTreeMap<_, _>>();
-        surprises
-            .extend(cases.iter().filter_map(|case| surprise(case, *allowed.get(&case.action)?)));
+        surprises.extend(
+            cases.iter().filter_map(|case| surprise(case, allowed.get(&case.action).copied())),
+        );
     }
     Ok((surprises, cases.len()))
 }
@@ -74,12 +69,13 @@ fn entry((key, values): &(String, Vec<String>)) -> ContextEntry {
         .build()
 }
 
-/// What is wrong when a call is allowed or not.
-fn surprise(case: &Case, allowed: bool) -> Option<Surprise> {
+/// What is wrong when a call is allowed or not; `None` when IAM says neither.
+fn surprise(case: &Case, allowed: Option<bool>) -> Option<Surprise> {
     let problem = match (&case.expected, allowed) {
-        (Expected::Allowed, true) | (Expected::Refused { .. }, false) => return None,
-        (Expected::Allowed, false) => "it is denied, and the operator needs it".to_owned(),
-        (Expected::Refused { key }, true) => {
+        (_, None) => "IAM was asked about it and did not answer".to_owned(),
+        (Expected::Allowed, Some(true)) | (Expected::Refused { .. }, Some(false)) => return None,
+        (Expected::Allowed, Some(false)) => "it is denied, and the operator needs it".to_owned(),
+        (Expected::Refused { key }, Some(true)) => {
             format!("it is allowed without {key}: something grants more than is needed")
         }
     };
@@ -104,10 +100,17 @@ mod tests {
             context: vec![],
             expected,
         };
-        assert_eq!(surprise(&case(Expected::Allowed), true), None);
-        assert!(surprise(&case(Expected::Allowed), false).unwrap().problem.contains("denied"));
+        assert_eq!(surprise(&case(Expected::Allowed), Some(true)), None);
+        assert!(
+            surprise(&case(Expected::Allowed), Some(false)).unwrap().problem.contains("denied")
+        );
         let refused = || case(Expected::Refused { key: "aws:ResourceTag/x".into() });
-        assert_eq!(surprise(&refused(), false), None);
-        assert!(surprise(&refused(), true).unwrap().problem.contains("without aws:ResourceTag/x"));
+        assert_eq!(surprise(&refused(), Some(false)), None);
+        assert!(
+            surprise(&refused(), Some(true)).unwrap().problem.contains("without aws:ResourceTag/x")
+        );
+        for case in [case(Expected::Allowed), refused()] {
+            assert!(surprise(&case, None).unwrap().problem.contains("did not answer"));
+        }
     }
 }
