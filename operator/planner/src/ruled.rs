@@ -7,14 +7,14 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use crate::Cancel;
-use crate::cells::CellId;
+use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ports_conflict;
 use crate::compile::taints::Preferred;
 use crate::compile::{Problem, add_times, times};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::rooms::Query;
-use crate::solver::{Claim, Demand, Solver};
+use crate::solver::{Claim, Demand, Solver, holds};
 use crate::topology::{Host, Narrowed};
 
 /// How many machines that would have to grow are compared for one pod.
@@ -130,7 +130,9 @@ impl Placing {
             let joined = solver.cells.join(problem, bins.cell(slot), class, demand.variant);
             let Ok(cell) = joined else { continue };
             let (cells, counts) = (&mut solver.cells, &mut solver.counts);
-            if let Ok(to) = counts.narrow(problem, cells, demand.shape, demand.dropped, cell) {
+            // Whether a machine holds the pod is another question for each.
+            let any = &mut |_: &Cells, _| true;
+            if let Ok(to) = counts.narrow(problem, cells, demand.shape, demand.dropped, cell, any) {
                 self.admitted.push((slot, to));
             }
         }
@@ -257,8 +259,9 @@ impl Placing {
         let shape = &problem.shapes[demand.shape];
         let free = solver.open(demand, template)?;
         let index = solver.claims.len();
-        let to =
-            solver.counts.narrow(problem, &mut solver.cells, demand.shape, demand.dropped, free)?;
+        let (cells, counts, limits) = (&mut solver.cells, &mut solver.counts, &solver.limits);
+        let holds = &mut |cells: &Cells, cell| holds(problem, limits, &cells[cell], demand.shape);
+        let to = counts.narrow(problem, cells, demand.shape, demand.dropped, free, holds)?;
         let cell = to.cell;
         let mut types = solver.cells[cell].types.clone();
         solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);

@@ -3,7 +3,7 @@
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::cells::{CellId, Cells};
+use crate::cells::{Cell, CellId, Cells};
 use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
 use crate::compile::taints::untolerated;
 use crate::compile::{Problem, add_times, machine_meets, times};
@@ -324,14 +324,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         used: &[i64],
         ports: &[HostPort],
     ) {
-        let template = &self.problem.templates[template];
-        template.fitting.keep(types, used);
-        if !ports.is_empty() {
-            for kind in types.ones().collect::<Vec<_>>() {
-                let free = !ports_conflict(ports, template.overheads.ports(kind));
-                types.set(kind, free);
-            }
-        }
+        keep_fitting(self.problem, types, template, used, ports);
     }
 
     /// The types of a claim that are left when it moves to a narrower cell and takes so many more pods.
@@ -377,20 +370,11 @@ impl<'p, 'a> Solver<'p, 'a> {
         cell: CellId,
         types: &FixedBitSet,
     ) -> Option<(crate::intern::Key, u32, u32)> {
-        let cell = &self.cells[cell];
-        if !cell.requirements.has_min_values() {
-            return None;
-        }
-        let table = &self.problem.catalogs[self.problem.templates[cell.template].catalog];
-        cell.requirements.iter().find_map(|(key, set)| {
-            let required = set.min_values()?;
-            let found = distinct_values(self.problem, table, key, set, types);
-            (found < required).then_some((key, required, found))
-        })
+        lacking_values(self.problem, &self.cells[cell], types)
     }
 
     pub(crate) fn is_strict(&self) -> bool {
-        self.problem.policy.min_values == crate::policy::MinValuesPolicy::Strict
+        is_strict(self.problem)
     }
 
     pub(crate) fn room_of(&self, machine: usize) -> &[i64] {
@@ -416,6 +400,55 @@ impl<'p, 'a> Solver<'p, 'a> {
         let cell = &self.cells[claim.cell];
         cell.cheapest(&claim.types).map_or(0, |kind| cell.prices[kind])
     }
+}
+
+fn is_strict(problem: &Problem<'_>) -> bool {
+    problem.policy.min_values == crate::policy::MinValuesPolicy::Strict
+}
+
+/// See [`Solver::keep_fitting`].
+fn keep_fitting(
+    problem: &Problem<'_>,
+    types: &mut FixedBitSet,
+    template: usize,
+    used: &[i64],
+    ports: &[HostPort],
+) {
+    let template = &problem.templates[template];
+    template.fitting.keep(types, used);
+    if !ports.is_empty() {
+        for kind in types.ones().collect::<Vec<_>>() {
+            let free = !ports_conflict(ports, template.overheads.ports(kind));
+            types.set(kind, free);
+        }
+    }
+}
+
+/// See [`Solver::lacking_values`].
+fn lacking_values(
+    problem: &Problem<'_>,
+    cell: &Cell,
+    types: &FixedBitSet,
+) -> Option<(crate::intern::Key, u32, u32)> {
+    if !cell.requirements.has_min_values() {
+        return None;
+    }
+    let table = &problem.catalogs[problem.templates[cell.template].catalog];
+    cell.requirements.iter().find_map(|(key, set)| {
+        let required = set.min_values()?;
+        let found = distinct_values(problem, table, key, set, types);
+        (found < required).then_some((key, required, found))
+    })
+}
+
+/// Whether a machine of a cell may be launched for a pod of a shape, as far as its size, limits and `minValues` go.
+pub(crate) fn holds(problem: &Problem<'_>, limits: &Limits, cell: &Cell, shape: usize) -> bool {
+    let shape = &problem.shapes[shape];
+    let mut types = cell.types.clone();
+    keep_fitting(problem, &mut types, cell.template, &shape.requests, &shape.ports);
+    !types.is_clear()
+        && limits.restrict(problem, cell.template, &mut types).is_ok()
+        && !(is_strict(problem) && lacking_values(problem, cell, &types).is_some())
 }
 
 /// How many values of a key that a set admits occur among types.

@@ -6,6 +6,7 @@
 //!
 //! Preferred terms and `ScheduleAnyway` are rules of the pod that carries them until they are dropped, in Karpenter's order; they bind nobody else.
 
+mod choosing;
 mod counts;
 mod domains;
 mod journal;
@@ -22,7 +23,8 @@ use crate::compile::{Problem, label};
 use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
 use crate::snapshot::{PodShape, Snapshot};
-pub(crate) use counts::{Counts, Host, Narrowed};
+pub(crate) use choosing::Narrowed;
+pub(crate) use counts::{Counts, Host};
 pub(crate) use domains::{Domains, cell_values};
 use selectors::Scope;
 

@@ -12,7 +12,7 @@ use crate::policy::{MinValuesPolicy, Policy, PreferencePolicy};
 use crate::snapshot::{
     CapacityType, Eviction, NodePhase, Operator, PodAffinityTerm, PodShape, TopologySpread,
 };
-use crate::testing::usd;
+use crate::testing::{Builder, usd};
 
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";

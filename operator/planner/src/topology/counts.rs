@@ -1,7 +1,5 @@
 //! How many pods of each group are where, and how many more may come.
 
-use std::cmp::Reverse;
-
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
@@ -11,13 +9,12 @@ use super::tallies::{Count, Tally};
 use super::{Group, Kind, Rule};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
-use crate::intern::{Key, Value};
+use crate::intern::Value;
 use crate::plan::Exclusion;
-use crate::requirements::{Requirements, ValueSet};
 use crate::snapshot::Placement;
 
 /// No limit.
-const ANY: u32 = u32::MAX;
+pub(super) const ANY: u32 = u32::MAX;
 
 /// A host, as rules about host names see it.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +23,6 @@ pub(crate) enum Host {
     Machine(usize),
     /// A machine to come.
     Claim(usize),
-}
-
-/// The cell of a machine to come once a pod is there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Narrowed {
-    /// Narrowed to the domains that the pod's rules choose.
-    pub(crate) cell: CellId,
-    /// How many pods of the shape may come to these domains before the others need some.
-    pub(crate) most: usize,
-    /// How good the domains are, the least first: the pods to keep apart from, the pods to be near.
-    pub(crate) rank: (u32, Reverse<u32>),
-    /// Whether rules count the pods there, so that they had better be even.
-    pub(crate) counted: bool,
 }
 
 /// How many pods are where.
@@ -274,96 +258,8 @@ impl Counts {
         closed
     }
 
-    /// The cell in which a machine to come is once a shape has come, narrowed to the domains that its rules choose. Rules about hosts are not looked at.
-    pub(crate) fn narrow(
-        &mut self,
-        problem: &Problem<'_>,
-        cells: &mut Cells,
-        shape: usize,
-        dropped: usize,
-        mut cell: CellId,
-    ) -> Result<Narrowed, Exclusion> {
-        let groups = &problem.rules.groups;
-        let mut rules: SmallVec<[&Rule; 8]> = problem
-            .rules
-            .deciding(shape, dropped)
-            .filter(|rule| !groups[rule.group].host)
-            .collect();
-        rules.sort_by_key(|rule| groups[rule.group].key);
-        let (mut most, mut rank, mut counted) = (ANY, (0, Reverse(0)), false);
-        for rules in rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key) {
-            let key = groups[rules[0].group].key;
-            match self.best_domain(problem, cells, rules, cell, key) {
-                Ok(best) => {
-                    most = most.min(best.room);
-                    rank = (rank.0 + best.rank.0, Reverse(rank.1.0 + best.rank.1.0));
-                    counted |= rules.iter().any(|rule| groups[rule.group].kind != Kind::Affinity);
-                    if !best.only {
-                        let mut wanted = Requirements::default();
-                        wanted.add(key, ValueSet::one_of([best.value]), &problem.symbols);
-                        cell = cells
-                            .narrow(problem, cell, &wanted)
-                            .map_err(|_| failed(problem, rules[0]))?;
-                    }
-                }
-                // Others' rules don't matter where a machine has no such label.
-                Err(_)
-                    if rules.iter().all(|rule| !rule.carried)
-                        && cells.values(problem, cell, key).is_empty() => {}
-                Err(blocking) => return Err(failed(problem, blocking)),
-            }
-        }
-        Ok(Narrowed { cell, most: most as usize, rank, counted })
-    }
-
-    /// The best of the domains that a cell can be in, or a rule that closes one.
-    fn best_domain<'r>(
-        &mut self,
-        problem: &Problem<'_>,
-        cells: &mut Cells,
-        rules: &[&'r Rule],
-        cell: CellId,
-        key: Key,
-    ) -> Result<Best, &'r Rule> {
-        let least: SmallVec<[u32; 8]> =
-            rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
-        // Machines are told their domain even where their types leave but one.
-        let told = cells[cell].requirements.get(key).and_then(ValueSet::listed);
-        let only = told.is_some_and(|listed| listed.len() == 1);
-        let values = cells.values(problem, cell, key);
-        let (mut best, mut blocking): (Option<Best>, _) = (None, rules[0]);
-        for &value in values {
-            let (mut room, mut spread, mut near) = (ANY, 0, 0);
-            for (rule, &least) in rules.iter().zip(&least) {
-                let tally = self.groups[rule.group].value(value);
-                let more = self.room(problem, rule, tally, least);
-                if more == 0 {
-                    (room, blocking) = (0, rule);
-                    break;
-                }
-                room = room.min(more);
-                match problem.rules.groups[rule.group].kind {
-                    Kind::Affinity => near += tally.selected,
-                    _ => spread += tally.selected,
-                }
-            }
-            if room == 0 {
-                continue;
-            }
-            let rank = (spread, Reverse(near));
-            let better = best.as_ref().is_none_or(|best| {
-                let name = |value| problem.symbols.value_name(value);
-                rank < best.rank || (rank == best.rank && name(value) < name(best.value))
-            });
-            if better {
-                best = Some(Best { value, room, rank, only });
-            }
-        }
-        best.ok_or(blocking)
-    }
-
     /// How many pods of a shape one rule lets into a domain.
-    fn room(&self, problem: &Problem<'_>, rule: &Rule, here: Tally, least: u32) -> u32 {
+    pub(super) fn room(&self, problem: &Problem<'_>, rule: &Rule, here: Tally, least: u32) -> u32 {
         match problem.rules.groups[rule.group].kind {
             Kind::Anti => {
                 let others = rule.itself && !rule.soft && here.carrying > 0;
@@ -396,7 +292,7 @@ impl Counts {
     }
 
     /// The smallest count of any domain that the pods of a spread group could be in.
-    fn least(&mut self, problem: &Problem<'_>, cells: &mut Cells, rule: &Rule) -> u32 {
+    pub(super) fn least(&mut self, problem: &Problem<'_>, cells: &mut Cells, rule: &Rule) -> u32 {
         let group = &problem.rules.groups[rule.group];
         let Kind::Spread { min_domains, .. } = group.kind else { return 0 };
         // There is always one more host.
@@ -419,15 +315,6 @@ impl Counts {
     }
 }
 
-/// A domain that a machine to come may be narrowed to.
-struct Best {
-    value: Value,
-    room: u32,
-    rank: (u32, Reverse<u32>),
-    /// The cell asks for it already.
-    only: bool,
-}
-
 /// Where a label is missing nobody else's rule applies, and one's own can't be met, unless it only keeps away.
 fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
     !rule.carried || group.kind == Kind::Anti
@@ -443,7 +330,7 @@ fn counts_in(problem: &Problem<'_>, cells: &Cells, rule: &Group, cell: CellId) -
 }
 
 /// Why a shape has no domain. For [`Counts::room_on_host`] it is the first rule about hosts.
-fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
+pub(super) fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
     let group = &problem.rules.groups[rule.group];
     Exclusion::Topology {
         key: problem.symbols.key_name(group.key).to_owned(),

@@ -126,3 +126,48 @@ fn volumes_pin_the_zone_without_shrinking_what_spread_counts() {
     let snapshot = builder().pool(pool("default")).pending("web", pinned).build();
     assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
 }
+
+/// Types of which only some offerings are on sale.
+fn sold(offer: impl Fn(&str, &str, CapacityType) -> bool) -> Builder {
+    let mut kinds = kinds();
+    for kind in &mut kinds {
+        for offering in &mut kind.offerings {
+            offering.available = offer(&kind.name, &offering.zone, offering.capacity_type);
+        }
+    }
+    Builder::new(catalog(kinds))
+}
+
+#[test]
+fn domains_are_chosen_so_that_those_of_all_keys_go_together() {
+    const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+    for (evened, kept_away) in [(ZONE, CAPACITY_TYPE), (CAPACITY_TYPE, ZONE)] {
+        // Evenness asks for spot in zone-a, from where the guard keeps the pod away.
+        let mut spot = node("n1", "default", "c.large", "zone-a");
+        spot.labels.insert(CAPACITY_TYPE.to_owned(), "spot".to_owned());
+        let on_demand = node("n2", "default", "c.large", "zone-b");
+        let snapshot = sold(|_, zone, capacity_type| match capacity_type {
+            CapacityType::Spot => zone == "zone-a",
+            _ => zone == "zone-b",
+        })
+        .pool(pool("default"))
+        .node(spot)
+        .node(on_demand)
+        .pod("guard", near(app("guard", 1000), kept_away, "web", true), Some("n1"))
+        .pod("web-0", spread(app("web", 1500), evened, 2), Some("n2"))
+        .pending("web-1", spread(app("web", 1500), evened, 2))
+        .build();
+        let plan = plan(&snapshot);
+        assert_eq!(loads(&plan), [["web-1"]], "{:?}", plan.report.pods);
+        assert_eq!(plan.launches[0].capacity_types, [CapacityType::OnDemand]);
+    }
+}
+
+#[test]
+fn a_zone_that_sells_nothing_large_enough_is_passed_over() {
+    let snapshot = sold(|name, zone, _| zone == "zone-b" || !name.ends_with("8xlarge"))
+        .pool(pool("default"))
+        .pending("big", spread(app("big", 30_000), ZONE, 1))
+        .build();
+    assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
+}

@@ -1,0 +1,172 @@
+//! Which domains a machine to come is narrowed to when a pod comes that topology rules are about.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use smallvec::SmallVec;
+
+use super::counts::{ANY, Counts, failed};
+use super::{Kind, Rule};
+use crate::cells::{CellId, Cells};
+use crate::compile::Problem;
+use crate::intern::{Key, Value};
+use crate::plan::Exclusion;
+use crate::requirements::{Requirements, ValueSet};
+
+/// The cell of a machine to come once a pod is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Narrowed {
+    /// Narrowed to the domains that the pod's rules choose.
+    pub(crate) cell: CellId,
+    /// How many pods of the shape may come to these domains before the others need some.
+    pub(crate) most: usize,
+    /// How good the domains are, the least first: the pods to keep apart from, the pods to be near.
+    pub(crate) rank: (u32, Reverse<u32>),
+    /// Whether rules count the pods there, so that they had better be even.
+    pub(crate) counted: bool,
+}
+
+/// A domain that a machine to come may be narrowed to, the best first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Domain<'p> {
+    rank: (u32, Reverse<u32>),
+    name: &'p str,
+    value: Value,
+    room: u32,
+}
+
+/// What a search for domains is about.
+struct Search<'s, 'p, 'a> {
+    problem: &'p Problem<'a>,
+    /// Whether machines of a cell would do.
+    holds: &'s mut dyn FnMut(&Cells, CellId) -> bool,
+    /// The best choice that the rules leave and that would not do.
+    refused: Option<Narrowed>,
+}
+
+impl Counts {
+    /// The cell in which a machine to come is once a shape has come, narrowed to the domains that its rules choose: the best for one topology key after the
+    /// other, or the next best where no domain of a further key goes with it or no machine there would do, as `holds` says. Where the rules leave only
+    /// cells that would not do, the best of these is returned, so that the caller finds out what they lack. Rules about hosts are not looked at.
+    pub(crate) fn narrow(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        shape: usize,
+        dropped: usize,
+        cell: CellId,
+        holds: &mut dyn FnMut(&Cells, CellId) -> bool,
+    ) -> Result<Narrowed, Exclusion> {
+        let groups = &problem.rules.groups;
+        let mut rules: SmallVec<[&Rule; 8]> = problem
+            .rules
+            .deciding(shape, dropped)
+            .filter(|rule| !groups[rule.group].host)
+            .collect();
+        rules.sort_by_key(|rule| groups[rule.group].key);
+        let by_key: SmallVec<[&[&Rule]; 4]> =
+            rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
+        let mut search = Search { problem, holds, refused: None };
+        let free = Narrowed { cell, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
+        self.choose(&mut search, cells, &by_key, free).or_else(|rule| match search.refused {
+            Some(refused) => Ok(refused),
+            None => Err(failed(problem, rule.expect("a rule closes what would not be refused"))),
+        })
+    }
+
+    /// Chooses domains for the keys that are left. An error is a rule that closes the best one.
+    fn choose<'r>(
+        &mut self,
+        search: &mut Search<'_, '_, '_>,
+        cells: &mut Cells,
+        by_key: &[&[&'r Rule]],
+        so_far: Narrowed,
+    ) -> Result<Narrowed, Option<&'r Rule>> {
+        let Some((rules, further)) = by_key.split_first() else {
+            if (search.holds)(cells, so_far.cell) {
+                return Ok(so_far);
+            }
+            search.refused.get_or_insert(so_far);
+            return Err(None);
+        };
+        let problem = search.problem;
+        let group = |rule: &Rule| &problem.rules.groups[rule.group];
+        let key = group(rules[0]).key;
+        let mut domains = match self.open_domains(problem, cells, rules, so_far.cell, key) {
+            Ok(domains) => domains,
+            // Others' rules don't matter where a machine has no such label.
+            Err(_)
+                if rules.iter().all(|rule| !rule.carried)
+                    && cells.values(problem, so_far.cell, key).is_empty() =>
+            {
+                return self.choose(search, cells, further, so_far);
+            }
+            Err(blocking) => return Err(Some(blocking)),
+        };
+        let counted = rules.iter().any(|rule| group(rule).kind != Kind::Affinity);
+        // Machines are told their domain even where their types leave but one.
+        let told = cells[so_far.cell].requirements.get(key).and_then(ValueSet::listed);
+        let only = told.is_some_and(|listed| listed.len() == 1);
+        let mut blocking = None;
+        while let Some(Reverse(domain)) = domains.pop() {
+            let mut cell = so_far.cell;
+            if !only {
+                let mut wanted = Requirements::default();
+                wanted.add(key, ValueSet::one_of([domain.value]), &problem.symbols);
+                match cells.narrow(problem, cell, &wanted) {
+                    Ok(narrower) => cell = narrower,
+                    Err(_) => {
+                        blocking = blocking.or(Some(rules[0]));
+                        continue;
+                    }
+                }
+            }
+            let (apart, Reverse(near)) = so_far.rank;
+            let narrowed = Narrowed {
+                cell,
+                most: so_far.most.min(domain.room as usize),
+                rank: (apart + domain.rank.0, Reverse(near + domain.rank.1.0)),
+                counted: so_far.counted || counted,
+            };
+            match self.choose(search, cells, further, narrowed) {
+                Ok(chosen) => return Ok(chosen),
+                Err(rule) => blocking = blocking.or(rule),
+            }
+        }
+        Err(blocking)
+    }
+
+    /// The domains that a cell can be in and that rules about one key leave open, the best first; or a rule that closes one.
+    fn open_domains<'p, 'r>(
+        &mut self,
+        problem: &'p Problem<'_>,
+        cells: &mut Cells,
+        rules: &[&'r Rule],
+        cell: CellId,
+        key: Key,
+    ) -> Result<BinaryHeap<Reverse<Domain<'p>>>, &'r Rule> {
+        let least: SmallVec<[u32; 8]> =
+            rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
+        let (mut open, mut blocking) = (Vec::new(), rules[0]);
+        for &value in cells.values(problem, cell, key) {
+            let (mut room, mut apart, mut near) = (ANY, 0, 0);
+            for (rule, &least) in rules.iter().zip(&least) {
+                let tally = self.groups[rule.group].value(value);
+                room = room.min(self.room(problem, rule, tally, least));
+                if room == 0 {
+                    blocking = rule;
+                    break;
+                }
+                match problem.rules.groups[rule.group].kind {
+                    Kind::Affinity => near += tally.selected,
+                    _ => apart += tally.selected,
+                }
+            }
+            if room > 0 {
+                let name = problem.symbols.value_name(value);
+                open.push(Reverse(Domain { rank: (apart, Reverse(near)), name, value, room }));
+            }
+        }
+        if open.is_empty() { Err(blocking) } else { Ok(open.into()) }
+    }
+}
