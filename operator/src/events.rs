@@ -130,6 +130,11 @@ impl Event {
         &self.message
     }
 
+    /// Its object.
+    pub fn regarding(&self) -> &ObjectReference {
+        &self.regarding
+    }
+
     /// The name of its object.
     pub fn object_name(&self) -> &str {
         self.regarding.name.as_deref().unwrap_or_default()

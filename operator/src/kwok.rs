@@ -11,7 +11,6 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams};
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::RwLock;
@@ -25,6 +24,7 @@ use crate::cloud_provider::{
     RepairPolicy,
 };
 use crate::tasks::Tasks;
+use crate::watch::guarded::Guarded;
 
 mod boot;
 mod choice;
@@ -253,7 +253,7 @@ impl CloudProvider for Kwok {
 
 /// Keeps the KWOKNodeClasses in memory. One that does not parse is skipped; what was known of it before stays.
 async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
-    let api: Api<DeserializeGuard<KWOKNodeClass>> = Api::all(context.client.clone());
+    let api: Api<Guarded<KWOKNodeClass>> = Api::all(context.client.clone());
     let mut events = watcher(api, watcher::Config::default()).boxed();
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
@@ -261,12 +261,12 @@ async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
             Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(object)) => {
                 listed.insert(object.name_any());
-                accept(&kwok, object);
+                accept(&kwok, &context, object);
             }
             Ok(watcher::Event::InitDone) => {
                 kwok.classes.write().retain(|name, _| listed.contains(name));
             }
-            Ok(watcher::Event::Apply(object)) => accept(&kwok, object),
+            Ok(watcher::Event::Apply(object)) => accept(&kwok, &context, object),
             Ok(watcher::Event::Delete(object)) => {
                 kwok.classes.write().remove(&object.name_any());
             }
@@ -284,13 +284,10 @@ async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
     }
 }
 
-fn accept(kwok: &Kwok, object: DeserializeGuard<KWOKNodeClass>) {
-    match object.0 {
+fn accept(kwok: &Kwok, context: &Context, object: Guarded<KWOKNodeClass>) {
+    match object.into_result() {
         Ok(class) => kwok.remember(class),
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::warn!(name, error = %invalid.error, "skipping a KWOKNodeClass that does not parse");
-        }
+        Err(invalid) => crate::watch::skip::<KWOKNodeClass>(context, *invalid),
     }
 }
 

@@ -109,23 +109,28 @@ fn accept<K: Watched>(context: &Context, object: Guarded<K>) -> Option<Object> {
     }
 }
 
-/// Says that an object does not parse.
-fn skip<K: Watched>(context: &Context, invalid: Invalid) {
-    let Invalid { error, metadata } = invalid;
+/// Says that an object does not parse: in the log, in the metric, and on the object itself.
+pub fn skip<K: Resource<DynamicType = ()>>(context: &Context, invalid: Invalid) {
+    let Invalid { error, metadata } = &invalid;
     let kind = K::kind(&());
-    let name = metadata.name.clone().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
     tracing::warn!(%kind, namespace = metadata.namespace, name, %error, "skipping an object that does not parse");
     context.metrics.invalid_objects.inc([&kind]);
+    context.recorder.publish(event::<K>(invalid));
+}
+
+/// What is said on an object that does not parse. Its kind is known from the watch, the rest from its metadata.
+fn event<K: Resource<DynamicType = ()>>(Invalid { error, metadata }: Invalid) -> Event {
     let regarding = ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
-        kind: Some(kind.into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
         name: metadata.name,
         namespace: metadata.namespace,
         uid: metadata.uid,
         ..ObjectReference::default()
     };
     let message = format!("This object is ignored, because it does not parse: {error}");
-    context.recorder.publish(Event::about(regarding, EventType::Warning, Reason::Invalid, message));
+    Event::about(regarding, EventType::Warning, Reason::Invalid, message)
 }
 
 fn report(kind: Kind, error: &watcher::Error, failures: u32) {
@@ -142,5 +147,34 @@ fn report(kind: Kind, error: &watcher::Error, failures: u32) {
         tracing::debug!(?kind, error = %crate::logging::chain(&error), "watch interrupted");
     } else {
         tracing::warn!(?kind, failures, error = %crate::logging::chain(&error), "watch failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenon_crds::EC2NodeClass;
+
+    use super::*;
+
+    #[test]
+    fn an_event_about_an_object_that_does_not_parse_names_it_as_kubectl_describe_looks_it_up() {
+        let class: Guarded<EC2NodeClass> = serde_json::from_value(json!({
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",
+            "metadata": {"name": "broken", "uid": "4711"},
+            "spec": {"kubelet": {"maxPods": 3_000_000_000_u64}},
+        }))
+        .unwrap();
+        let event = event::<EC2NodeClass>(*class.into_result().unwrap_err());
+        let expected = ObjectReference {
+            api_version: Some("karpenter.k8s.aws/v1".to_owned()),
+            kind: Some("EC2NodeClass".to_owned()),
+            name: Some("broken".to_owned()),
+            uid: Some("4711".to_owned()),
+            ..ObjectReference::default()
+        };
+        assert_eq!(*event.regarding(), expected);
+        assert_eq!(event.reason(), Reason::Invalid);
+        assert!(event.message().contains("3000000000"), "{}", event.message());
     }
 }

@@ -23,11 +23,11 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// Starts it all.
 pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) {
-    watch(tasks, context, &provider.classes, "watch.ec2nodeclass", true);
-    watch(tasks, context, &provider.claims, "watch.nodeclaim", false);
+    watch(tasks, context, &provider.classes, "watch.ec2nodeclass", Watchers::Provider);
+    watch(tasks, context, &provider.claims, "watch.nodeclaim", Watchers::StateToo);
 
     let nodes: Arc<Store<Node>> = Arc::new(Store::new("Node"));
-    watch(tasks, context, &nodes, "watch.node", false);
+    watch(tasks, context, &nodes, "watch.node", Watchers::StateToo);
     let this = Arc::clone(provider);
     tasks.spawn("providers.instancetype.capacity", async move {
         let all =
@@ -71,12 +71,21 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
     });
 }
 
+/// Who watches a kind. The only one to watch it wakes those who plan, and tells of objects that do not parse.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watchers {
+    /// The provider alone.
+    Provider,
+    /// The state of the cluster as well.
+    StateToo,
+}
+
 fn watch<K>(
     tasks: &mut Tasks,
     context: &Context,
     store: &Arc<Store<K>>,
     name: &'static str,
-    wakes: bool,
+    watchers: Watchers,
 ) where
     K: kube::Resource<DynamicType = ()>
         + Clone
@@ -89,15 +98,18 @@ fn watch<K>(
     let (store, context) = (Arc::clone(store), context.clone());
     tasks.spawn(name, async move {
         let api = Api::all(context.client.clone());
-        let invalid = context.metrics.invalid_objects.clone();
-        let wake = Arc::clone(&context.wake);
-        store
-            .keep(api, invalid, move || {
-                if wakes {
-                    wake.notify_one();
-                }
-            })
-            .await;
+        let only_here = watchers == Watchers::Provider;
+        let skip = |invalid| {
+            if only_here {
+                crate::watch::skip::<K>(&context, invalid);
+            }
+        };
+        let wake = || {
+            if only_here {
+                context.wake.notify_one();
+            }
+        };
+        store.keep(api, skip, wake).await;
     });
 }
 

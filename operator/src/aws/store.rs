@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use kube::api::Api;
-use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Resource, ResourceExt as _};
@@ -14,7 +13,7 @@ use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch};
 
-use crate::metrics::Counters;
+use crate::watch::guarded::{Guarded, Invalid};
 
 /// As many changes as a controller may fall behind before it has to look at everything again.
 const CHANGES: usize = 4096;
@@ -32,7 +31,7 @@ impl<K> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    /// An empty store; `kind` is for logs and metrics.
+    /// An empty store; `kind` is for logs.
     pub fn new(kind: &'static str) -> Self {
         Self {
             kind,
@@ -94,11 +93,12 @@ where
         }
     }
 
-    /// Keeps the store; never returns. `on_change` is called after each change.
+    /// Keeps the store; never returns. `skip` is called with each object that does not parse, which is then treated as absent; `on_change` after each
+    /// change.
     pub async fn keep(
         self: Arc<Self>,
-        api: Api<DeserializeGuard<K>>,
-        invalid: Counters<1>,
+        api: Api<Guarded<K>>,
+        skip: impl Fn(Invalid) + Send,
         on_change: impl Fn() + Send,
     ) {
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
@@ -107,9 +107,7 @@ where
             match event {
                 Ok(Event::Init) => listed = Some(BTreeMap::new()),
                 Ok(Event::InitApply(guarded)) => {
-                    if let (Some(listed), Some(object)) =
-                        (&mut listed, self.parsed(guarded, &invalid))
-                    {
+                    if let (Some(listed), Some(object)) = (&mut listed, parsed(guarded, &skip)) {
                         listed.insert(object.name_any(), Arc::new(object));
                     }
                 }
@@ -122,7 +120,7 @@ where
                 }
                 Ok(Event::Apply(guarded)) => {
                     let name = guarded.name_any();
-                    match self.parsed(guarded, &invalid) {
+                    match parsed(guarded, &skip) {
                         Some(object) => self.apply(object),
                         None => self.delete(&name),
                     }
@@ -139,22 +137,6 @@ where
         }
     }
 
-    fn parsed(&self, guarded: DeserializeGuard<K>, invalid: &Counters<1>) -> Option<K> {
-        match guarded.0 {
-            Ok(object) => Some(object),
-            Err(broken) => {
-                invalid.inc([self.kind]);
-                tracing::error!(
-                    kind = self.kind,
-                    name = broken.metadata.name.as_deref().unwrap_or_default(),
-                    error = %broken.error,
-                    "skipping an object that cannot be read: correct it"
-                );
-                None
-            }
-        }
-    }
-
     fn reset(&self, listed: BTreeMap<String, Arc<K>>) {
         let names: std::collections::BTreeSet<String> =
             self.objects.read().keys().chain(listed.keys()).cloned().collect();
@@ -163,4 +145,8 @@ where
             let _listeners = self.changes.send(name);
         }
     }
+}
+
+fn parsed<K>(guarded: Guarded<K>, skip: &impl Fn(Invalid)) -> Option<K> {
+    guarded.into_result().map_err(|invalid| skip(*invalid)).ok()
 }
