@@ -27,7 +27,7 @@ const fn rule(
 pub const CLUSTER: &[Rule] = &[
     rule("karpenter.sh", &["nodepools", "nodeclaims"], READ),
     rule("", &["pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces"], READ),
-    rule("storage.k8s.io", &["storageclasses", "volumeattachments"], READ),
+    rule("storage.k8s.io", &["storageclasses", "volumeattachments", "csinodes"], READ),
     rule("apps", &["daemonsets"], READ),
     rule("policy", &["poddisruptionbudgets"], READ),
     rule("karpenter.sh", &["nodeclaims"], &["create", "delete", "patch"]),
@@ -106,6 +106,7 @@ mod tests {
         reads::<wire::PersistentVolumeClaim>(CLUSTER);
         reads::<wire::StorageClass>(CLUSTER);
         reads::<wire::VolumeAttachment>(CLUSTER);
+        reads::<wire::CSINode>(CLUSTER);
         reads::<EC2NodeClass>(AWS);
         assert!(allow(AWS, "karpenter.k8s.aws", "ec2nodeclasses/status", "patch"));
         assert!(!allow(AWS_KUBE_SYSTEM, "", "services", "get"), "only kube-dns");

@@ -42,6 +42,7 @@ pub fn start(context: &Context, changes: &mpsc::Sender<Update>, tasks: &mut Task
     one::<wire::PersistentVolume>("watch.persistentvolumes", context, changes, tasks);
     one::<wire::StorageClass>("watch.storageclasses", context, changes, tasks);
     one::<wire::VolumeAttachment>("watch.volumeattachments", context, changes, tasks);
+    one::<wire::CSINode>("watch.csinodes", context, changes, tasks);
 }
 
 fn one<K: Watched>(

@@ -10,7 +10,7 @@ use tenon_operator::rbac::{AWS, AWS_KUBE_SYSTEM, CLUSTER, NAMESPACE, Rule};
 type Permission = (String, String, String, Option<String>);
 
 /// Granted as upstream's chart grants it, although the operator does without: group and resource (empty: all of the group), with what it is for.
-const BEYOND: [(&str, &str, &str); 19] = [
+const BEYOND: [(&str, &str, &str); 18] = [
     ("karpenter.sh", "nodeoverlays", "read by the price overlay"),
     ("karpenter.sh", "nodeoverlays/status", "its status"),
     ("karpenter.sh", "nodepools", "upstream's verbs"),
@@ -26,7 +26,6 @@ const BEYOND: [(&str, &str, &str); 19] = [
     ("apps", "", "capacity buffers refer to workloads"),
     ("", "events", "read by upstream"),
     ("events.k8s.io", "events", "the newer API for the same events"),
-    ("storage.k8s.io", "csinodes", "limits of volumes"),
     ("", "nodes", "upstream's verbs"),
     ("coordination.k8s.io", "leases", "upstream's verbs"),
     ("policy", "poddisruptionbudgets", "upstream's verbs"),

@@ -53,6 +53,7 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
         ("storage.k8s.io/v1", "VolumeAttachment") => {
             object::<wire::VolumeAttachment>(document, kind)?
         }
+        ("storage.k8s.io/v1", "CSINode") => object::<wire::CSINode>(document, kind)?,
         ("karpenter.sh/v1", "NodePool") => object::<NodePool>(document, kind)?,
         ("karpenter.sh/v1", "NodeClaim") => object::<NodeClaim>(document, kind)?,
         ("apps/v1", "Deployment") => workload(document, WorkloadKind::Deployment)?,
@@ -65,8 +66,7 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
         ("karpenter.k8s.aws/v1", "EC2NodeClass") => {
             Read::Ec2NodeClass(Box::new(parse(document, kind)?))
         }
-        // Limits of volumes per node are not a part of the planner's input yet, and a KWOKNodeClass says when Nodes join, not what they are.
-        ("storage.k8s.io/v1", "CSINode") => Read::Understood,
+        // A KWOKNodeClass says when Nodes join, not what they are.
         ("karpenter.kwok.sh/v1alpha1", "KWOKNodeClass") => Read::Understood,
         _ => Read::Unknown(format!("{api_version} {kind}")),
     })

@@ -25,13 +25,14 @@ pub(super) async fn read(client: &Client) -> Result<Input, ExpectedError> {
         objects::<wire::Pod>(client),
         objects::<wire::DaemonSet>(client),
     )?;
-    let (namespaces, budgets, volumes, claimed, classes, attachments) = futures::try_join!(
+    let (namespaces, budgets, volumes, claimed, classes, attachments, drivers) = futures::try_join!(
         objects::<wire::Namespace>(client),
         objects::<wire::PodDisruptionBudget>(client),
         objects::<wire::PersistentVolume>(client),
         objects::<wire::PersistentVolumeClaim>(client),
         objects::<wire::StorageClass>(client),
         objects::<wire::VolumeAttachment>(client),
+        objects::<wire::CSINode>(client),
     )?;
     let (ec2_classes, priority_classes) = futures::try_join!(
         list::<EC2NodeClass>(client),
@@ -49,6 +50,7 @@ pub(super) async fn read(client: &Client) -> Result<Input, ExpectedError> {
         claimed,
         classes,
         attachments,
+        drivers,
     ];
     for read in watched.into_iter().flatten() {
         input.add(read);

@@ -25,11 +25,12 @@ pub enum Kind {
     PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
+    CSINode,
 }
 
 impl Kind {
     /// All of them: the state is complete when each was listed once.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NodePool,
         Self::NodeClaim,
         Self::Node,
@@ -41,6 +42,7 @@ impl Kind {
         Self::PersistentVolumeClaim,
         Self::StorageClass,
         Self::VolumeAttachment,
+        Self::CSINode,
     ];
 }
 
@@ -59,6 +61,7 @@ pub enum Object {
     PersistentVolumeClaim(Box<wire::PersistentVolumeClaim>),
     StorageClass(Box<wire::StorageClass>),
     VolumeAttachment(Box<wire::VolumeAttachment>),
+    CSINode(Box<wire::CSINode>),
 }
 
 /// A kind that the state is made of.

@@ -37,6 +37,8 @@ pub struct Cluster {
     volume_claims: BTreeMap<ObjectKey, Arc<wire::PersistentVolumeClaim>>,
     storage_classes: BTreeMap<String, Arc<wire::StorageClass>>,
     attachments: BTreeMap<String, Arc<wire::VolumeAttachment>>,
+    /// How many volumes each CSI driver can attach, by Node; `None` is a driver without a limit.
+    pub(super) volume_limits: BTreeMap<String, BTreeMap<String, Option<u32>>>,
 
     /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake that reconcilers report.
     claims_by_provider_id: BTreeMap<String, BTreeSet<String>>,
@@ -100,6 +102,7 @@ impl Cluster {
             volume_claims: BTreeMap::new(),
             storage_classes: BTreeMap::new(),
             attachments: BTreeMap::new(),
+            volume_limits: BTreeMap::new(),
             claims_by_provider_id: BTreeMap::new(),
             nodes_by_provider_id: BTreeMap::new(),
             usage: BTreeMap::new(),

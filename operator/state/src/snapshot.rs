@@ -3,6 +3,7 @@
 mod pool;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -45,10 +46,11 @@ impl Cluster {
             .filter_map(|(index, node)| Some((node.name.as_deref()?, NodeId(id(index)))))
             .collect();
         let mut shapes = ShapeTable::default();
+        let mounts = volumes::Mounts::of(self);
         let pods = self
             .pods
             .iter()
-            .map(|(key, pod)| self.pod_in(key, pod, &by_name, &mut shapes, now))
+            .map(|(key, pod)| self.pod_in(key, pod, &by_name, (&mut shapes, &mounts), now))
             .collect();
         plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
@@ -158,7 +160,9 @@ impl Cluster {
                 .filter(|_| pending)
                 .map(|claim| requirements(&claim.spec.requirements, self.rules()))
                 .unwrap_or_default(),
-            ..plan::Node::default()
+            volume_limits: node
+                .and_then(|node| self.volume_limits.get(node.name()).cloned())
+                .unwrap_or_default(),
         }
     }
 
@@ -167,7 +171,7 @@ impl Cluster {
         key: &ObjectKey,
         pod: &Pod,
         nodes: &BTreeMap<&str, NodeId>,
-        shapes: &mut ShapeTable,
+        (shapes, mounts): (&mut ShapeTable, &volumes::Mounts<'_>),
         now: Timestamp,
     ) -> plan::Pod {
         let mut problem = pod
@@ -176,13 +180,15 @@ impl Cluster {
         let shape = if pod.volume_claims.is_empty() {
             shapes.shared(&pod.shape)
         } else {
-            match volumes::topology(self, &key.namespace, &pod.volume_claims, self.rules()) {
-                Ok(topology) => shapes.with_volumes(&pod.shape, topology),
-                Err(reason) => {
-                    problem.get_or_insert(reason);
-                    shapes.shared(&pod.shape)
-                }
-            }
+            let claims = &pod.volume_claims;
+            let topology = volumes::topology(self, &key.namespace, claims, self.rules());
+            let (topology, reason) = match topology {
+                Ok(topology) => (topology, None),
+                Err(reason) => (volumes::Topology::new(), Some(reason)),
+            };
+            problem = problem.or(reason);
+            let mounted = mounts.mounted(self, &key.namespace, claims);
+            shapes.with_volumes(&pod.shape, Volumes { topology, mounted })
         };
         let placement = match &pod.node {
             Some(node) => nodes
@@ -292,9 +298,15 @@ struct ShapeTable {
     shapes: Vec<Arc<plan::PodShape>>,
     /// Interned shapes are equal exactly when they are the same value.
     ids: BTreeMap<usize, ShapeId>,
-    /// By shape without volumes and index of the topology in `topologies`.
-    with_volumes: BTreeMap<(usize, usize), ShapeId>,
-    topologies: Vec<volumes::Topology>,
+    /// By shape without volumes, and what the volumes add.
+    with_volumes: BTreeMap<(usize, Volumes), ShapeId>,
+}
+
+/// What a pod's volumes add to its shape.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Volumes {
+    topology: volumes::Topology,
+    mounted: volumes::Mounted,
 }
 
 impl ShapeTable {
@@ -306,25 +318,23 @@ impl ShapeTable {
         })
     }
 
-    fn with_volumes(
-        &mut self,
-        shape: &Arc<plan::PodShape>,
-        topology: volumes::Topology,
-    ) -> ShapeId {
-        if topology.is_empty() {
+    fn with_volumes(&mut self, shape: &Arc<plan::PodShape>, added: Volumes) -> ShapeId {
+        if added.topology.is_empty() && added.mounted.is_empty() {
             return self.shared(shape);
         }
-        let known = self.topologies.iter().position(|known| *known == topology);
-        let index = known.unwrap_or_else(|| {
-            self.topologies.push(topology.clone());
-            self.topologies.len() - 1
-        });
         let address = Arc::as_ptr(shape).addr();
-        *self.with_volumes.entry((address, index)).or_insert_with(|| {
-            let shape = plan::PodShape { volume_topology: topology, ..(**shape).clone() };
-            self.shapes.push(Arc::new(shape));
-            ShapeId(id(self.shapes.len() - 1))
-        })
+        let entry = match self.with_volumes.entry((address, added)) {
+            Entry::Occupied(known) => return *known.get(),
+            Entry::Vacant(entry) => entry,
+        };
+        let Volumes { topology, mounted } = &entry.key().1;
+        self.shapes.push(Arc::new(plan::PodShape {
+            volume_topology: topology.clone(),
+            volumes: mounted.own.clone(),
+            shared_volumes: mounted.shared.clone(),
+            ..(**shape).clone()
+        }));
+        *entry.insert(ShapeId(id(self.shapes.len() - 1)))
     }
 }
 

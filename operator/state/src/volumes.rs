@@ -1,10 +1,14 @@
-//! Where a pod can run because of its volumes.
+//! Where a pod can run because of its volumes, and how many volumes its machine has to attach.
 //!
 //! A bound PersistentVolumeClaim restricts its pods to where its volume can be attached; an unbound one to where its StorageClass can make a volume.
 //! Several volumes restrict together. The rules are kube-scheduler's: what it would wait for, we can't plan for either.
+//!
+//! Volumes are counted per CSI driver, as Karpenter counts them: each claim once per machine, and what no driver is known for not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenon_crds::labels::{HOSTNAME, LabelRules};
-use tenon_planner::snapshot::{Operator, Requirement};
+use tenon_planner::snapshot::{Operator, Requirement, SharedVolume};
 
 use crate::change::ObjectKey;
 use crate::cluster::Cluster;
@@ -33,6 +37,91 @@ pub fn topology(
         }
     }
     Ok(all)
+}
+
+/// The volumes that a pod's machine has to attach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mounted {
+    /// By CSI driver, how many that no other pod uses.
+    pub own: BTreeMap<String, u32>,
+    /// Those that other pods use, too. Sorted.
+    pub shared: Vec<SharedVolume>,
+}
+
+impl Mounted {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.shared.is_empty()
+    }
+}
+
+/// PersistentVolumeClaims that more than one pod uses, by namespace and name.
+#[derive(Clone, Debug)]
+pub struct Mounts<'a> {
+    shared: BTreeSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Mounts<'a> {
+    /// Those of all pods.
+    pub fn of(cluster: &'a Cluster) -> Self {
+        let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
+        for (key, pod) in cluster.pods() {
+            let claims: BTreeSet<&str> = pod.volume_claims.iter().map(String::as_str).collect();
+            for claim in claims {
+                let claim = (key.namespace.as_str(), claim);
+                if !seen.insert(claim) {
+                    shared.insert(claim);
+                }
+            }
+        }
+        Self { shared }
+    }
+
+    /// The volumes of a pod with these claims. A claim that is missing counts as none: its pod has other problems.
+    pub fn mounted(&self, cluster: &Cluster, namespace: &str, claims: &[String]) -> Mounted {
+        let claims: BTreeSet<&str> = claims.iter().map(String::as_str).collect();
+        let mut mounted = Mounted::default();
+        for claim in claims {
+            let Some(driver) = driver(cluster, namespace, claim) else { continue };
+            if self.shared.contains(&(namespace, claim)) {
+                let driver = driver.to_owned();
+                mounted.shared.push(SharedVolume { driver, claim: claim.to_owned() });
+            } else {
+                *mounted.own.entry(driver.to_owned()).or_default() += 1;
+            }
+        }
+        mounted.shared.sort();
+        mounted
+    }
+}
+
+/// The CSI driver that attaches the volume of a claim, or will: its volume's, else its class's.
+fn driver<'a>(cluster: &'a Cluster, namespace: &str, claim: &str) -> Option<&'a str> {
+    let claim = cluster.volume_claim(&ObjectKey::new(namespace, claim))?;
+    if let Some(volume) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
+        let spec = &cluster.volume(volume)?.spec;
+        let csi = spec.csi.as_ref().map(|csi| csi.driver.as_str());
+        return csi.or(spec.aws_elastic_block_store.map(|_| EBS));
+    }
+    let class = cluster.storage_class(claim.spec.storage_class_name.as_deref()?)?;
+    Some(migrated(&class.provisioner)).filter(|driver| !driver.is_empty())
+}
+
+/// The CSI driver of EBS.
+const EBS: &str = "ebs.csi.aws.com";
+
+/// The CSI driver that took over from a plugin of Kubernetes' own; other provisioners are drivers themselves.
+fn migrated(provisioner: &str) -> &str {
+    match provisioner {
+        "kubernetes.io/aws-ebs" => EBS,
+        "kubernetes.io/azure-disk" => "disk.csi.azure.com",
+        "kubernetes.io/azure-file" => "file.csi.azure.com",
+        "kubernetes.io/cinder" => "cinder.csi.openstack.org",
+        "kubernetes.io/gce-pd" => "pd.csi.storage.gke.io",
+        "kubernetes.io/portworx-volume" => "pxd.portworx.com",
+        "kubernetes.io/vsphere-volume" => "csi.vsphere.vmware.com",
+        driver => driver,
+    }
 }
 
 fn claim_topology(
@@ -228,5 +317,57 @@ mod tests {
             zones(&cluster, &["none"]).unwrap_err().contains("storage class \"none\" not found")
         );
         assert!(zones(&cluster, &["absent"]).unwrap_err().contains("\"absent\" not found"));
+    }
+
+    fn with_pods(mut cluster: Cluster, pods: &[(&str, &[&str])]) -> Cluster {
+        for (name, claims) in pods {
+            let volumes: Vec<Value> = claims
+                .iter()
+                .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
+                .collect();
+            let pod = json!({"metadata": {"namespace": "default", "name": name}, "spec": {"volumes": volumes}});
+            let pod = serde_json::from_value(pod).unwrap();
+            cluster.apply(Change::Applied(Object::Pod(pod)));
+        }
+        cluster
+    }
+
+    fn mounted(cluster: &Cluster, claims: &[&str]) -> (Vec<(String, u32)>, Vec<String>) {
+        let claims: Vec<String> = claims.iter().map(|&claim| claim.to_owned()).collect();
+        let Mounted { own, shared } = Mounts::of(cluster).mounted(cluster, "default", &claims);
+        let shared = shared.into_iter().map(|volume| volume.driver + " " + &volume.claim);
+        (own.into_iter().collect(), shared.collect())
+    }
+
+    #[test]
+    fn a_volume_counts_for_the_driver_that_attaches_it_and_once_for_each_machine() {
+        let volume =
+            |name: &str, source: Value| json!({"metadata": {"name": name}, "spec": source});
+        let cluster = cluster(
+            vec![
+                volume("csi", json!({"csi": {"driver": "efs.csi.aws.com"}})),
+                volume("old", json!({"awsElasticBlockStore": {"volumeID": "vol-1"}})),
+                volume("nfs", json!({"nfs": {"server": "s"}})),
+            ],
+            vec![
+                bound("efs", "csi"),
+                bound("ebs", "old"),
+                bound("nfs", "nfs"),
+                bound("lost", "absent"),
+                unbound("new", "gp3"),
+                unbound("plugin", "gp2"),
+                unbound("classless", ""),
+            ],
+            vec![
+                json!({"metadata": {"name": "gp3"}, "provisioner": "ebs.csi.aws.com"}),
+                json!({"metadata": {"name": "gp2"}, "provisioner": "kubernetes.io/aws-ebs"}),
+            ],
+        );
+        let cluster = with_pods(cluster, &[("a", &["efs", "ebs", "new"]), ("b", &["efs"])]);
+        let (own, shared) = mounted(&cluster, &["efs", "ebs", "new", "new", "plugin"]);
+        assert_eq!(own, [("ebs.csi.aws.com".to_owned(), 3)], "a claim that is named twice is one");
+        assert_eq!(shared, ["efs.csi.aws.com efs"], "two pods use it");
+        let uncounted = ["nfs", "lost", "classless", "absent"];
+        assert_eq!(mounted(&cluster, &uncounted), (vec![], vec![]));
     }
 }

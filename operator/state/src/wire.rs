@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Affinity, NodeSelector, Taint, Toleration, TopologySelectorTerm, TopologySpreadConstraint,
-};
+use k8s_openapi::api::core::v1::{Affinity, Taint, Toleration, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
@@ -57,6 +55,10 @@ macro_rules! wire {
     };
 }
 
+mod storage;
+
+pub use storage::*;
+
 type Cluster = k8s_openapi::ClusterResourceScope;
 type Namespaced = k8s_openapi::NamespaceResourceScope;
 
@@ -65,10 +67,6 @@ wire!(Pod, Namespaced, "", "v1", "pods");
 wire!(Namespace, Cluster, "", "v1", "namespaces");
 wire!(DaemonSet, Namespaced, "apps", "v1", "daemonsets");
 wire!(PodDisruptionBudget, Namespaced, "policy", "v1", "poddisruptionbudgets");
-wire!(PersistentVolume, Cluster, "", "v1", "persistentvolumes");
-wire!(PersistentVolumeClaim, Namespaced, "", "v1", "persistentvolumeclaims");
-wire!(StorageClass, Cluster, "storage.k8s.io", "v1", "storageclasses");
-wire!(VolumeAttachment, Cluster, "storage.k8s.io", "v1", "volumeattachments");
 
 impl Watched for NodePool {
     const KIND: Kind = Kind::NodePool;
@@ -331,116 +329,6 @@ pub struct PodDisruptionBudgetSpec {
 pub struct PodDisruptionBudgetStatus {
     /// How many more pods may be evicted now.
     pub disruptions_allowed: i32,
-}
-
-/// A PersistentVolume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PersistentVolume {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// What it is.
-    pub spec: PersistentVolumeSpec,
-}
-
-/// `spec` of a PersistentVolume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PersistentVolumeSpec {
-    /// Where it can be attached.
-    pub node_affinity: Option<VolumeNodeAffinity>,
-    /// Present on local volumes.
-    pub local: Option<Present>,
-    /// Present on volumes that are a path of one machine.
-    pub host_path: Option<Present>,
-}
-
-/// Something whose content is of no interest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Present;
-
-impl<'de> Deserialize<'de> for Present {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
-    }
-}
-
-/// `spec.nodeAffinity` of a PersistentVolume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct VolumeNodeAffinity {
-    /// Terms of which one must hold.
-    pub required: Option<NodeSelector>,
-}
-
-/// A PersistentVolumeClaim.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PersistentVolumeClaim {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// What is wanted.
-    pub spec: PersistentVolumeClaimSpec,
-    /// What is.
-    pub status: PersistentVolumeClaimStatus,
-}
-
-/// `spec` of a PersistentVolumeClaim.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PersistentVolumeClaimSpec {
-    /// The volume that it is bound to.
-    pub volume_name: Option<String>,
-    /// The class that a volume would come from.
-    pub storage_class_name: Option<String>,
-}
-
-/// `status` of a PersistentVolumeClaim.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PersistentVolumeClaimStatus {
-    /// `Pending`, `Bound` or `Lost`.
-    pub phase: Option<String>,
-}
-
-/// A StorageClass.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct StorageClass {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// `WaitForFirstConsumer` or `Immediate`.
-    pub volume_binding_mode: Option<String>,
-    /// Where its volumes can be made.
-    pub allowed_topologies: Vec<TopologySelectorTerm>,
-}
-
-/// A VolumeAttachment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct VolumeAttachment {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// What is attached where.
-    pub spec: VolumeAttachmentSpec,
-}
-
-/// `spec` of a VolumeAttachment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct VolumeAttachmentSpec {
-    /// The Node.
-    pub node_name: String,
-    /// The volume.
-    pub source: VolumeAttachmentSource,
-}
-
-/// What a VolumeAttachment attaches.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct VolumeAttachmentSource {
-    /// The PersistentVolume; inline volumes have none.
-    pub persistent_volume_name: Option<String>,
 }
 
 impl Node {

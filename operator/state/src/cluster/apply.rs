@@ -107,6 +107,14 @@ impl Cluster {
                 touched.push(Touched::Node(attachment.spec.node_name.clone()));
                 self.attachments.insert(name(&attachment.metadata), Arc::new(*attachment));
             }
+            Object::CSINode(node) => {
+                let wire::CSINode { metadata, spec } = *node;
+                let limits = spec.drivers.into_iter().map(|driver| {
+                    (driver.name, driver.allocatable.and_then(|allocatable| allocatable.count))
+                });
+                self.volume_limits.insert(name(&metadata), limits.collect());
+                touched.push(Touched::Other(Kind::CSINode));
+            }
         }
     }
 
@@ -270,6 +278,7 @@ impl Cluster {
             Kind::PersistentVolumeClaim => self.volume_claims.keys().cloned().collect(),
             Kind::StorageClass => cluster(&self.storage_classes),
             Kind::VolumeAttachment => cluster(&self.attachments),
+            Kind::CSINode => cluster(&self.volume_limits),
         }
     }
 
@@ -320,6 +329,9 @@ impl Cluster {
                 if let Some(attachment) = self.attachments.remove(&key.name) {
                     touched.push(Touched::Node(attachment.spec.node_name.clone()));
                 }
+            }
+            Kind::CSINode => {
+                self.volume_limits.remove(&key.name);
             }
         }
     }

@@ -50,6 +50,9 @@ fn cluster(objects: Vec<Value>) -> Cluster {
             "Pod" => Object::Pod(parse(value)),
             "DaemonSet" => Object::DaemonSet(parse(value)),
             "PodDisruptionBudget" => Object::PodDisruptionBudget(parse(value)),
+            "PersistentVolumeClaim" => Object::PersistentVolumeClaim(parse(value)),
+            "StorageClass" => Object::StorageClass(parse(value)),
+            "CSINode" => Object::CSINode(parse(value)),
             kind => panic!("no {kind}"),
         };
         cluster.apply(Change::Applied(object));
@@ -344,4 +347,42 @@ fn a_daemonset_runs_on_new_nodes_what_its_newest_pod_runs_with_the_affinity_of_i
     let old = live("old", "1970-01-01T00:00:00Z", "200m");
     let new = live("new", "1970-01-02T00:00:00Z", "300m");
     assert_eq!(of(vec![set, old, new]), (300, "template".to_owned()));
+}
+
+#[test]
+fn volumes_are_told_of_pods_and_their_limits_of_nodes() {
+    let driver = |name: &str, rest: Value| with(json!({"name": name}), rest);
+    let pod = |name: &str| {
+        json!({"kind": "Pod", "metadata": {"namespace": "default", "name": name}, "spec": {"volumes": [
+            {"name": "own", "ephemeral": {}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        ]}})
+    };
+    let claim = |name: &str| {
+        json!({"kind": "PersistentVolumeClaim", "metadata": {"namespace": "default", "name": name},
+            "spec": {"storageClassName": "gp3"}})
+    };
+    let snapshot = snapshot(vec![
+        node(json!({})),
+        json!({"kind": "CSINode", "metadata": {"name": "node"}, "spec": {"drivers": [
+            driver("ebs.csi.aws.com", json!({"allocatable": {"count": 25}})),
+            driver("efs.csi.aws.com", json!({"allocatable": {}})),
+            driver("fsx.csi.aws.com", json!({})),
+        ]}}),
+        json!({"kind": "StorageClass", "metadata": {"name": "gp3"}, "provisioner": "ebs.csi.aws.com",
+            "volumeBindingMode": "WaitForFirstConsumer"}),
+        claim("data"),
+        claim("a-own"),
+        claim("b-own"),
+        pod("a"),
+        pod("b"),
+    ]);
+    let limits: Vec<_> = snapshot.nodes[0].volume_limits.clone().into_iter().collect();
+    let limit = |name: &str, count| (format!("{name}.csi.aws.com"), count);
+    assert_eq!(limits, [limit("ebs", Some(25)), limit("efs", None), limit("fsx", None)]);
+    let [shape] = snapshot.shapes.as_slice() else {
+        panic!("pods with volumes of the same drivers have one shape: {:?}", snapshot.shapes)
+    };
+    assert_eq!(shape.volumes, [("ebs.csi.aws.com".to_owned(), 1)].into());
+    assert_eq!(shape.shared_volumes[0].claim, "data");
 }
