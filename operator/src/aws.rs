@@ -15,6 +15,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use self::catalog::{CatalogSettings, Catalogs, NoCatalog};
 use self::clients::Clients;
 use self::cluster::Cluster;
+use self::drift::Drift;
 use self::error::Error;
 use self::instances::{Instances, parse_provider_id};
 use self::launch::{LaunchInput, Launcher};
@@ -56,6 +57,7 @@ pub mod present;
 pub mod provider_id;
 pub mod recovery;
 pub mod refresh;
+pub mod reservations;
 pub mod resources;
 pub mod ssm;
 pub mod store;
@@ -149,12 +151,14 @@ impl AwsProvider {
                 region: clients.region.clone(),
                 vm_memory_overhead: options.vm_memory_overhead_percent,
                 reserved_enis: options.reserved_enis,
+                reserved_capacity: options.reserved_capacity,
             }),
             launcher: Launcher::new(
                 clients.ec2.clone(),
                 clients.region.clone(),
                 Arc::clone(&name),
                 options.subnet_refresh_interval,
+                options.reserved_capacity,
                 metrics.clone(),
             ),
             instances: Instances::new(clients.ec2.clone(), Arc::clone(&name), metrics.clone()),
@@ -210,9 +214,12 @@ impl AwsProvider {
             source: None,
         })?;
         let fleet = |launched: launch::LaunchedInstance| {
+            if let Some(reservation) = &launched.reservation {
+                self.catalogs.reservations.take(&reservation.id);
+            }
             present::launched_fleet(&launched, claim, &class, &catalog, self.clock.now())
         };
-        if let Some(resumed) = self.launcher.resume(uid, &self.catalogs.unavailable).await {
+        if let Some(resumed) = self.launcher.resume(uid, &self.catalogs).await {
             return resumed.map(fleet);
         }
         if let Some(found) = self.recover(claim, &class, &catalog).await? {
@@ -228,7 +235,7 @@ impl AwsProvider {
             cluster: &cluster,
             placement_group: placement_group.as_ref().map(|group| group.id.as_str()),
         };
-        self.launcher.launch(&input, &self.catalogs.unavailable).await.map(fleet)
+        self.launcher.launch(&input, &self.catalogs).await.map(fleet)
     }
 
     /// The instance that a former leader launched for the claim.
@@ -375,6 +382,10 @@ impl CloudProvider for AwsProvider {
         let found = self.instances.get(id).await.map_err(|error| other(&operation(), error))?;
         let Some(instance) = found else {
             self.launched.remove(uid);
+            let labels = claim.metadata.labels.as_ref();
+            if let Some(id) = labels.and_then(|all| all.get(keys::CAPACITY_RESERVATION_ID)) {
+                self.catalogs.reservations.give_back(id);
+            }
             return Err(CloudError::NotFound(provider_id));
         };
         if instance.is_terminating() {
@@ -429,8 +440,18 @@ impl CloudProvider for AwsProvider {
             .map_err(|error| other(&format!("get instance {id}"), error))?
             .ok_or_else(|| CloudError::NotFound(id.to_owned()))?;
         let placement_group = self.lookups.placement_group(&class);
-        let seen = drift::of_instance(claim, &class, &instance, placement_group.as_ref())
-            .map_err(|error| unclear(Box::new(error)))?;
+        let compare = |instance: &ec2::Instance| {
+            drift::of_instance(claim, &class, instance, placement_group.as_ref())
+                .map_err(|error| unclear(Box::new(error)))
+        };
+        let mut seen = compare(&instance)?;
+        // An instance whose reservation has ended may not be in it any more: then nothing has drifted.
+        if seen == Some(Drift::CapacityReservation)
+            && let Some(instance) =
+                self.instances.get(id).await.map_err(|error| other("get the instance", error))?
+        {
+            seen = compare(&instance)?;
+        }
         Ok(seen.map(|drift| drift.reason().to_owned()))
     }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tenon_crds::EC2NodeClass;
-use tenon_crds::ec2nodeclass::{Ami, EC2NodeClassSpec, InterfaceType, Subnet, Switch};
+use tenon_crds::ec2nodeclass::{
+    Ami, CapacityReservation, EC2NodeClassSpec, InterfaceType, Subnet, Switch,
+};
 use tenon_crds::labels::aws as keys;
 use tenon_planner::snapshot::{
     CapacityType, Catalog, InstanceType, NodeClassRef, Offering, Operator, Requirement,
@@ -24,6 +26,7 @@ use self::unavailable::{Unavailable, UnavailableNow};
 use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
 use super::family::Family;
+use super::reservations::Reservations;
 use super::ttl::TtlMap;
 use super::{KIND, ec2};
 
@@ -31,6 +34,7 @@ pub mod capacity;
 pub mod labels;
 pub mod network;
 pub mod pricing;
+mod reserved;
 pub mod type_info;
 pub mod unavailable;
 
@@ -46,6 +50,8 @@ pub struct CatalogSettings {
     pub vm_memory_overhead: f64,
     /// `--reserved-enis`.
     pub reserved_enis: u32,
+    /// The feature gate `ReservedCapacity`.
+    pub reserved_capacity: bool,
 }
 
 /// All sources of catalogs, and the catalogs that were computed last.
@@ -58,6 +64,8 @@ pub struct Catalogs {
     pub prices: Prices,
     /// What could not be had lately.
     pub unavailable: Unavailable,
+    /// What reservations still have room for.
+    pub reservations: Reservations,
     seen_memory: TtlMap<(String, String), i64>,
     seen_version: Mutex<u64>,
     computed: Mutex<BTreeMap<String, (Basis, Arc<Catalog>)>>,
@@ -83,6 +91,8 @@ struct Basis {
     subnets: Vec<Subnet>,
     amis: String,
     placement_group: Option<PlacementGroup>,
+    reservations: Vec<CapacityReservation>,
+    reservations_left: u64,
 }
 
 /// Why there is no catalog.
@@ -114,6 +124,7 @@ impl Catalogs {
             types: RwLock::default(),
             prices: Prices::default(),
             unavailable: Unavailable::default(),
+            reservations: Reservations::default(),
             seen_memory: TtlMap::new(SEEN_MEMORY_TTL),
             seen_version: Mutex::default(),
             computed: Mutex::default(),
@@ -156,6 +167,11 @@ impl Catalogs {
             subnets: subnets.to_vec(),
             amis: ami_key(status.map(|status| status.amis.as_slice()).unwrap_or_default()),
             placement_group: placement_group.cloned(),
+            reservations: status
+                .filter(|_| self.settings.reserved_capacity)
+                .map(|status| status.capacity_reservations.clone())
+                .unwrap_or_default(),
+            reservations_left: self.reservations.version(),
         };
         if let Some((_, catalog)) =
             self.computed.lock().get(&name).filter(|(known, _)| *known == basis)
@@ -281,7 +297,7 @@ impl<'a> ClassScope<'a> {
             .network
             .baseline_mbps(&info.name)
             .or_else(|| info.network.as_ref()?.baseline_mbps);
-        let requirements = labels::requirements(
+        let mut requirements = labels::requirements(
             info,
             &LabelScope {
                 region: &self.catalogs.settings.region,
@@ -299,7 +315,11 @@ impl<'a> ClassScope<'a> {
             branch_interfaces: self.catalogs.network.branch_interfaces(&info.name),
         };
         let capacity::Capacity { capacity, overhead } = capacity::capacity(info, spec, scope);
-        let offerings = self.offerings(info, offered_in, prices);
+        let mut offerings = self.offerings(info, offered_in, prices);
+        let reservations: Vec<&CapacityReservation> =
+            self.basis.reservations.iter().filter(|it| it.instance_type == info.name).collect();
+        reserved::extend(&mut requirements, &reservations);
+        offerings.extend(reservations.iter().map(|it| self.reserved(info, it, offered_in, prices)));
         InstanceType {
             name: info.name.clone(),
             requirements,
@@ -318,8 +338,7 @@ impl<'a> ClassScope<'a> {
         prices: &PriceTable,
     ) -> Vec<Offering> {
         let group = self.basis.placement_group.as_ref();
-        let placed = group.is_none_or(|group| info.placement_strategies.contains(&group.strategy));
-        let compatible = placed && is_compatible(info, &self.basis.spec);
+        let compatible = self.is_compatible(info);
         let mut offerings = Vec::new();
         for zone in offered_in {
             for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
@@ -348,6 +367,31 @@ impl<'a> ClassScope<'a> {
             }
         }
         offerings
+    }
+
+    /// The way to buy the type from a reservation.
+    fn reserved(
+        &self,
+        info: &TypeInfo,
+        reservation: &CapacityReservation,
+        offered_in: &BTreeSet<String>,
+        prices: &PriceTable,
+    ) -> Offering {
+        let zone = reservation.availability_zone.as_str();
+        let usable = self.is_compatible(info)
+            && offered_in.contains(zone)
+            && self.subnets_by_zone.get(zone).is_some_and(|subnets| {
+                !self.unavailable.contains(&info.name, zone, CapacityType::Reserved, subnets, None)
+            });
+        let left = self.catalogs.reservations.left(&reservation.id);
+        let zone_id = self.zone_ids.get(zone).copied().flatten();
+        reserved::offering(reservation, left, prices.on_demand(&info.name), usable, zone_id)
+    }
+
+    fn is_compatible(&self, info: &TypeInfo) -> bool {
+        let group = self.basis.placement_group.as_ref();
+        let placed = group.is_none_or(|group| info.placement_strategies.contains(&group.strategy));
+        placed && is_compatible(info, &self.basis.spec)
     }
 
     fn offering_requirements(&self, zone: &str) -> Vec<Requirement> {

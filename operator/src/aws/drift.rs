@@ -110,8 +110,8 @@ pub fn of_instance(
     if !status.subnets.iter().any(|known| known.id == subnet) {
         return Ok(Some(Drift::Subnet));
     }
-    if let Some(reservation) = &instance.reservation_id
-        && !status.capacity_reservations.iter().any(|known| known.id == *reservation)
+    if let Some(reservation) = &instance.reservation
+        && !status.capacity_reservations.iter().any(|known| known.id == reservation.id)
     {
         return Ok(Some(Drift::CapacityReservation));
     }

@@ -15,16 +15,18 @@ mod instances;
 mod network;
 mod offers;
 pub mod requests;
+mod reservations;
 pub mod send;
 mod status;
 mod templates;
 
 pub use self::images::{Image, images};
-pub use self::instances::{Instance, create_tags, instances, terminate};
+pub use self::instances::{InReservation, Instance, create_tags, instances, terminate};
 pub use self::network::{
     PlacementGroup, SecurityGroup, Subnet, placement_groups, security_groups, subnets,
 };
 pub use self::offers::{instance_type_zones, instance_types, spot_prices};
+pub use self::reservations::{CapacityReservation, capacity_reservations};
 pub use self::status::{InstanceStatus, unhealthy_instances};
 pub use self::templates::{delete_launch_template, launch_template_exists, launch_templates};
 

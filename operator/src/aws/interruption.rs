@@ -191,6 +191,11 @@ async fn act_on_claim(
             kind.as_str(),
         );
     }
+    if kind == Kind::CapacityReservationInterrupted
+        && let Some(reservation) = label(labels::aws::CAPACITY_RESERVATION_ID)
+    {
+        provider.catalogs.reservations.exhaust(reservation);
+    }
     if !kind.drains() || claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }

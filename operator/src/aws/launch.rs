@@ -10,15 +10,16 @@ use std::time::Duration;
 use aws_sdk_ec2::Client;
 use tenon_crds::labels;
 use tenon_crds::{EC2NodeClass, NodeClaim};
-use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType};
+use tenon_planner::snapshot::{CapacityType, Catalog};
 
 use self::filters::{Candidate, Wanted};
 use self::fleet::FleetScope;
 use self::fleets::{FleetFailure, Fleets, Order};
+use self::reserved::Reservation;
 use self::subnets::FreeAddresses;
-use self::template::{Template, TemplateError, TemplateScope};
+use self::template::{Place, Template, TemplateError, TemplateScope};
 use self::templates::Templates;
-use super::catalog::unavailable::Unavailable;
+use super::catalog::Catalogs;
 use super::ec2::send::{FleetAnswer, FleetError, FleetInstance};
 use super::error::{Error, launch_reason};
 use super::matching::Requirements;
@@ -31,6 +32,7 @@ use crate::cloud_provider::CloudError;
 pub mod filters;
 pub mod fleet;
 mod fleets;
+pub mod reserved;
 pub mod subnets;
 pub mod template;
 pub mod templates;
@@ -59,6 +61,8 @@ pub struct LaunchedInstance {
     pub capacity_type: CapacityType,
     /// `default` or `dedicated`.
     pub tenancy: &'static str,
+    /// The capacity reservation that it was launched into.
+    pub reservation: Option<Reservation>,
 }
 
 /// Launches machines.
@@ -70,6 +74,7 @@ pub struct Launcher {
     /// Free addresses of subnets.
     pub addresses: FreeAddresses,
     fleets: Fleets,
+    reserved_capacity: bool,
     metrics: AwsMetrics,
 }
 
@@ -82,12 +87,13 @@ struct Terms<'a> {
 }
 
 impl Launcher {
-    /// A launcher for a region.
+    /// A launcher for a region. Without `reserved_capacity` launches leave it to EC2 whether they use open reservations.
     pub fn new(
         ec2: Client,
         region: String,
         cluster: Arc<str>,
         subnet_refresh_interval: Duration,
+        reserved_capacity: bool,
         metrics: AwsMetrics,
     ) -> Self {
         Self {
@@ -95,6 +101,7 @@ impl Launcher {
             fleets: Fleets::new(ec2, metrics.clone()),
             region,
             addresses: FreeAddresses::new(subnet_refresh_interval),
+            reserved_capacity,
             metrics,
         }
     }
@@ -108,9 +115,9 @@ impl Launcher {
     pub async fn resume(
         &self,
         claim_uid: &str,
-        unavailable: &Unavailable,
+        catalogs: &Catalogs,
     ) -> Option<Result<LaunchedInstance, CloudError>> {
-        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, unavailable);
+        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, catalogs);
         let resumed = self.fleets.resume(claim_uid, learn).await?;
         Some(resumed.map_err(|failure| Attempt::from(failure).into_cloud_error()))
     }
@@ -119,7 +126,7 @@ impl Launcher {
     pub async fn launch(
         &self,
         input: &LaunchInput<'_>,
-        unavailable: &Unavailable,
+        catalogs: &Catalogs,
     ) -> Result<LaunchedInstance, CloudError> {
         let spec = &input.claim.spec;
         let wanted = wanted(input.claim);
@@ -144,22 +151,22 @@ impl Launcher {
             wants_enclave: template::wants_enclave(&wanted.requests),
             tenancy,
             capacity_type,
+            reserved_capacity: self.reserved_capacity,
             placement_group: input.placement_group,
         };
-        let types: Vec<&InstanceType> =
-            candidates.iter().map(|candidate| candidate.instance_type).collect();
+        let places = candidates.iter().flat_map(Place::all_of);
         let templates =
-            template::templates(scope, types).map_err(|error| template_error(&error))?;
+            template::templates(scope, places).map_err(|error| template_error(&error))?;
         self.observe_user_data(input.class, &templates);
 
         // A template that was deleted behind our back is created again, once.
         let terms = Terms { tags: &tags, capacity_type, tenancy };
-        match self.try_once(input, &candidates, &templates, terms, unavailable).await {
+        match self.try_once(input, &candidates, &templates, terms, catalogs).await {
             Err(Attempt::TemplateGone) => {
                 for template in &templates {
                     self.templates.invalidate(&template.request.launch_template_name);
                 }
-                self.try_once(input, &candidates, &templates, terms, unavailable).await
+                self.try_once(input, &candidates, &templates, terms, catalogs).await
             }
             other => other,
         }
@@ -172,7 +179,7 @@ impl Launcher {
         candidates: &[Candidate<'_>],
         templates: &[Template<'_>],
         terms: Terms<'_>,
-        unavailable: &Unavailable,
+        catalogs: &Catalogs,
     ) -> Result<LaunchedInstance, Attempt> {
         let Terms { tags, capacity_type, tenancy } = terms;
         for template in templates {
@@ -192,11 +199,13 @@ impl Launcher {
             context: context.filter(|_| !annotated(input.claim, labels::MIN_VALUES_RELAXED)),
             by_priority: annotated(input.claim, labels::PRICE_OVERLAY_APPLIED),
         });
-        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, unavailable);
+        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, catalogs);
         let result = match request {
             Some(request) => {
                 let placement_group = input.placement_group.map(str::to_owned);
-                let order = Order { request, capacity_type, tenancy, placement_group };
+                let reservations = reserved::by_place(candidates);
+                let order =
+                    Order { request, capacity_type, tenancy, placement_group, reservations };
                 self.fleets.launch(input.claim, order, learn).await.map_err(Attempt::from)
             }
             None => Err(Attempt::NoOfferings),
@@ -206,7 +215,8 @@ impl Launcher {
         result
     }
 
-    fn learn(&self, answer: &FleetAnswer, order: &Order, unavailable: &Unavailable) {
+    fn learn(&self, answer: &FleetAnswer, order: &Order, catalogs: &Catalogs) {
+        let unavailable = &catalogs.unavailable;
         let capacity_type = order.capacity_type;
         let group = order.placement_group.as_deref();
         for error in &answer.errors {
@@ -216,6 +226,12 @@ impl Launcher {
         }
         let lessons = fleet::lessons(&answer.errors);
         for (instance_type, zone, code) in &lessons.offerings {
+            // That a reservation is full says nothing about what is not reserved.
+            if let Some(reservation) = order.reservation(instance_type, zone) {
+                tracing::info!(reservation = reservation.id, code, "capacity reservation is full");
+                catalogs.reservations.exhaust(&reservation.id);
+                continue;
+            }
             unavailable.mark_offering(instance_type, zone, capacity_type, group, code);
         }
         for subnet in &lessons.subnets {

@@ -29,6 +29,7 @@ use crate::events::{Event, Reason};
 pub mod amis;
 pub mod hash;
 pub mod profile;
+pub mod reservations;
 pub mod selectors;
 pub mod status;
 pub mod validation;
@@ -50,6 +51,7 @@ pub struct Lookups {
     security_groups: TtlMap<ClassKey, Vec<SecurityGroup>>,
     amis: TtlMap<(ClassKey, String), Vec<Ami>>,
     placement_groups: TtlMap<ClassKey, PlacementGroup>,
+    reservations: TtlMap<ClassKey, Vec<ec2::CapacityReservation>>,
 }
 
 /// A class as it was written: uid and generation.
@@ -64,6 +66,7 @@ impl Lookups {
             amis: TtlMap::new(amis),
             // Looked up on every reconcile; launches in between go by the last answer.
             placement_groups: TtlMap::new(Duration::from_secs(600)),
+            reservations: TtlMap::new(REFRESH),
         }
     }
 
@@ -137,10 +140,12 @@ async fn keep(
     let verdict = validate(provider, context, &resolved).await;
     let status = status::validated(class, status, &verdict, now);
     patch_status(&api, class, &status).await?;
+    let refresh =
+        reservations::next_change(&status, now).map_or(REFRESH, |change| change.min(REFRESH));
     Ok(match (&verdict, complete) {
         (Verdict::Failed, _) => Next::After(VALIDATE_AGAIN),
         (_, false) => Next::Failed,
-        (_, true) => Next::After(REFRESH),
+        (_, true) => Next::After(refresh),
     })
 }
 
@@ -197,18 +202,28 @@ async fn resolve(
     context: &Context,
     class: &EC2NodeClass,
 ) -> (Resolution, bool) {
-    let (amis, subnets, security_groups, placement_group) = tokio::join!(
+    let (amis, subnets, security_groups, placement_group, capacity_reservations) = tokio::join!(
         resolve_amis(provider, context, class),
         resolve_subnets(provider, class),
         resolve_security_groups(provider, class),
         resolve_placement_group(provider, class),
+        reservations::resolve(provider, class, context.clock.now()),
     );
     let instance_profile = resolve_profile(provider, context, class).await;
     let complete = amis != Found::Failed
         && subnets != Found::Failed
         && security_groups != Found::Failed
+        && capacity_reservations != Found::Failed
         && instance_profile != Found::Failed;
-    (Resolution { amis, subnets, security_groups, instance_profile, placement_group }, complete)
+    let resolution = Resolution {
+        amis,
+        capacity_reservations,
+        subnets,
+        security_groups,
+        instance_profile,
+        placement_group,
+    };
+    (resolution, complete)
 }
 
 fn failed<T>(

@@ -6,6 +6,7 @@ use crate::options::Options;
 
 /// The options that the AWS provider reads.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the command line")]
 pub struct AwsSettings {
     /// `--cluster-name`: part of tags, user data and names in AWS.
     pub cluster_name: String,
@@ -25,6 +26,8 @@ pub struct AwsSettings {
     pub reserved_enis: u32,
     /// `--disable-dry-run`.
     pub disable_dry_run: bool,
+    /// The feature gate `ReservedCapacity`.
+    pub reserved_capacity: bool,
     /// `--ami-refresh-interval`.
     pub ami_refresh_interval: Duration,
     /// `--subnet-refresh-interval`.
@@ -44,6 +47,7 @@ impl From<&Options> for AwsSettings {
             interruption_queue: aws.interruption_queue.clone(),
             reserved_enis: aws.reserved_enis,
             disable_dry_run: aws.disable_dry_run,
+            reserved_capacity: options.core.feature_gates.is_on("ReservedCapacity"),
             ami_refresh_interval: aws.ami_refresh_interval.0,
             subnet_refresh_interval: aws.subnet_refresh_interval.0,
         }

@@ -10,6 +10,7 @@ use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, Operator};
 
 use super::ec2;
 use super::launch::LaunchedInstance;
+use super::launch::reserved::{Reservation, Terms};
 use super::launch::template::{EFA_RESOURCE, ami_for};
 use super::provider_id::provider_id;
 use super::resources;
@@ -22,6 +23,7 @@ struct Facts<'a> {
     type_name: &'a str,
     capacity_type: CapacityType,
     tenancy: Option<&'a str>,
+    reservation: Option<Reservation>,
 }
 
 /// An instance that was read.
@@ -37,6 +39,7 @@ pub fn instance(
         type_name: &found.instance_type,
         capacity_type: capacity_type(found),
         tenancy: found.tenancy.as_deref(),
+        reservation: found.reservation.as_ref().map(reservation),
     };
     let node_pool = tag(labels::NODEPOOL);
     let mut labels = labels_of(&facts, instance_type, class);
@@ -73,7 +76,7 @@ pub fn launched_fleet(
     catalog: &Catalog,
     now: Timestamp,
 ) -> Launched {
-    let LaunchedInstance { instance: found, capacity_type, tenancy } = launched;
+    let LaunchedInstance { instance: found, capacity_type, tenancy, reservation } = launched;
     let instance_type = find(catalog, &found.instance_type);
     let facts = Facts {
         id: &found.id,
@@ -81,6 +84,7 @@ pub fn launched_fleet(
         type_name: &found.instance_type,
         capacity_type: *capacity_type,
         tenancy: Some(tenancy),
+        reservation: reservation.clone(),
     };
     let amis = class.status.as_ref().map(|status| status.amis.as_slice()).unwrap_or_default();
     // The answer repeats the override's image only in newer versions of the API; it is the one that the template was made with.
@@ -164,6 +168,9 @@ fn labels_of(
     if let Some(tenancy) = facts.tenancy {
         set(aws::INSTANCE_TENANCY, tenancy);
     }
+    for (key, value) in facts.reservation.iter().flat_map(Reservation::labels) {
+        set(key, &value);
+    }
     let subnets = class
         .and_then(|class| class.status.as_ref())
         .map(|status| status.subnets.as_slice())
@@ -190,9 +197,15 @@ fn find<'c>(catalog: &'c Catalog, name: &str) -> Option<&'c InstanceType> {
 pub fn capacity_type(found: &ec2::Instance) -> CapacityType {
     if found.spot {
         CapacityType::Spot
-    } else if found.reservation_id.is_some() {
+    } else if found.reservation.is_some() {
         CapacityType::Reserved
     } else {
         CapacityType::OnDemand
     }
+}
+
+fn reservation(found: &ec2::InReservation) -> Reservation {
+    let kinds = [Terms::CapacityBlock, Terms::Interruptible];
+    let terms = kinds.into_iter().find(|terms| terms.market_type() == Some(&found.lifecycle));
+    Reservation { id: found.id.clone(), terms: terms.unwrap_or(Terms::OnDemand) }
 }

@@ -152,6 +152,30 @@ fn an_instance_is_presented_with_the_labels_of_its_type() {
 }
 
 #[test]
+fn a_machine_in_a_reservation_is_labelled_with_it() {
+    let found = |lifecycle: &str| ec2::Instance {
+        instance_type: "m5.large".to_owned(),
+        zone: "eu-central-1a".to_owned(),
+        reservation: Some(ec2::InReservation {
+            id: "cr-1".to_owned(),
+            lifecycle: lifecycle.to_owned(),
+        }),
+        ..ec2::Instance::default()
+    };
+    for (lifecycle, kind, interruptible) in [
+        ("", "default", "false"),
+        ("capacity-block", "capacity-block", "false"),
+        ("interruptible-capacity-reservation", "default", "true"),
+    ] {
+        let labels = present::instance(&found(lifecycle), None, None).labels;
+        assert_eq!(labels[tenon_crds::labels::CAPACITY_TYPE], "reserved");
+        assert_eq!(labels[keys::CAPACITY_RESERVATION_ID], "cr-1");
+        assert_eq!(labels[keys::CAPACITY_RESERVATION_TYPE], kind);
+        assert_eq!(labels[keys::CAPACITY_RESERVATION_INTERRUPTIBLE], interruptible);
+    }
+}
+
+#[test]
 fn a_launched_machine_carries_hash_profile_and_what_it_has() {
     let mut class = mk_class();
     class.metadata.annotations = Some(
@@ -169,6 +193,7 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
         },
         capacity_type: tenon_planner::snapshot::CapacityType::OnDemand,
         tenancy: "default",
+        reservation: None,
     };
     let now = "2026-11-20T00:00:00Z".parse().unwrap();
     let launched = present::launched_fleet(&fleet, &mk_claim("c"), &class, &catalog, now);
@@ -191,6 +216,7 @@ fn mk_settings() -> AwsSettings {
         interruption_queue: String::new(),
         reserved_enis: 0,
         disable_dry_run: false,
+        reserved_capacity: true,
         ami_refresh_interval: std::time::Duration::from_secs(60),
         subnet_refresh_interval: std::time::Duration::from_secs(60),
     }

@@ -19,6 +19,7 @@ use crate::cloud_provider::Context;
 use crate::tasks::Tasks;
 
 mod garbage;
+mod reservations;
 
 /// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
 const COLLECT_SOON: Duration = Duration::from_secs(10);
@@ -140,6 +141,12 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
     }
 
     let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("capacityreservation", async move {
+        this.claims.synced().await;
+        reservations::run(&this, &ctx).await;
+    });
+
+    let (this, ctx) = (Arc::clone(provider), context.clone());
     tasks.spawn("interruption.instancestatus", async move {
         this.claims.synced().await;
         interruption::status::run(&this, &ctx).await;
@@ -175,7 +182,7 @@ fn publish_offerings(provider: &AwsProvider) {
                 let key =
                     (known.name.clone(), offering.capacity_type.as_str(), offering.zone.clone());
                 let entry = offered.entry(key).or_insert((0.0, false));
-                *entry = (offering.price.as_usd(), entry.1 || offering.available);
+                *entry = (offering.price.as_usd(), entry.1 || offering.is_launchable());
             }
         }
     }

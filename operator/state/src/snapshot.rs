@@ -420,7 +420,11 @@ fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<M
     let types = &catalog.instance_types;
     let index = types.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
     let offerings = types[index].offerings.iter();
-    let same = |o: &&plan::Offering| o.zone == *zone && o.capacity_type == capacity_type;
+    let same = |o: &&plan::Offering| {
+        o.zone == *zone
+            && o.capacity_type == capacity_type
+            && o.reservation().is_none_or(|id| labels.values().any(|value| value == id))
+    };
     offerings.filter(same).map(|offering| offering.price).min()
 }
 

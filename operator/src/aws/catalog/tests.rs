@@ -18,6 +18,7 @@ pub(crate) fn mk_unpriced_catalogs(names: &[&str]) -> Catalogs {
         region: "eu-central-1".to_owned(),
         vm_memory_overhead: 0.075,
         reserved_enis: 0,
+        reserved_capacity: true,
     });
     let mut infos: Vec<TypeInfo> = names.iter().map(|name| type_info(name)).collect();
     infos.sort_by(|a, b| a.name.cmp(&b.name));

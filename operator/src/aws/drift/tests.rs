@@ -2,6 +2,7 @@ use tenon_crds::{NodeClaimSpec, NodeClaimStatus};
 
 use super::*;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
+use crate::aws::ec2::InReservation;
 
 fn mk_claim() -> NodeClaim {
     let mut claim = NodeClaim::new("claim", NodeClaimSpec::default());
@@ -86,7 +87,10 @@ fn network_and_placement_of_the_instance_drift() {
         Ok(Some(Drift::Subnet))
     );
     assert_eq!(
-        check(|_, _, instance| instance.reservation_id = Some("cr-1".to_owned())),
+        check(|_, _, instance| {
+            let id = "cr-1".to_owned();
+            instance.reservation = Some(InReservation { id, lifecycle: String::new() });
+        }),
         Ok(Some(Drift::CapacityReservation))
     );
     assert_eq!(

@@ -27,7 +27,7 @@ pub struct Instance {
     /// Bought as spot.
     pub spot: bool,
     /// Launched into this reservation because it was told to.
-    pub reservation_id: Option<String>,
+    pub reservation: Option<InReservation>,
     /// Subnet.
     pub subnet_id: Option<String>,
     /// Security groups.
@@ -38,6 +38,15 @@ pub struct Instance {
     pub n_efa: usize,
     /// Tags.
     pub tags: BTreeMap<String, String>,
+}
+
+/// The reservation that an instance was launched into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InReservation {
+    /// Its id.
+    pub id: String,
+    /// `InstanceLifecycle`: empty, `capacity-block` or `interruptible-capacity-reservation`.
+    pub lifecycle: String,
 }
 
 /// States of instances that still count. `terminated` ones are gone.
@@ -71,6 +80,7 @@ pub async fn instances(ec2: &Client, ids: &[String], wanted: &[Filter]) -> Resul
 impl Instance {
     fn from_sdk(instance: &sdk::Instance) -> Option<Self> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let lifecycle = instance.instance_lifecycle.as_ref().map(|kind| kind.as_str().to_owned());
         let reservation_id = instance.capacity_reservation_id.clone().filter(|_| {
             instance
                 .capacity_reservation_specification
@@ -89,7 +99,8 @@ impl Instance {
                 .launch_time
                 .and_then(|time| Timestamp::from_second(time.secs()).ok()),
             spot: instance.spot_instance_request_id.as_deref().is_some_and(|id| !id.is_empty()),
-            reservation_id,
+            reservation: reservation_id
+                .map(|id| InReservation { id, lifecycle: lifecycle.unwrap_or_default() }),
             subnet_id: instance.subnet_id.clone(),
             security_groups: instance
                 .security_groups()

@@ -8,7 +8,7 @@ use aws_sdk_ec2::types as sdk;
 use serde::Serialize;
 
 /// CreateLaunchTemplate.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CreateLaunchTemplate {
     /// Name; depends on everything else.
@@ -47,8 +47,12 @@ pub struct LaunchTemplateData {
     pub placement: Placement,
     /// Nitro enclaves.
     pub enclave_options: Enabled,
-    /// How capacity reservations are used.
-    pub capacity_reservation_specification: CapacityReservationSpecification,
+    /// Set for capacity blocks and interruptible reservations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_market_options: Option<InstanceMarketOptions>,
+    /// How capacity reservations are used; absent leaves it to EC2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_reservation_specification: Option<CapacityReservationSpecification>,
 }
 
 /// A disk.
@@ -214,8 +218,27 @@ pub struct Placement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CapacityReservationSpecification {
-    /// `none`: instances don't slip into open reservations that nobody asked for.
+    /// `none` or `capacity-reservations-only`.
     pub capacity_reservation_preference: String,
+    /// The only one to use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_reservation_target: Option<CapacityReservationTarget>,
+}
+
+/// A capacity reservation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct CapacityReservationTarget {
+    /// Its id.
+    pub capacity_reservation_id: String,
+}
+
+/// How instances are bought.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct InstanceMarketOptions {
+    /// `capacity-block` or `interruptible-capacity-reservation`.
+    pub market_type: String,
 }
 
 /// CreateFleet.
@@ -238,6 +261,9 @@ pub struct CreateFleet {
     /// For on-demand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand_options: Option<AllocationOptions>,
+    /// For interruptible reservations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_capacity_options: Option<ReservedCapacityOptions>,
     /// Tags of instances, volumes and the fleet.
     pub tag_specifications: Vec<TagSpecification>,
     /// Try only whether it would be allowed.
@@ -295,7 +321,7 @@ pub struct Override {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct TargetCapacity {
-    /// `spot` or `on-demand`.
+    /// `spot`, `on-demand`, `capacity-block` or `reserved-capacity`.
     pub default_target_capacity_type: String,
     /// Number of instances.
     pub total_target_capacity: i32,
@@ -307,6 +333,14 @@ pub struct TargetCapacity {
 pub struct AllocationOptions {
     /// Strategy.
     pub allocation_strategy: String,
+}
+
+/// Which reservations a fleet uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ReservedCapacityOptions {
+    /// `interruptible-capacity-reservation`.
+    pub reservation_types: Vec<String>,
 }
 
 /// RunInstances as a dry run, to learn whether launching would be allowed.

@@ -4,8 +4,8 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
 use super::requests::{
-    BlockDeviceMapping, CreateFleet, CreateLaunchTemplate, DryRunInstances, LaunchTemplateData,
-    NetworkInterface, tag_specifications, tags,
+    BlockDeviceMapping, CapacityReservationSpecification, CreateFleet, CreateLaunchTemplate,
+    DryRunInstances, LaunchTemplateData, NetworkInterface, tag_specifications, tags,
 };
 use crate::aws::error::{Error, Kind, Result};
 
@@ -93,6 +93,12 @@ pub async fn create_fleet(
             .allocation_strategy(options.allocation_strategy.as_str().into())
             .build()
     });
+    let reserved = request.reserved_capacity_options.as_ref().map(|options| {
+        let kinds = options.reservation_types.iter().map(|kind| kind.as_str().into());
+        sdk::ReservedCapacityOptionsRequest::builder()
+            .set_reservation_types(Some(kinds.collect()))
+            .build()
+    });
     let answer = ec2
         .create_fleet()
         .r#type(request.kind.as_str().into())
@@ -107,6 +113,7 @@ pub async fn create_fleet(
         )
         .set_spot_options(spot)
         .set_on_demand_options(on_demand)
+        .set_reserved_capacity_options(reserved)
         .set_tag_specifications(Some(tag_specifications(&request.tag_specifications)))
         .set_dry_run(request.dry_run.then_some(true))
         .send()
@@ -229,6 +236,7 @@ fn template_data(data: &LaunchTemplateData) -> sdk::RequestLaunchTemplateData {
         iam_instance_profile,
         monitoring,
         image_id,
+        instance_market_options,
         user_data,
         metadata_options,
         network_interfaces,
@@ -272,6 +280,11 @@ fn template_data(data: &LaunchTemplateData) -> sdk::RequestLaunchTemplateData {
             sdk::LaunchTemplatesMonitoringRequest::builder().enabled(monitoring.enabled).build(),
         )
         .image_id(image_id)
+        .set_instance_market_options(instance_market_options.as_ref().map(|options| {
+            sdk::LaunchTemplateInstanceMarketOptionsRequest::builder()
+                .market_type(options.market_type.as_str().into())
+                .build()
+        }))
         .user_data(user_data)
         .metadata_options(metadata)
         .set_network_interfaces(Some(network_interfaces.iter().map(interface).collect()))
@@ -287,16 +300,25 @@ fn template_data(data: &LaunchTemplateData) -> sdk::RequestLaunchTemplateData {
                 .enabled(enclave_options.enabled)
                 .build(),
         )
-        .capacity_reservation_specification(
-            sdk::LaunchTemplateCapacityReservationSpecificationRequest::builder()
-                .capacity_reservation_preference(
-                    capacity_reservation_specification
-                        .capacity_reservation_preference
-                        .as_str()
-                        .into(),
-                )
-                .build(),
+        .set_capacity_reservation_specification(
+            capacity_reservation_specification.as_ref().map(reservation_specification),
         )
+        .build()
+}
+
+fn reservation_specification(
+    specification: &CapacityReservationSpecification,
+) -> sdk::LaunchTemplateCapacityReservationSpecificationRequest {
+    let target = specification.capacity_reservation_target.as_ref().map(|target| {
+        sdk::CapacityReservationTarget::builder()
+            .capacity_reservation_id(&target.capacity_reservation_id)
+            .build()
+    });
+    sdk::LaunchTemplateCapacityReservationSpecificationRequest::builder()
+        .capacity_reservation_preference(
+            specification.capacity_reservation_preference.as_str().into(),
+        )
+        .set_capacity_reservation_target(target)
         .build()
 }
 

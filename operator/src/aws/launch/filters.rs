@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, Offering, Operator};
 
+use super::reserved;
 use crate::aws::matching::Requirements;
 
 /// EC2 is given at most so many types.
@@ -65,7 +66,7 @@ pub fn candidates<'c>(
     catalog: &'c Catalog,
     wanted: &Wanted,
 ) -> Result<Vec<Candidate<'c>>, Exhausted> {
-    let mut candidates = compatible_and_available(catalog, wanted);
+    let mut candidates = reserved::preferred(compatible_and_available(catalog, wanted));
     if !wanted.requirements.have_min_values() {
         candidates = without_exotic(candidates);
         candidates = without_dear_spot(candidates, &wanted.requirements);
@@ -83,13 +84,11 @@ pub fn candidates<'c>(
     Ok(candidates)
 }
 
-/// Spot when the claim allows it and it can be had, else on-demand.
+/// Reserved when the claim allows it and it can be had, else spot likewise, else on-demand.
 pub fn capacity_type(candidates: &[Candidate<'_>]) -> CapacityType {
-    let spot = candidates
-        .iter()
-        .flat_map(|candidate| &candidate.offerings)
-        .any(|offering| offering.capacity_type == CapacityType::Spot);
-    if spot { CapacityType::Spot } else { CapacityType::OnDemand }
+    let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings);
+    // In the order of the enum.
+    offerings.map(|offering| offering.capacity_type).min().unwrap_or_default()
 }
 
 fn compatible_and_available<'c>(catalog: &'c Catalog, wanted: &Wanted) -> Vec<Candidate<'c>> {
@@ -103,7 +102,7 @@ fn compatible_and_available<'c>(catalog: &'c Catalog, wanted: &Wanted) -> Vec<Ca
                 .offerings
                 .iter()
                 .filter(|offering| {
-                    offering.available && wanted.requirements.meet_offering(offering)
+                    offering.is_launchable() && wanted.requirements.meet_offering(offering)
                 })
                 .collect();
             (!offerings.is_empty()).then_some(Candidate { instance_type, offerings })

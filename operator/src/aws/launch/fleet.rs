@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenon_planner::snapshot::CapacityType;
 
 use super::filters::Candidate;
+use super::reserved::{Reservation, Terms};
 use super::template::{Template, tagged};
 use crate::aws::ec2::requests::{
     AllocationOptions, CreateFleet, LaunchTemplateConfig, LaunchTemplateSpecification, Override,
-    TargetCapacity,
+    ReservedCapacityOptions, TargetCapacity,
 };
 use crate::aws::ec2::send::FleetError;
 use crate::aws::error::{self, Kind, kind_of};
@@ -51,7 +52,9 @@ pub fn request(scope: FleetScope<'_>) -> Option<CreateFleet> {
                 .instance_types
                 .iter()
                 .filter_map(|instance_type| offerings.get(instance_type.name.as_str()))
-                .flat_map(|candidate| overrides(candidate, image, scope))
+                .flat_map(|candidate| {
+                    overrides(candidate, image, template.reservation.as_ref(), scope)
+                })
                 .collect();
             (!overrides.is_empty()).then(|| LaunchTemplateConfig {
                 launch_template_specification: LaunchTemplateSpecification::latest(
@@ -72,16 +75,25 @@ pub fn request(scope: FleetScope<'_>) -> Option<CreateFleet> {
     let options =
         |strategy: &str| Some(AllocationOptions { allocation_strategy: strategy.to_owned() });
     let is_spot = scope.capacity_type == CapacityType::Spot;
+    // All templates of a fleet are for reservations of one kind.
+    let terms =
+        scope.templates.iter().find_map(|template| Some(template.reservation.as_ref()?.terms));
+    let is_on_demand = !is_spot && terms.is_none_or(|terms| terms == Terms::OnDemand);
+    let bought = terms.map_or(scope.capacity_type.as_str(), Terms::target_capacity_type);
     Some(CreateFleet {
         kind: "instant".to_owned(),
         context: scope.context.map(str::to_owned),
         launch_template_configs: configs,
         target_capacity_specification: TargetCapacity {
-            default_target_capacity_type: scope.capacity_type.as_str().to_owned(),
+            default_target_capacity_type: bought.to_owned(),
             total_target_capacity: 1,
         },
         spot_options: if is_spot { options(spot_strategy) } else { None },
-        on_demand_options: if is_spot { None } else { options(on_demand_strategy) },
+        on_demand_options: if is_on_demand { options(on_demand_strategy) } else { None },
+        reserved_capacity_options: terms
+            .filter(|&terms| terms == Terms::Interruptible)
+            .and_then(Terms::market_type)
+            .map(|kind| ReservedCapacityOptions { reservation_types: vec![kind.to_owned()] }),
         tag_specifications: ["instance", "volume", "fleet"]
             .map(|kind| tagged(kind, scope.tags))
             .into(),
@@ -89,12 +101,18 @@ pub fn request(scope: FleetScope<'_>) -> Option<CreateFleet> {
     })
 }
 
-fn overrides(candidate: &Candidate<'_>, image: &str, scope: FleetScope<'_>) -> Vec<Override> {
+fn overrides(
+    candidate: &Candidate<'_>,
+    image: &str,
+    reservation: Option<&Reservation>,
+    scope: FleetScope<'_>,
+) -> Vec<Override> {
     let mut zones = BTreeSet::new();
     candidate
         .offerings
         .iter()
         .filter(|offering| offering.capacity_type == scope.capacity_type)
+        .filter(|offering| Reservation::of(offering).as_ref() == reservation)
         .filter(|offering| zones.insert(offering.zone.as_str()))
         .filter_map(|offering| {
             let subnet = scope.subnets.get(&offering.zone)?;

@@ -3,6 +3,7 @@
 //! EC2 launches once for a token, however often it is asked. A repetition counts only when it is the same in every field, so that the request is kept
 //! with the token, for each claim of the call with its place among the instances: prices, offerings and companions of the next try are others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tenon_crds::labels::aws;
 use tenon_planner::snapshot::CapacityType;
 
 use super::LaunchedInstance;
+use super::reserved::Reservation;
 use crate::aws::batcher::{BatchSize, Batcher, Window};
 use crate::aws::ec2::requests::CreateFleet;
 use crate::aws::ec2::send::{self, FleetAnswer, FleetError};
@@ -46,6 +48,15 @@ pub(super) struct Order {
     pub(super) capacity_type: CapacityType,
     pub(super) tenancy: &'static str,
     pub(super) placement_group: Option<String>,
+    /// By type and zone.
+    pub(super) reservations: BTreeMap<(String, String), Reservation>,
+}
+
+impl Order {
+    /// The reservation that machines of this type in this zone are launched into.
+    pub(super) fn reservation(&self, instance_type: &str, zone: &str) -> Option<&Reservation> {
+        self.reservations.get(&(instance_type.to_owned(), zone.to_owned()))
+    }
 }
 
 /// One claim's part of a call.
@@ -228,5 +239,6 @@ fn part(
     let instance = answer.instances.get(place).cloned();
     let instance = instance.ok_or_else(|| FleetFailure::Short(Arc::new(answer.errors.clone())))?;
     let &Order { capacity_type, tenancy, .. } = order;
-    Ok(LaunchedInstance { instance, capacity_type, tenancy })
+    let reservation = order.reservation(&instance.instance_type, &instance.zone).cloned();
+    Ok(LaunchedInstance { instance, capacity_type, tenancy, reservation })
 }

@@ -2,17 +2,19 @@
 //!
 //! Pure. The name of a template is a hash of its content, so that equal launches find each other's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 use tenon_crds::ec2nodeclass::{Ami, AmiFamily, InstanceStorePolicy, KubeletConfiguration};
 use tenon_crds::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, Quantity, Taint};
 use tenon_planner::snapshot::{CapacityType, InstanceType};
 
+use super::filters::Candidate;
+use super::reserved::Reservation;
 use crate::aws::ec2::requests::{
-    BlockDeviceMapping, CapacityReservationSpecification, ConnectionTracking, CpuOptions,
-    CreateLaunchTemplate, Ebs, Enabled, LaunchTemplateData, MetadataOptions, Named,
-    NetworkInterface, Placement, TagSpecification,
+    BlockDeviceMapping, CapacityReservationSpecification, CapacityReservationTarget,
+    ConnectionTracking, CpuOptions, CreateLaunchTemplate, Ebs, Enabled, InstanceMarketOptions,
+    LaunchTemplateData, MetadataOptions, Named, NetworkInterface, Placement, TagSpecification,
 };
 use crate::aws::family::Family as _;
 use crate::aws::matching::image_fits;
@@ -62,6 +64,8 @@ pub struct TemplateScope<'a> {
     pub tenancy: &'static str,
     /// What is bought.
     pub capacity_type: CapacityType,
+    /// The feature gate `ReservedCapacity`: launches use the reservations that they name, and no others.
+    pub reserved_capacity: bool,
     /// The placement group that the NodeClass names.
     pub placement_group: Option<&'a str>,
 }
@@ -73,6 +77,31 @@ pub struct Template<'t> {
     pub request: CreateLaunchTemplate,
     /// Types, in the order given.
     pub instance_types: Vec<&'t InstanceType>,
+    /// The reservation that all of them are launched into.
+    pub reservation: Option<Reservation>,
+}
+
+/// A type, and the reservation that it is launched into.
+#[derive(Clone, Debug)]
+pub struct Place<'t> {
+    instance_type: &'t InstanceType,
+    reservation: Option<Reservation>,
+}
+
+impl<'t> Place<'t> {
+    /// A candidate for each of its reservations; once when it has none.
+    pub fn all_of(candidate: &Candidate<'t>) -> Vec<Self> {
+        let reservations: BTreeSet<Option<Reservation>> =
+            candidate.offerings.iter().map(|offering| Reservation::of(offering)).collect();
+        let instance_type = candidate.instance_type;
+        reservations.into_iter().map(|reservation| Self { instance_type, reservation }).collect()
+    }
+}
+
+impl<'t> From<&'t InstanceType> for Place<'t> {
+    fn from(instance_type: &'t InstanceType) -> Self {
+        Self { instance_type, reservation: None }
+    }
 }
 
 /// Why no launch template can be made.
@@ -105,10 +134,13 @@ pub fn ami_for<'a>(amis: &'a [Ami], instance_type: &InstanceType) -> Option<&'a 
     amis.iter().find(|ami| image_fits(&ami.requirements, &instance_type.requirements))
 }
 
+/// What the types of a launch template have in common: the image (by its place in the status), pods, EFA interfaces, reservation.
+type Common = (usize, i64, i64, Option<Reservation>);
+
 /// The launch templates for these types.
 pub fn templates<'t>(
     scope: TemplateScope<'_>,
-    instance_types: impl IntoIterator<Item = &'t InstanceType>,
+    places: impl IntoIterator<Item = impl Into<Place<'t>>>,
 ) -> Result<Vec<Template<'t>>, TemplateError> {
     let status = scope.class.status.as_ref().ok_or(TemplateError::NoAmis)?;
     if status.amis.is_empty() {
@@ -117,13 +149,14 @@ pub fn templates<'t>(
     if status.security_groups.is_empty() {
         return Err(TemplateError::NoSecurityGroups);
     }
-    // Image (by its place in the status), pods, EFA interfaces.
-    let mut groups: BTreeMap<(usize, i64, i64), Vec<&InstanceType>> = BTreeMap::new();
-    for instance_type in instance_types {
+    let mut groups: BTreeMap<Common, Vec<&InstanceType>> = BTreeMap::new();
+    for place in places {
+        let Place { instance_type, reservation } = place.into();
         let fits = |ami: &Ami| image_fits(&ami.requirements, &instance_type.requirements);
         let Some(ami) = status.amis.iter().position(fits) else { continue };
         let efa = if scope.wants_efa { instance_type.capacity.get(EFA_RESOURCE) } else { 0 };
-        groups.entry((ami, instance_type.capacity.pods, efa)).or_default().push(instance_type);
+        let common = (ami, instance_type.capacity.pods, efa, reservation);
+        groups.entry(common).or_default().push(instance_type);
     }
     if groups.is_empty() {
         let ids: Vec<&str> = status.amis.iter().map(|ami| ami.id.as_str()).collect();
@@ -131,9 +164,9 @@ pub fn templates<'t>(
     }
     groups
         .into_iter()
-        .map(|((ami, pods, efa), instance_types)| {
-            let request = create_request(scope, status, &status.amis[ami], pods, efa)?;
-            Ok(Template { request, instance_types })
+        .map(|(common, instance_types)| {
+            let request = create_request(scope, status, &common)?;
+            Ok(Template { request, instance_types, reservation: common.3 })
         })
         .collect()
 }
@@ -141,9 +174,7 @@ pub fn templates<'t>(
 fn create_request(
     scope: TemplateScope<'_>,
     status: &EC2NodeClassStatus,
-    ami: &Ami,
-    pods: i64,
-    n_efa: i64,
+    (ami, pods, n_efa, reservation): &Common,
 ) -> Result<CreateLaunchTemplate, TemplateError> {
     let spec = &scope.class.spec;
     let groups: Vec<String> = status.security_groups.iter().map(|group| group.id.clone()).collect();
@@ -160,13 +191,14 @@ fn create_request(
             .map(|nested| CpuOptions { nested_virtualization: nested.as_str().to_owned() }),
         iam_instance_profile: Named { name: profile },
         monitoring: Enabled { enabled: spec.detailed_monitoring.unwrap_or(false) },
-        image_id: ami.id.clone(),
-        user_data: user_data(scope, status, pods)?,
+        image_id: status.amis[*ami].id.clone(),
+        instance_market_options: reservation.as_ref().and_then(market),
+        user_data: user_data(scope, status, *pods)?,
         metadata_options: metadata_options(spec, scope.region),
         network_interfaces: network_interfaces(
             spec,
             &groups,
-            n_efa,
+            *n_efa,
             scope.cluster.dns_ip.is_some_and(|ip| ip.is_ipv6()),
         ),
         tag_specifications,
@@ -175,9 +207,9 @@ fn create_request(
             group_id: scope.placement_group.map(str::to_owned),
         },
         enclave_options: Enabled { enabled: scope.wants_enclave },
-        capacity_reservation_specification: CapacityReservationSpecification {
-            capacity_reservation_preference: "none".to_owned(),
-        },
+        capacity_reservation_specification: scope
+            .reserved_capacity
+            .then(|| reservation_specification(reservation.as_ref())),
     };
     let tag_specifications = vec![tagged("launch-template", scope.tags)];
     let launch_template_name = format!("{NAME_PREFIX}{}", hash(&(&data, &tag_specifications)));
@@ -186,6 +218,24 @@ fn create_request(
         launch_template_data: data,
         tag_specifications,
     })
+}
+
+/// Launches go into the reservation that they name, or into none: they must not slip into open reservations that nobody asked for.
+fn reservation_specification(
+    reservation: Option<&Reservation>,
+) -> CapacityReservationSpecification {
+    let preference = if reservation.is_some() { "capacity-reservations-only" } else { "none" };
+    CapacityReservationSpecification {
+        capacity_reservation_preference: preference.to_owned(),
+        capacity_reservation_target: reservation.map(|reservation| CapacityReservationTarget {
+            capacity_reservation_id: reservation.id.clone(),
+        }),
+    }
+}
+
+fn market(reservation: &Reservation) -> Option<InstanceMarketOptions> {
+    let market_type = reservation.terms.market_type()?.to_owned();
+    Some(InstanceMarketOptions { market_type })
 }
 
 /// Tags of one kind of resource.

@@ -26,6 +26,7 @@ impl Fixture {
             "eu-central-1".to_owned(),
             Arc::from("demo"),
             Duration::from_secs(60),
+            true,
             mk_metrics(),
         );
         Self {
@@ -45,7 +46,7 @@ impl Fixture {
             cluster: &self.cluster,
             placement_group: None,
         };
-        self.launcher.launch(&input, &self.catalogs.unavailable).await
+        self.launcher.launch(&input, &self.catalogs).await
     }
 }
 
@@ -297,7 +298,7 @@ async fn a_shared_call_without_an_answer_is_repeated_as_it_was_for_each_of_its_c
         "x",
     );
     let resume = async |uid: &str| {
-        let resumed = fixture.launcher.resume(uid, &fixture.catalogs.unavailable).await;
+        let resumed = fixture.launcher.resume(uid, &fixture.catalogs).await;
         resumed.unwrap().unwrap().instance.id
     };
     assert_eq!(resume("uid-b").await, "i-2");
@@ -327,4 +328,45 @@ async fn throttling_is_told_with_its_own_reason_and_the_request_id() {
     assert!(text.contains("CreateFleet failed with RequestLimitExceeded"), "{text}");
     assert!(text.contains("request id req-1"), "{text}");
     assert!(!fixture.launcher.is_unfinished("uid-a"), "EC2 did not look at it");
+}
+
+/// A fixture with a reservation of m5.large in zone a.
+fn with_reservation(rules: &[&Rule], left: u32) -> Fixture {
+    let mut fixture = Fixture::new(rules);
+    let reservation = reserved::tests::reservation_of("cr-1", reserved::Terms::OnDemand);
+    fixture.class.status.as_mut().unwrap().capacity_reservations.push(reservation);
+    fixture.catalogs.reservations.observe("cr-1", left);
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_in_a_reservation_says_which() {
+    let (fleet, asked) = fleets(|_| answer(&["i-1"], &[]));
+    let template = create_template();
+    let fixture = with_reservation(&[&fleet, &template], 1);
+    let launched = fixture.launch(&mk_claim("a")).await.unwrap();
+    assert_eq!(launched.capacity_type, CapacityType::Reserved);
+    assert_eq!(launched.reservation.unwrap().id, "cr-1");
+    let asked = asked.lock();
+    assert_eq!(asked[0].launch_template_configs().len(), 1);
+    assert_eq!(asked[0].launch_template_configs()[0].overrides().len(), 1, "where it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_turns_out_to_be_full_says_nothing_about_other_offerings() {
+    let (fleet, _) = fleets(|call| match call {
+        0 => answer(&[], &[("ReservationCapacityExceeded", "eu-central-1a")]),
+        _ => answer(&["i-1"], &[]),
+    });
+    let template = create_template();
+    let fixture = with_reservation(&[&fleet, &template], 1);
+    let first = fixture.launch(&mk_claim("a")).await;
+    assert!(matches!(first, Err(CloudError::InsufficientCapacity(_))), "{first:?}");
+    assert_eq!(fixture.catalogs.reservations.left("cr-1"), 0);
+    let now = fixture.catalogs.unavailable.now();
+    for capacity_type in [CapacityType::Reserved, CapacityType::OnDemand] {
+        assert!(!now.contains("m5.large", "eu-central-1a", capacity_type, &[], None));
+    }
+    let second = fixture.launch(&mk_claim("b")).await.unwrap();
+    assert_eq!((second.capacity_type, second.reservation), (CapacityType::Spot, None));
 }

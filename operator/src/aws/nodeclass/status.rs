@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tenon_crds::conditions::{self, Conditions, Subject, ec2nodeclass as types};
-use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
+use tenon_crds::ec2nodeclass::{Ami, CapacityReservation, SecurityGroup, Subnet};
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
 /// What was found out about one part of a class.
@@ -26,6 +26,8 @@ pub enum Found<T> {
 pub struct Resolution {
     /// Images.
     pub amis: Found<Vec<Ami>>,
+    /// Capacity reservations. None is no fault of the class.
+    pub capacity_reservations: Found<Vec<CapacityReservation>>,
     /// Subnets.
     pub subnets: Found<Vec<Subnet>>,
     /// Security groups.
@@ -68,16 +70,25 @@ pub fn resolved(
     resolution: Resolution,
     now: Timestamp,
 ) -> EC2NodeClassStatus {
-    let Resolution { amis, subnets, security_groups, instance_profile, placement_group } =
-        resolution;
+    let Resolution {
+        amis,
+        capacity_reservations,
+        subnets,
+        security_groups,
+        instance_profile,
+        placement_group,
+    } = resolution;
     let mut status = class.status.clone().unwrap_or_default();
     let mut list = std::mem::take(&mut status.conditions);
     let mut conditions =
         Conditions::new(types::TYPES, &mut list, Subject::of(&class.metadata), now);
     set(&mut conditions, types::AMIS_READY, amis, &mut status.amis);
-    // Capacity reservations are not used yet: none are ever found, which is no fault of the class.
-    status.capacity_reservations.clear();
-    conditions.set_true(types::CAPACITY_RESERVATIONS_READY);
+    set(
+        &mut conditions,
+        types::CAPACITY_RESERVATIONS_READY,
+        capacity_reservations,
+        &mut status.capacity_reservations,
+    );
     set(&mut conditions, types::PLACEMENT_GROUP_READY, placement_group, &mut ());
     set(&mut conditions, types::SUBNETS_READY, subnets, &mut status.subnets);
     set(

@@ -145,6 +145,8 @@ impl Validator {
             wants_enclave: false,
             tenancy: tenancy(input.node_pools),
             capacity_type: CapacityType::OnDemand,
+            // What may be launched at all may be launched without a reservation.
+            reserved_capacity: true,
             placement_group: input.placement_group,
         };
         let made = template::templates(scope, [chosen]).map_err(|error| match error {
@@ -274,6 +276,7 @@ fn fleet_dry_run(
         on_demand_options: Some(AllocationOptions {
             allocation_strategy: "lowest-price".to_owned(),
         }),
+        reserved_capacity_options: None,
         tag_specifications: ["instance", "volume", "fleet"].map(|kind| tagged(kind, tags)).into(),
         dry_run: true,
     }

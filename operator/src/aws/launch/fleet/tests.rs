@@ -2,6 +2,7 @@ use super::*;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
 use crate::aws::ec2::requests::{CreateLaunchTemplate, LaunchTemplateData};
 use crate::aws::launch::filters::{Wanted, candidates};
+use crate::aws::launch::reserved::tests::{reservation_of, world};
 use crate::aws::matching::Requirements;
 use crate::aws::tags::launch_tags;
 
@@ -29,6 +30,7 @@ fn mk_request(
             tag_specifications: Vec::new(),
         },
         instance_types: candidates.iter().map(|candidate| candidate.instance_type).collect(),
+        reservation: None,
     };
     let subnets = subnets.iter().map(|&(zone, id)| (zone.to_owned(), id.to_owned())).collect();
     request(FleetScope {
@@ -142,4 +144,65 @@ fn a_spread_group_that_is_full_in_a_zone_is_full_for_all_types() {
     assert_eq!(lessons(&[full]).full_zones, BTreeSet::from(["a".to_owned()]));
     let other = fleet_error("InsufficientInstanceCapacity", "m5.large", "a");
     assert_eq!(lessons(&[other]).full_zones, BTreeSet::new());
+}
+
+/// A fleet for one reservation of these terms.
+fn reserved(terms: Terms) -> CreateFleet {
+    let (catalogs, class) = world(&[(reservation_of("cr-1", terms), 1)]);
+    let catalog = catalogs.catalog(&class, None).unwrap();
+    let wanted = Wanted {
+        requirements: Requirements::default(),
+        requests: tenon_planner::resources::Resources::default(),
+        min_values_relaxed: false,
+    };
+    let candidates = candidates(&catalog, &wanted).unwrap();
+    let template = |id: &str| Template {
+        request: CreateLaunchTemplate::default(),
+        instance_types: candidates.iter().map(|candidate| candidate.instance_type).collect(),
+        reservation: Some(Reservation { id: id.to_owned(), terms }),
+    };
+    let zones = ["eu-central-1a", "eu-central-1b"];
+    request(FleetScope {
+        templates: &[template("cr-1"), template("cr-2")],
+        candidates: &candidates,
+        capacity_type: CapacityType::Reserved,
+        subnets: &zones.map(|zone| (zone.to_owned(), format!("subnet in {zone}"))).into(),
+        tags: &launch_tags(&class, "my-cluster", "default").unwrap(),
+        context: None,
+        by_priority: false,
+    })
+    .unwrap()
+}
+
+#[test]
+fn each_kind_of_reservation_is_asked_for_in_its_own_way() {
+    for (terms, bought, on_demand, reservation_types) in [
+        (Terms::OnDemand, "on-demand", true, None),
+        (Terms::CapacityBlock, "capacity-block", false, None),
+        (
+            Terms::Interruptible,
+            "reserved-capacity",
+            false,
+            Some(vec!["interruptible-capacity-reservation".to_owned()]),
+        ),
+    ] {
+        let request = reserved(terms);
+        let target = request.target_capacity_specification;
+        assert_eq!(target.default_target_capacity_type, bought);
+        assert_eq!(request.on_demand_options.is_some(), on_demand, "{bought}");
+        assert_eq!(request.spot_options, None);
+        let options = request.reserved_capacity_options.map(|options| options.reservation_types);
+        assert_eq!(options, reservation_types, "{bought}");
+    }
+}
+
+#[test]
+fn a_template_is_used_only_where_its_reservation_is() {
+    let request = reserved(Terms::OnDemand);
+    let [config] = request.launch_template_configs.as_slice() else {
+        panic!("the other reservation has no offering: {request:?}")
+    };
+    let places: Vec<_> =
+        config.overrides.iter().map(|place| (&*place.instance_type, &*place.subnet_id)).collect();
+    assert_eq!(places, [("m5.large", "subnet in eu-central-1a")]);
 }

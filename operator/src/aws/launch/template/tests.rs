@@ -9,6 +9,7 @@ use tenon_crds::ec2nodeclass::{
 
 use super::*;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
+use crate::aws::launch::reserved::Terms;
 use crate::aws::tags::launch_tags;
 
 struct Fixture {
@@ -17,6 +18,7 @@ struct Fixture {
     labels: BTreeMap<String, String>,
     capacity_type: CapacityType,
     wants_efa: bool,
+    reserved_capacity: bool,
 }
 
 impl Fixture {
@@ -33,6 +35,7 @@ impl Fixture {
             labels: [("karpenter.sh/nodepool".to_owned(), "default".to_owned())].into(),
             capacity_type: CapacityType::OnDemand,
             wants_efa: false,
+            reserved_capacity: true,
         }
     }
 
@@ -42,21 +45,7 @@ impl Fixture {
     ) -> Result<Vec<(CreateLaunchTemplate, Vec<String>)>, TemplateError> {
         let catalog = mk_catalogs(types).catalog(&mk_class(), None).unwrap();
         let tags = launch_tags(&self.class, "my-cluster", "default").unwrap();
-        let scope = TemplateScope {
-            class: &self.class,
-            cluster: &self.cluster,
-            region: "eu-central-1",
-            tags: &tags,
-            labels: &self.labels,
-            taints: &[],
-            startup_taints: &[],
-            wants_efa: self.wants_efa,
-            wants_enclave: false,
-            tenancy: "default",
-            capacity_type: self.capacity_type,
-            placement_group: None,
-        };
-        let made = templates(scope, &catalog.instance_types)?;
+        let made = templates(self.scope(&tags), &catalog.instance_types)?;
         Ok(made
             .into_iter()
             .map(|template| {
@@ -65,6 +54,37 @@ impl Fixture {
                 (template.request, names)
             })
             .collect())
+    }
+
+    /// The launch template of machines in a reservation.
+    fn reserved(&self, terms: Terms) -> LaunchTemplateData {
+        let catalog = mk_catalogs(&["m5.large"]).catalog(&mk_class(), None).unwrap();
+        let reservation = Some(Reservation { id: "cr-1".to_owned(), terms });
+        let instance_type = &catalog.instance_types[0];
+        let tags = launch_tags(&self.class, "my-cluster", "default").unwrap();
+        let place = Place { instance_type, reservation: reservation.clone() };
+        let mut made = templates(self.scope(&tags), [place, instance_type.into()]).unwrap();
+        assert_eq!(made.len(), 2, "one with the reservation, one without");
+        assert_eq!(made[1].reservation, reservation);
+        made.remove(1).request.launch_template_data
+    }
+
+    fn scope<'a>(&'a self, tags: &'a Tags) -> TemplateScope<'a> {
+        TemplateScope {
+            class: &self.class,
+            cluster: &self.cluster,
+            region: "eu-central-1",
+            tags,
+            labels: &self.labels,
+            taints: &[],
+            startup_taints: &[],
+            wants_efa: self.wants_efa,
+            wants_enclave: false,
+            tenancy: "default",
+            capacity_type: self.capacity_type,
+            reserved_capacity: self.reserved_capacity,
+            placement_group: None,
+        }
     }
 
     fn data(&self) -> LaunchTemplateData {
@@ -258,4 +278,38 @@ fn a_class_that_is_not_resolved_cannot_launch() {
         fails(|status| status.security_groups.clear()),
         "no security groups are present in the status"
     );
+}
+
+#[test]
+fn machines_go_into_the_reservation_that_they_are_for_and_never_into_another() {
+    let specification = |data: &LaunchTemplateData| {
+        serde_json::to_value(data.capacity_reservation_specification.as_ref().unwrap()).unwrap()
+    };
+    let fixture = Fixture::new();
+    assert_eq!(
+        specification(&fixture.data()),
+        serde_json::json!({ "CapacityReservationPreference": "none" })
+    );
+    for (terms, market) in [
+        (Terms::OnDemand, None),
+        (Terms::CapacityBlock, Some("capacity-block")),
+        (Terms::Interruptible, Some("interruptible-capacity-reservation")),
+    ] {
+        let data = fixture.reserved(terms);
+        assert_eq!(
+            specification(&data),
+            serde_json::json!({
+                "CapacityReservationPreference": "capacity-reservations-only",
+                "CapacityReservationTarget": { "CapacityReservationId": "cr-1" },
+            })
+        );
+        let bought = data.instance_market_options.map(|options| options.market_type);
+        assert_eq!(bought.as_deref(), market);
+    }
+}
+
+#[test]
+fn without_the_feature_it_is_up_to_ec2_whether_an_open_reservation_is_used() {
+    let data = Fixture { reserved_capacity: false, ..Fixture::new() }.data();
+    assert_eq!(data.capacity_reservation_specification, None);
 }

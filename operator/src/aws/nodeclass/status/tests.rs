@@ -17,6 +17,7 @@ fn mk_resolution() -> Resolution {
     let status = mk_class().status.unwrap();
     Resolution {
         amis: Found::Some(status.amis),
+        capacity_reservations: Found::Some(Vec::new()),
         subnets: Found::Some(status.subnets),
         security_groups: Found::Some(status.security_groups),
         instance_profile: Found::Some("demo_1".to_owned()),
@@ -80,6 +81,7 @@ fn what_could_not_be_asked_stays_as_it_was() {
     let mut known = class.clone();
     known.status = Some(validated(&class, first, &Verdict::Valid, now()));
     let failed = Resolution {
+        capacity_reservations: Found::Failed,
         amis: Found::Failed,
         subnets: Found::Failed,
         security_groups: Found::Failed,
