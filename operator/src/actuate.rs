@@ -178,6 +178,8 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
         termination_grace_period,
         pods: _,
         buffer_pods: _,
+        // kube-scheduler allocates.
+        devices: _,
         price: _,
         reason: _,
     } = launch;

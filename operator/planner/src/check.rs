@@ -2,6 +2,7 @@
 //! nothing of cells, patterns or ids. The solver's tests, `tenon simulate` and the operator's own assertions use it.
 
 mod commands;
+mod devices;
 mod labels;
 mod places;
 mod reservations;
@@ -131,6 +132,13 @@ pub enum Violation {
         /// Why.
         reason: String,
     },
+    /// A claim does not have the devices that it asks for, where its pods can reach them.
+    Devices {
+        /// The claim; where a device or a pool is the trouble, this.
+        claim: String,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// Consolidation that saves nothing.
     SavesNothing(String),
 }
@@ -212,6 +220,8 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     }
     topology::check_topology(snapshot, &going, &on_machine, &launches, &in_launch, &mut found);
     places::check_limits(snapshot, &launches, &mut found);
+    let in_launches = (&launches[..], &in_launch[..]);
+    devices::check_devices(snapshot, plan, &going, &on_machine, in_launches, &mut found);
     reservations::check_reservations(snapshot, &launches, &mut found);
     commands::check_commands(snapshot, plan, &placed, &mut found);
     found.into_iter().collect()

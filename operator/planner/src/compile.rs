@@ -16,6 +16,7 @@ use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
 use crate::daemons::Daemons;
+use crate::devices;
 use crate::intern::{Key, Symbols};
 use crate::plan::SkippedPool;
 use crate::policy::Policy;
@@ -170,6 +171,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) classes: Vec<Class>,
     pub(crate) rules: Rules,
     pub(crate) machines: Machines,
+    /// Devices and claims; `None` where claims are not planned for.
+    pub(crate) devices: Option<Box<devices::Table<'a>>>,
     /// Topology domains of machines.
     pub(crate) domains: Domains,
     /// Indices of [`Snapshot::pods`] by the machine they are bound to.
@@ -232,6 +235,7 @@ impl<'a> Problem<'a> {
             classes,
             rules,
             machines: Machines::new(snapshot, &mut symbols),
+            devices: devices::Table::new(snapshot, &mut symbols),
             domains: Domains::default(),
             pods_on,
             symbols,

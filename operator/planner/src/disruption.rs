@@ -223,6 +223,13 @@ impl<'p, 'a> Pass<'p, 'a> {
             self.receiving.insert(machine);
         }
         let nominations = nominations(snapshot, placed);
+        let devices = match &mut self.solver.devices {
+            Some(devices) => {
+                devices.keep_released();
+                devices.on_machines(self.problem, placed.iter().map(|&(pod, _)| pod))
+            }
+            None => Vec::new(),
+        };
         let before: MicroUsd = nodes.iter().filter_map(|node| node.price).sum();
         let after: MicroUsd = replacements.iter().map(|launch| launch.price).sum();
         self.evicted.extend(nodes.iter().flat_map(|node| node.pods.iter().copied()));
@@ -235,6 +242,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             candidates,
             replacements,
             nominations,
+            devices,
             savings: MicroUsd(before.0 - after.0),
         });
         self.solver.claims.clear();

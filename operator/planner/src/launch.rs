@@ -1,18 +1,21 @@
 //! From a machine to come to a [`Launch`]: ranked types, requirements as the NodeClaim will carry them, labels with values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 
 use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::Key;
-use crate::plan::{Exclusion, Launch, LaunchReason, PodRef};
+use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef};
 use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, Operator, Pod, Requirement};
 use crate::solver::{Claim, Solver, distinct_values};
 
 /// Says on a NodeClaim whether `minValues` had to be lowered.
 const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
+
+/// Names on a NodeClaim the drivers that have to publish devices before its node is initialised.
+const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
 
 /// What a price filter leaves of a claim's types and capacity types.
 #[derive(Clone, Debug)]
@@ -168,6 +171,14 @@ pub(crate) fn launch(
     }
     pods.sort_unstable();
     buffer_pods.sort_unstable();
+    let mut devices = Vec::new();
+    if let Some(state) = &solver.devices {
+        devices = state.on_launch(problem, &claim.pods, template.catalog, &ranked);
+        let drivers = drivers(&devices);
+        if !drivers.is_empty() {
+            annotations.insert(REQUESTED_DRA_DRIVERS.to_owned(), drivers);
+        }
+    }
     Ok(Launch {
         node_pool: pool.name.clone(),
         node_pool_uid: pool.uid.clone(),
@@ -185,8 +196,17 @@ pub(crate) fn launch(
         termination_grace_period: pool.template.termination_grace_period.clone(),
         pods,
         buffer_pods,
+        devices,
         reason,
     })
+}
+
+/// The drivers whose devices the machine itself brings, as a list with commas.
+fn drivers(devices: &[PlacedDevices]) -> String {
+    let claims = devices.iter().flat_map(|placed| &placed.claims);
+    let chosen = claims.flat_map(|claim| &claim.devices).filter(|device| device.template);
+    let drivers: BTreeSet<&str> = chosen.map(|device| device.driver.as_str()).collect();
+    drivers.into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// How many types it takes to have all `minValues`, as far as they can be had.

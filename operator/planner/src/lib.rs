@@ -8,6 +8,7 @@ mod cells;
 pub mod check;
 mod compile;
 mod daemons;
+mod devices;
 mod disruption;
 mod dual;
 pub mod intern;

@@ -54,6 +54,9 @@ pub(crate) fn pack(
     let mut given_up = vec![false; demands.len()];
     if solver.claims.is_empty() {
         solver.counts.forget_claims();
+        if let Some(devices) = &mut solver.devices {
+            devices.forget_claims();
+        }
     }
     let mut bins = Bins::new(solver, strategy);
     let mut waiting =
@@ -113,10 +116,15 @@ fn place_ruled(
     given_up: &mut [bool],
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
-    let rules = &solver.problem.rules;
-    let mut ruled: Vec<_> =
-        (0..demands.len()).filter(|&index| rules.concern(demands[index].shape)).collect();
-    ruled.sort_by_key(|&index| (rules.rank(demands[index].shape), index));
+    let problem = solver.problem;
+    let rules = &problem.rules;
+    let has_claims = |demand: &Demand| problem.shapes[demand.shape].has_claims;
+    let first = |demand: &Demand| rules.concern(demand.shape) || has_claims(demand);
+    let mut ruled: Vec<_> = (0..demands.len()).filter(|&index| first(&demands[index])).collect();
+    ruled.sort_by_key(|&index| {
+        let demand = &demands[index];
+        (!has_claims(demand), rules.rank(demand.shape), index)
+    });
     let mut waiting = Vec::new();
     loop {
         let mut progress = false;
@@ -125,8 +133,12 @@ fn place_ruled(
             let demand = &mut demands[index];
             given_up[index] = true;
             let before = demand.left();
-            if let Some(reasons) = crate::ruled::place(solver, bins, demand, strategy, open, cancel)
-            {
+            let waits = if has_claims(demand) {
+                crate::devices::placing::place(solver, bins, demand, strategy, open, cancel)
+            } else {
+                crate::ruled::place(solver, bins, demand, strategy, open, cancel)
+            };
+            if let Some(reasons) = waits {
                 waiting.push((index, reasons));
             }
             progress |= demand.left() < before;
@@ -135,7 +147,7 @@ fn place_ruled(
             break;
         }
     }
-    for demand in demands.iter_mut().filter(|demand| !solver.problem.rules.concern(demand.shape)) {
+    for demand in demands.iter_mut().filter(|demand| !first(demand)) {
         solver.place_on_machines(demand, open);
     }
     waiting

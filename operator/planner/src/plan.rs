@@ -3,6 +3,8 @@
 //! A plan says everything that the actuator needs; the actuator makes no choices. Lists are in a fixed order (given with each field), so that the same
 //! snapshot gives the same bytes.
 
+mod device;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
@@ -11,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::policy::Resume;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, Requirement};
+
+pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
 
 /// The version of the format.
 pub const PLAN_VERSION: u32 = 1;
@@ -33,6 +37,9 @@ pub struct Plan {
     /// Machines of static NodePools beyond `spec.replicas`. The first to go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Removal>,
+    /// Devices for the claims of the pods of `nominations`, by machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<PlacedDevices>,
     /// Why the rest waits or stays.
     pub report: Report,
 }
@@ -83,6 +90,9 @@ pub struct Launch {
     /// The virtual pods of CapacityBuffers that it is for: counted in `requests`, and nothing is announced for them. Sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffer_pods: Vec<PodRef>,
+    /// Devices for the claims of its pods, by instance types.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<PlacedDevices>,
     /// Price per hour of the cheapest offering.
     pub price: MicroUsd,
     /// Why this and not something else.
@@ -123,6 +133,9 @@ pub struct Command {
     pub replacements: Vec<Launch>,
     /// Where the candidates' pods go when they fit on machines that exist. Sorted by pod.
     pub nominations: Vec<Nomination>,
+    /// Devices for the claims of the pods of `nominations`, by machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<PlacedDevices>,
     /// Price per hour of the candidates less that of the replacements.
     pub savings: MicroUsd,
 }
@@ -278,6 +291,27 @@ pub enum Exclusion {
         key: String,
         /// Which rule, in Kubernetes' words.
         rule: String,
+    },
+    /// Devices that a claim asks for can't be had together with what else it and the pod's other claims ask for.
+    Devices {
+        /// The claim.
+        claim: String,
+        /// The request, as `request` or `request/subrequest`.
+        request: String,
+        /// Its DeviceClass.
+        class: String,
+        /// How many it asks for; 0 is all that match.
+        requested: u32,
+        /// How many of them are found where the most are.
+        found: u32,
+        /// The instance type that comes closest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        closest: Option<String>,
+    },
+    /// A claim is allocated, or planned to be, where no machine of the pool can reach its devices.
+    ClaimElsewhere {
+        /// The claim.
+        claim: String,
     },
     /// The pod's own specification can't be planned for (reason in Karpenter's words), e.g. a restricted label.
     Pod(String),

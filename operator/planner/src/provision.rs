@@ -61,6 +61,9 @@ pub fn provision(
         packed.solver.placed.iter().partition(|&&(pod, _)| snapshot.pods[pod].buffer.is_some());
     plan.nominations = nominations(snapshot, &placed);
     plan.buffered = nominations(snapshot, &virtual_pods);
+    if let Some(devices) = &packed.solver.devices {
+        plan.devices = devices.on_machines(&problem, placed.iter().map(|&(pod, _)| pod));
+    }
     let skipped = problem
         .skipped
         .iter()
@@ -161,7 +164,7 @@ pub(crate) fn demands_of(
 ) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
     let snapshot = problem.snapshot;
     // Virtual pods are demands of their own, after those of pods that there are.
-    let mut by_shape: BTreeMap<(bool, u32), Vec<usize>> = BTreeMap::new();
+    let mut by_shape: BTreeMap<(bool, u32, Vec<u32>), Vec<usize>> = BTreeMap::new();
     let mut rejected = Vec::new();
     for index in pods {
         let pod = &snapshot.pods[index];
@@ -169,15 +172,23 @@ pub(crate) fn demands_of(
         if shape.opted_out {
             continue;
         }
-        let problem = pod.problem.clone().map(Exclusion::Pod);
-        match problem.or_else(|| shape.problem.clone()) {
+        let why = pod.problem.clone().map(Exclusion::Pod);
+        let claims = pod.claims.len() == snapshot.shapes[pod.shape.0 as usize].device_claims.len()
+            && (problem.devices.is_some() || !shape.has_claims);
+        let unknown = || Some(Exclusion::Pod("its resource claims are not there".to_owned()));
+        let why = why.or_else(|| if claims { None } else { unknown() });
+        match why.or_else(|| shape.problem.clone()) {
             Some(reason) => rejected.push((index, reason)),
-            None => by_shape.entry((pod.buffer.is_some(), pod.shape.0)).or_default().push(index),
+            None => {
+                // Claims that pods share, or that are allocated, decide where a pod may be: no other pod is like it.
+                let own = crate::devices::singular_claims(problem, pod);
+                by_shape.entry((pod.buffer.is_some(), pod.shape.0, own)).or_default().push(index);
+            }
         }
     }
     let mut demands: Vec<Demand> = by_shape
         .into_iter()
-        .map(|((_, shape), mut pods)| {
+        .map(|((_, shape, _), mut pods)| {
             pods.sort_by_key(|&pod| (snapshot.pods[pod].created_at, &snapshot.pods[pod].uid));
             Demand {
                 shape: shape as usize,

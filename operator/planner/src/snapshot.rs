@@ -9,6 +9,7 @@
 //! - amounts are in the units of [`crate::resources::Resources`].
 
 mod catalog;
+mod device;
 mod node;
 mod nodepool;
 mod overlay;
@@ -21,6 +22,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use catalog::{CapacityType, Catalog, InstanceType, Offering};
+pub use device::{
+    AllocatedDevice, AttributeValue, CapacityRange, Claim, ClaimAllocation, ClaimSpec, Device,
+    DeviceAsk, DeviceCapacity, DeviceConstraint, DeviceKind, DevicePool, DeviceRequest,
+    DeviceSlice, DeviceTemplate, Devices, NodeTerm, PoolState, Reach,
+};
 pub use node::{ClaimState, Node, NodePhase};
 pub use nodepool::{
     Budget, BudgetNodes, ConsolidationPolicy, DisruptionPolicy, DisruptionReason, NodeClassRef,
@@ -76,6 +82,9 @@ pub struct Snapshot {
     /// NodeOverlays; none while the feature gate is off. Sorted by weight, the heaviest first, then by name, the last first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlays: Vec<NodeOverlay>,
+    /// Devices and the claims to them (dynamic resource allocation); `None` while `--ignore-dra-requests` holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Arc<Devices>>,
 }
 
 impl Default for Snapshot {
@@ -91,6 +100,7 @@ impl Default for Snapshot {
             daemon_sets: Vec::new(),
             namespaces: BTreeMap::new(),
             overlays: Vec::new(),
+            devices: None,
         }
     }
 }

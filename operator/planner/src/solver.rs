@@ -7,6 +7,7 @@ use crate::cells::{Cell, CellId, Cells};
 use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
 use crate::compile::taints::untolerated;
 use crate::compile::{Problem, add_times, machine_meets, times};
+use crate::devices;
 use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::rooms::{Query, Rooms, first};
@@ -80,6 +81,8 @@ pub(crate) struct Solver<'p, 'a> {
     /// For topology rules: how many pods are where.
     pub(crate) counts: Counts,
     pub(crate) claims: Vec<Claim>,
+    /// Devices that are left; `None` where claims are not planned for.
+    pub(crate) devices: Option<Box<devices::State>>,
     /// Pod and machine.
     pub(crate) placed: Vec<(usize, usize)>,
     /// Machines that take no pods in this simulation.
@@ -109,6 +112,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             limits: Limits::new(problem),
             counts: Counts::new(problem),
             claims: Vec::new(),
+            devices: devices::State::new(problem),
             placed: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
             room: machines.room().to_vec(),
@@ -141,6 +145,10 @@ impl<'p, 'a> Solver<'p, 'a> {
                 if n > 0 {
                     self.put(machine, demand, n);
                     progress = true;
+                    if shape.has_claims {
+                        // One at a time: the same machine may have devices for the next.
+                        from = position;
+                    }
                     if domains.is_some() {
                         break;
                     }
@@ -206,18 +214,37 @@ impl<'p, 'a> Solver<'p, 'a> {
             let (shape, dropped) = (demand.shape, demand.dropped);
             n = n.min(counts.room_on_machine(problem, cells, shape, dropped, machine));
         }
+        if n > 0 && shape.has_claims {
+            n = usize::from(self.has_devices(machine, demand.pods[demand.next]));
+        }
         n
+    }
+
+    /// Whether a machine has devices for the claims of a pod; they are taken when the pod is put there.
+    pub(crate) fn has_devices(&mut self, machine: usize, pod: usize) -> bool {
+        let problem = self.problem;
+        self.devices.as_mut().is_some_and(|devices| devices.look(problem, pod, machine))
     }
 
     /// Puts pods of a demand on a machine.
     fn put(&mut self, machine: usize, demand: &mut Demand, n: usize) {
         self.occupy(machine, demand.shape, n);
+        self.take_devices(demand.shape);
         if self.problem.rules.concern(demand.shape) {
             let by = i32::try_from(n).unwrap_or(i32::MAX);
             self.counts.add_on_machine(self.problem, demand.shape, machine, by);
         }
         let taken = demand.take(n).iter().map(|&pod| (pod, machine));
         self.placed.extend(taken);
+    }
+
+    /// Takes the devices that [`Self::has_devices`] found for a pod of a shape.
+    pub(crate) fn take_devices(&mut self, shape: usize) {
+        if self.problem.shapes[shape].has_claims
+            && let Some(devices) = &mut self.devices
+        {
+            devices.take_found();
+        }
     }
 
     /// Makes sure that `meets` has an entry.

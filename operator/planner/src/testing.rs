@@ -1,5 +1,7 @@
 //! For tests and tools (feature `testing`): building snapshots, and carrying plans out on them.
 
+mod devices;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,6 +75,7 @@ pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
         }
         true
     });
+    devices::allocate(snapshot, plan, &mut after);
     after
 }
 
@@ -236,6 +239,13 @@ impl Builder {
     #[must_use]
     pub fn overlays(mut self, overlays: Vec<crate::snapshot::NodeOverlay>) -> Self {
         self.snapshot.overlays = overlays;
+        self
+    }
+
+    /// Sets the devices and claims.
+    #[must_use]
+    pub fn devices(mut self, devices: crate::snapshot::Devices) -> Self {
+        self.snapshot.devices = Some(Arc::new(devices));
         self
     }
 

@@ -146,6 +146,7 @@ impl Snapshot {
             let owner = || format!("DaemonSet {}/{}", set.namespace, set.name);
             not_negative(&mut errors, owner, &set.shape.requests);
         }
+        self.validate_devices(&mut errors);
         // The heaviest first, of equal weights the last name first.
         let overlays = self.overlays.iter();
         let keys = overlays.map(|it| (std::cmp::Reverse(it.weight), std::cmp::Reverse(&it.name)));
@@ -156,6 +157,44 @@ impl Snapshot {
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+impl Snapshot {
+    fn validate_devices(&self, errors: &mut Vec<SnapshotError>) {
+        let none = crate::snapshot::Devices::default();
+        let devices = self.devices.as_deref().unwrap_or(&none);
+        let named = |a: &str, b: &str| format!("{a}\0{b}");
+        sorted(errors, "devices.pools", devices.pools.iter().map(|it| named(&it.driver, &it.name)));
+        let claims = devices.claims.iter();
+        sorted(errors, "devices.claims", claims.map(|it| named(&it.namespace, &it.name)));
+        let slices = devices.pools.iter().flat_map(|pool| &pool.slices);
+        let published = slices.flat_map(|slice| &slice.devices).map(|device| device.kind);
+        let types = self.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
+        let templates = types.flat_map(|kind| &kind.devices).flat_map(|it| &it.devices);
+        let requests = devices.specs.iter().flat_map(|spec| &spec.requests);
+        let asks = requests.flat_map(|request| &request.alternatives);
+        let kinds = published.chain(templates.map(|device| device.kind));
+        for kind in kinds.chain(asks.flat_map(|ask| ask.kinds.iter().copied())) {
+            let owner = || "a device or a request".to_owned();
+            index(errors, owner, "devices.kinds", kind, devices.kinds.len());
+        }
+        for claim in &devices.claims {
+            let owner = || format!("ResourceClaim {}/{}", claim.namespace, claim.name);
+            index(errors, owner, "devices.specs", claim.spec, devices.specs.len());
+        }
+        for (number, shape) in self.shapes.iter().enumerate() {
+            for &spec in &shape.device_claims {
+                let owner = || format!("shapes[{number}]");
+                index(errors, owner, "devices.specs", spec, devices.specs.len());
+            }
+        }
+        for pod in &self.pods {
+            for &claim in &pod.claims {
+                let owner = || format!("Pod {}/{}", pod.namespace, pod.name);
+                index(errors, owner, "devices.claims", claim, devices.claims.len());
+            }
+        }
     }
 }
 

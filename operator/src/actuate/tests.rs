@@ -35,6 +35,7 @@ fn launch() -> Launch {
         termination_grace_period: Some("1h30m".to_owned()),
         pods: vec![PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: "u".to_owned() }],
         buffer_pods: vec![],
+        devices: vec![],
         price: MicroUsd(1),
         reason: LaunchReason::Provisioned,
     }

@@ -134,6 +134,7 @@ mod tests {
             candidates: vec![candidate],
             replacements: Vec::new(),
             nominations: Vec::new(),
+            devices: Vec::new(),
             savings: MicroUsd(0),
         });
         let stays = [

@@ -78,6 +78,16 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
         Exclusion::Topology { key, rule } => {
             format!("unsatisfiable topology constraint for {rule}, key={key}")
         }
+        Exclusion::Devices { claim, request, class, requested, found, closest } => {
+            let all = if *requested == 0 { "all".to_owned() } else { requested.to_string() };
+            let closest = closest.as_ref().map(|kind| format!(" on {kind}")).unwrap_or_default();
+            format!(
+                "no instance type could allocate resource claim {claim}: request {request} asks for {all} of device class {class}, {found} could be had{closest}"
+            )
+        }
+        Exclusion::ClaimElsewhere { claim } => {
+            format!("resource claim {claim} is allocated where new nodes can't reach its devices")
+        }
         Exclusion::Pod(reason) => reason.clone(),
     }
 }
@@ -117,6 +127,30 @@ mod tests {
             "incompatible with nodepool \"a\", no instance type had enough resources, requested cpu 64, the largest has 31850m; \
              incompatible with nodepool \"b\", all available instance types exceed limits for nodepool, memory 60Gi of 64Gi in use; \
              incompatible with nodepool \"c\", did not tolerate taint team=x:NoSchedule"
+        );
+    }
+
+    #[test]
+    fn devices_that_are_missing_are_told_with_claim_and_class() {
+        let devices = |requested, closest: Option<&str>| Exclusion::Devices {
+            claim: "gpus".to_owned(),
+            request: "gpu".to_owned(),
+            class: "gpu.example.com".to_owned(),
+            requested,
+            found: 8,
+            closest: closest.map(str::to_owned),
+        };
+        assert_eq!(
+            exclusion(&devices(9, Some("p5.48xlarge"))),
+            "no instance type could allocate resource claim gpus: request gpu asks for 9 of device class gpu.example.com, 8 could be had on p5.48xlarge"
+        );
+        assert!(
+            exclusion(&devices(0, None))
+                .ends_with("asks for all of device class gpu.example.com, 8 could be had")
+        );
+        assert_eq!(
+            exclusion(&Exclusion::ClaimElsewhere { claim: "gpus".to_owned() }),
+            "resource claim gpus is allocated where new nodes can't reach its devices"
         );
     }
 

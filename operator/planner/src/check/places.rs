@@ -160,7 +160,12 @@ pub(super) fn offers<'k>(
 }
 
 /// The labels that a machine gets.
-fn labels_of(launch: &Launch, pool: &NodePool, kind: &InstanceType, offer: &Offering) -> Labels {
+pub(super) fn labels_of(
+    launch: &Launch,
+    pool: &NodePool,
+    kind: &InstanceType,
+    offer: &Offering,
+) -> Labels {
     let mut certain: BTreeMap<String, String> = BTreeMap::new();
     let single = |requirements: &[crate::snapshot::Requirement]| -> Vec<(String, String)> {
         requirements

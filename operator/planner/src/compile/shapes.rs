@@ -31,6 +31,8 @@ pub(crate) struct Shape {
     pub(crate) class: ClassId,
     /// Why nothing can be planned for it.
     pub(crate) problem: Option<Exclusion>,
+    /// Its pods have resource claims, so that they are placed one at a time.
+    pub(crate) has_claims: bool,
     /// It asks never to be handled by a NodePool.
     pub(crate) opted_out: bool,
 }
@@ -91,6 +93,7 @@ pub(crate) fn compile(
                 ports: host_ports(shape),
                 class,
                 problem: problem_of(shape, snapshot),
+                has_claims: !shape.device_claims.is_empty(),
                 opted_out: opted_out(shape),
             }
         })
@@ -192,6 +195,11 @@ fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
             "pod has Dynamic Resource Allocation requirements that are not yet supported"
                 .to_owned(),
         ));
+    }
+    let specs = snapshot.devices.as_deref().map(|devices| &devices.specs[..]).unwrap_or_default();
+    let mut asked = shape.device_claims.iter().filter_map(|&spec| specs.get(spec as usize));
+    if let Some(problem) = asked.find_map(|spec| spec.problem.clone()) {
+        return Some(Exclusion::Pod(problem));
     }
     let defined = |key: &str| {
         let in_types = snapshot.catalogs.iter().any(|catalog| {

@@ -20,6 +20,8 @@ pub(super) struct Moves {
     limits: Option<crate::limits::Limits>,
     /// Mark of the topology counts.
     counts: usize,
+    /// Devices before.
+    devices: Option<Box<crate::devices::State>>,
 }
 
 /// How to look for places.
@@ -83,7 +85,21 @@ impl Pass<'_, '_> {
         for node in nodes {
             self.close(node);
         }
-        Moves { from, new_machines: 0, limits, counts }
+        let devices = self.release_devices(nodes);
+        Moves { from, new_machines: 0, limits, counts, devices }
+    }
+
+    /// Frees the devices of the pods of nodes that would go, and answers what was before.
+    pub(super) fn release_devices(
+        &mut self,
+        nodes: &[&Node],
+    ) -> Option<Box<crate::devices::State>> {
+        let problem = self.problem;
+        let devices = self.solver.devices.as_mut()?;
+        let before = devices.clone();
+        let pods = nodes.iter().flat_map(|node| problem.pods_on[node.index].iter().copied());
+        devices.release(problem, pods);
+        Some(before)
     }
 
     fn place(&mut self, demands: &mut [Demand], search: Search, from: usize) -> Result<(), Stay> {
@@ -159,6 +175,7 @@ impl Pass<'_, '_> {
             self.solver.limits = limits;
         }
         self.solver.counts.rewind(moves.counts);
+        self.solver.devices = moves.devices;
         for node in nodes {
             self.solver.closed.set(node.index, false);
         }

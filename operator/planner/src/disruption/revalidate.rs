@@ -45,6 +45,7 @@ pub fn revalidate(
     for node in &nodes {
         pass.close(node);
     }
+    pass.release_devices(&nodes.iter().collect::<Vec<_>>());
     if let Err(taken) = places_are_free(&mut pass, command, &nodes) {
         // Other places will do, with no more new machines than planned.
         let (mut pass, _) = Pass::new(&problem, candidates, now, 0);
@@ -117,9 +118,11 @@ fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
     let takes = (0..problem.classes[shape.class].variants.len())
         .any(|variant| solver.takes(machine, index, variant))
         && fits(&shape.requests, solver.room_of(machine))
-        && solver.counts.allow_on_machine(problem, &mut solver.cells, index, machine);
+        && solver.counts.allow_on_machine(problem, &mut solver.cells, index, machine)
+        && (!shape.has_claims || solver.has_devices(machine, pod));
     if takes {
         solver.occupy(machine, index, 1);
+        solver.take_devices(index);
         solver.counts.add_on_machine(problem, index, machine, 1);
     }
     takes

@@ -34,6 +34,9 @@ pub struct InstanceType {
     /// How many volumes can be attached, by CSI driver, pods and daemons together. A driver that is absent has no limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_limits: BTreeMap<String, u32>,
+    /// What its machines will publish as devices, one entry per pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<super::DeviceTemplate>,
 }
 
 impl InstanceType {

@@ -37,8 +37,11 @@ pub struct PodShape {
     pub pod_affinity: Vec<PodAffinityTerm>,
     /// Where the pod's volumes can be attached: alternatives, each a conjunction. Empty is anywhere.
     pub volume_topology: Vec<Vec<Requirement>>,
-    /// Names of resource claims (DRA).
+    /// Names of resource claims (DRA) while these are not planned for: the pod waits.
     pub resource_claims: Vec<String>,
+    /// What its resource claims ask for, in their order: indices into [`super::Devices::specs`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub device_claims: Vec<u32>,
     /// How many volumes have to be attached that no other pod uses, by CSI driver.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, u32>,
@@ -136,6 +139,9 @@ pub struct Pod {
     /// those that there are, and nothing is announced for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<String>,
+    /// Its resource claims: indices into [`super::Devices::claims`], one for each of [`PodShape::device_claims`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<u32>,
 }
 
 /// Where a pod is.

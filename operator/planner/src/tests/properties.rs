@@ -58,6 +58,7 @@ fn has_a_place(snapshot: &Snapshot, pod: usize) -> bool {
                     expire_after: None,
                     termination_grace_period: None,
                     pods: vec![reference.clone()],
+                    devices: Vec::new(),
                     buffer_pods: Vec::new(),
                     price: offer.price,
                     reason: LaunchReason::Provisioned,

@@ -1,0 +1,331 @@
+//! Devices for the claims of pods (dynamic resource allocation). See docs/src/design/dra.md.
+//!
+//! A [`Table`] is what the snapshot says, as dense tables; a [`State`] what is left of it while a plan is made. Pods with claims are placed one at a time,
+//! before all others ([`placing`]).
+
+pub(crate) mod placing;
+mod report;
+mod search;
+mod state;
+mod usage;
+
+use rustc_hash::FxHashMap;
+
+use crate::intern::Symbols;
+use crate::requirements::Requirements;
+use crate::snapshot::{self, ClaimSpec, DeviceTemplate, NodePhase, PoolState, Reach, Snapshot};
+use usage::Usage;
+
+pub(crate) use state::State;
+
+/// Devices and claims of a snapshot.
+#[derive(Debug)]
+pub(crate) struct Table<'a> {
+    source: &'a snapshot::Devices,
+    /// What drivers have published, pool by pool.
+    published: Vec<Published>,
+    /// Selectors of slices.
+    reaches: Vec<Requirements>,
+    /// By machine: the published devices that only it has.
+    local: Vec<Vec<u32>>,
+    /// The other ones.
+    open: Vec<u32>,
+    /// By machine: whether a pool of its own can't be relied on.
+    broken: Vec<bool>,
+    /// Pools of several nodes that can't be relied on: from where they can be reached, `None` being everywhere.
+    broken_open: Vec<Option<u32>>,
+    /// Counters of published pools.
+    counters: Vec<i64>,
+    /// Distinct lists of devices that instance types have; the first is empty.
+    profiles: Vec<Profile<'a>>,
+    /// By catalog and type: the profile.
+    of_type: Vec<Vec<u32>>,
+    /// By claim: where its allocation can be reached.
+    terms: Vec<Vec<(Option<&'a str>, Requirements)>>,
+    /// By claim: how many pods use it.
+    users: Vec<u32>,
+    /// What allocations take.
+    allocated: Usage,
+    /// Pods by uid, as far as claims are reserved for them.
+    by_uid: FxHashMap<&'a str, usize>,
+}
+
+/// A device that a driver has published.
+#[derive(Debug)]
+struct Published {
+    pool: u32,
+    kind: u32,
+    name: u32,
+    slice: u32,
+    local: bool,
+    /// Index into [`Table::reaches`].
+    reach: Option<u32>,
+    /// Index into [`Table::counters`], and how much.
+    consumes: Vec<(u32, i64)>,
+    usable: bool,
+}
+
+/// The devices that a machine of some instance types will have.
+#[derive(Debug)]
+struct Profile<'a> {
+    source: &'a [DeviceTemplate],
+    /// Pool, index in the pool, kind, counters.
+    devices: Vec<Template>,
+    counters: Vec<i64>,
+}
+
+/// A device that a machine will have.
+#[derive(Debug)]
+struct Template {
+    pool: u32,
+    at: u32,
+    kind: u32,
+    consumes: Vec<(u32, i64)>,
+}
+
+impl<'a> Table<'a> {
+    /// `None` where claims are not planned for.
+    pub(crate) fn new(snapshot: &'a Snapshot, symbols: &mut Symbols) -> Option<Box<Self>> {
+        let source = snapshot.devices.as_deref()?;
+        let n = snapshot.nodes.len();
+        let mut table = Self {
+            source,
+            published: Vec::new(),
+            reaches: Vec::new(),
+            local: vec![Vec::new(); n],
+            open: Vec::new(),
+            broken: vec![false; n],
+            broken_open: Vec::new(),
+            counters: Vec::new(),
+            profiles: vec![Profile { source: &[], devices: Vec::new(), counters: Vec::new() }],
+            of_type: Vec::new(),
+            terms: Vec::new(),
+            users: vec![0; source.claims.len()],
+            allocated: Usage::default(),
+            by_uid: FxHashMap::default(),
+        };
+        table.publish(snapshot, symbols);
+        table.of_type = snapshot
+            .catalogs
+            .iter()
+            .map(|catalog| {
+                catalog.instance_types.iter().map(|kind| table.profile(&kind.devices)).collect()
+            })
+            .collect();
+        for claim in &source.claims {
+            let nodes = claim.allocation.iter().flat_map(|allocation| &allocation.nodes);
+            let terms = nodes
+                .map(|term| (term.name.as_deref(), Requirements::new(&term.requirements, symbols)));
+            table.terms.push(terms.collect());
+        }
+        table.allocated = table.in_use();
+        let reserved = source.claims.iter().flat_map(|claim| &claim.reserved_for);
+        table.by_uid = reserved.map(|uid| (uid.as_str(), usize::MAX)).collect();
+        for (index, pod) in snapshot.pods.iter().enumerate() {
+            for &claim in &pod.claims {
+                table.users[claim as usize] += 1;
+            }
+            if let Some(known) = table.by_uid.get_mut(pod.uid.as_str()) {
+                *known = index;
+            }
+        }
+        Some(Box::new(table))
+    }
+
+    fn publish(&mut self, snapshot: &'a Snapshot, symbols: &mut Symbols) {
+        let nodes = snapshot.nodes.iter().enumerate();
+        let machines: FxHashMap<&str, usize> =
+            nodes.filter_map(|(index, node)| Some((node.name.as_deref()?, index))).collect();
+        for (number, pool) in (0..).zip(&self.source.pools) {
+            let usable = pool.state == PoolState::Complete;
+            let counters = flatten(&mut self.counters, &pool.counters);
+            for (slice_number, slice) in (0..).zip(&pool.slices) {
+                let machine = match &slice.reach {
+                    Reach::Node(name) => match machines.get(name.as_str()) {
+                        Some(&machine) => Some(machine),
+                        // A node that is not there serves nobody.
+                        None => continue,
+                    },
+                    Reach::Everywhere | Reach::Nodes(_) => None,
+                };
+                let reach = match &slice.reach {
+                    Reach::Nodes(terms) => Some(self.reach(Requirements::new(terms, symbols))),
+                    _ => None,
+                };
+                match machine {
+                    Some(machine) if !usable => self.broken[machine] = true,
+                    None if !usable => self.broken_open.push(reach),
+                    _ => {}
+                }
+                for (name, device) in (0..).zip(&slice.devices) {
+                    let id = index(self.published.len());
+                    let consumes = self.draws(device.kind, &counters);
+                    // A counter that its pool does not have.
+                    let usable = usable && consumes.is_some();
+                    self.published.push(Published {
+                        pool: number,
+                        kind: device.kind,
+                        name,
+                        slice: slice_number,
+                        local: machine.is_some(),
+                        reach,
+                        consumes: consumes.unwrap_or_default(),
+                        usable,
+                    });
+                    match machine {
+                        Some(machine) => self.local[machine].push(id),
+                        None => self.open.push(id),
+                    }
+                }
+            }
+        }
+    }
+
+    fn reach(&mut self, terms: Requirements) -> u32 {
+        let known = self.reaches.iter().position(|known| *known == terms);
+        index(known.unwrap_or_else(|| {
+            self.reaches.push(terms);
+            self.reaches.len() - 1
+        }))
+    }
+
+    /// What a device of a kind draws on counters; `None` if one of them is missing.
+    fn draws(&self, kind: u32, counters: &Counters<'_>) -> Option<Vec<(u32, i64)>> {
+        let kind = &self.source.kinds[kind as usize];
+        let draws = kind.consumes.iter().map(|(set, counter, amount)| {
+            Some((*counters.get(&(set.as_str(), counter.as_str()))?, *amount))
+        });
+        draws.collect()
+    }
+
+    fn profile(&mut self, source: &'a [DeviceTemplate]) -> u32 {
+        if let Some(known) = self.profiles.iter().position(|profile| profile.source == source) {
+            return index(known);
+        }
+        let mut amounts = Vec::new();
+        let mut devices = Vec::new();
+        for (pool, template) in (0..).zip(source) {
+            let counters = flatten(&mut amounts, &template.counters);
+            for (at, device) in (0..).zip(&template.devices) {
+                if let Some(consumes) = self.draws(device.kind, &counters) {
+                    devices.push(Template { pool, at, kind: device.kind, consumes });
+                }
+            }
+        }
+        self.profiles.push(Profile { source, devices, counters: amounts });
+        index(self.profiles.len() - 1)
+    }
+
+    /// What the allocations of all claims take.
+    fn in_use(&self) -> Usage {
+        let mut by_name: FxHashMap<(&str, &str, &str), u32> = FxHashMap::default();
+        for (id, device) in (0..).zip(&self.published) {
+            let pool = &self.source.pools[device.pool as usize];
+            by_name.insert((&pool.driver, &pool.name, self.name(device)), id);
+        }
+        let mut usage = Usage::default();
+        let claims = self.source.claims.iter();
+        for device in
+            claims.filter_map(|claim| claim.allocation.as_ref()).flat_map(|it| &it.devices)
+        {
+            let key = (device.driver.as_str(), device.pool.as_str(), device.device.as_str());
+            if let Some(&id) = by_name.get(&key).filter(|_| !device.admin) {
+                let published = &self.published[id as usize];
+                let kind = &self.source.kinds[published.kind as usize];
+                let consumed = consumed(kind, &device.consumed);
+                let draws = if usage.shares(id).is_some() { &[][..] } else { &published.consumes };
+                usage.take(id, kind.shared.then_some(&consumed[..]), draws);
+            }
+        }
+        usage
+    }
+
+    fn name(&self, device: &Published) -> &'a str {
+        let pool = &self.source.pools[device.pool as usize];
+        &pool.slices[device.slice as usize].devices[device.name as usize].name
+    }
+
+    /// The published device of an allocation.
+    fn find(&self, device: &snapshot::AllocatedDevice) -> Option<u32> {
+        let found = (0..).zip(&self.published).find(|(_, published)| {
+            let pool = &self.source.pools[published.pool as usize];
+            pool.driver == device.driver
+                && pool.name == device.pool
+                && self.name(published) == device.device
+        });
+        found.map(|(id, _)| id)
+    }
+
+    fn spec(&self, claim: u32) -> &'a ClaimSpec {
+        &self.source.specs[self.source.claims[claim as usize].spec as usize]
+    }
+}
+
+/// The lists of devices that a machine may have: [`None`] is what it has published itself.
+fn profiles_of(problem: &crate::compile::Problem<'_>, machine: usize) -> Vec<Option<u32>> {
+    let node = &problem.snapshot.nodes[machine];
+    let Some(table) = problem.devices.as_deref() else { return Vec::new() };
+    let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
+    let pool = pool.and_then(|pool| problem.snapshot.node_pools.iter().find(|p| p.name == *pool));
+    let Some(catalog) = pool.and_then(|pool| pool.catalog).map(|id| id.0 as usize) else {
+        return vec![None];
+    };
+    match node.phase {
+        NodePhase::Initialized => vec![None],
+        NodePhase::Pending => {
+            let types = crate::limits::promised_types(problem, machine, catalog);
+            let mut profiles: Vec<_> =
+                types.ones().map(|kind| Some(table.of_type[catalog][kind])).collect();
+            profiles.sort_unstable();
+            profiles.dedup();
+            profiles
+        }
+        NodePhase::Launched | NodePhase::Registered => {
+            let name = node.labels.get(crate::compile::label::INSTANCE_TYPE);
+            let kind = name.and_then(|name| problem.catalogs[catalog].find(name));
+            vec![kind.map(|kind| table.of_type[catalog][kind])]
+        }
+    }
+}
+
+/// Where the counters of a pool stand, by set and counter.
+type Counters<'c> = FxHashMap<(&'c str, &'c str), u32>;
+
+fn flatten<'c>(
+    amounts: &mut Vec<i64>,
+    sets: &'c std::collections::BTreeMap<String, std::collections::BTreeMap<String, i64>>,
+) -> Counters<'c> {
+    let mut counters = Counters::default();
+    for (set, list) in sets {
+        for (counter, &amount) in list {
+            counters.insert((set, counter), index(amounts.len()));
+            amounts.push(amount);
+        }
+    }
+    counters
+}
+
+/// Amounts by dimension, in the order of the kind's capacity.
+fn consumed(
+    kind: &snapshot::DeviceKind,
+    amounts: &std::collections::BTreeMap<String, i64>,
+) -> Vec<i64> {
+    kind.capacity.keys().map(|name| amounts.get(name).copied().unwrap_or(0)).collect()
+}
+
+fn index(len: usize) -> u32 {
+    u32::try_from(len).expect("a cluster has fewer than 2^32 devices")
+}
+
+/// The claims of a pod that others use, too, or that are allocated.
+pub(crate) fn singular_claims(
+    problem: &crate::compile::Problem<'_>,
+    pod: &snapshot::Pod,
+) -> Vec<u32> {
+    let Some(table) = problem.devices.as_deref() else { return Vec::new() };
+    let singular = |claim: &u32| {
+        let source = &table.source.claims[*claim as usize];
+        source.allocation.is_some() || table.users[*claim as usize] > 1
+    };
+    pod.claims.iter().copied().filter(singular).collect()
+}

@@ -1,0 +1,199 @@
+//! Places for pods with claims, one at a time: each takes devices that the next one can't have.
+
+use fixedbitset::FixedBitSet;
+
+use super::state::Proposal;
+use crate::Cancel;
+use crate::cells::{CellId, Cells};
+use crate::compile::add_times;
+use crate::compile::shapes::ports_conflict;
+use crate::pack::{Bins, Strategy, relax};
+use crate::plan::Exclusion;
+use crate::ruled::alternatives;
+use crate::solver::{Claim, Demand, Solver, holds};
+use crate::topology::Host;
+
+/// A place on a machine to come.
+struct Place {
+    /// Index into [`Solver::claims`]; one past its end is a new machine.
+    at: usize,
+    cell: CellId,
+    types: FixedBitSet,
+    proposal: Proposal,
+    /// The cheapest of the types.
+    target: usize,
+    /// By how much the machine gets dearer.
+    dearer: i64,
+}
+
+/// Finds places for the pods of a demand with claims. Returns what keeps the rest waiting.
+pub(crate) fn place(
+    solver: &mut Solver<'_, '_>,
+    bins: &mut Bins,
+    demand: &mut Demand,
+    strategy: Strategy,
+    open: &dyn Fn(usize) -> bool,
+    cancel: &dyn Cancel,
+) -> Option<Vec<(String, Exclusion)>> {
+    let mut reasons = Vec::new();
+    for (variant, dropped) in alternatives(solver.problem, demand.shape) {
+        (demand.variant, demand.dropped) = (variant, dropped);
+        loop {
+            solver.place_on_machines(demand, open);
+            if demand.left() == 0 || cancel.is_cancelled() {
+                return None;
+            }
+            match best(solver, demand, strategy) {
+                Ok(place) => settle(solver, bins, demand, place),
+                Err(why) => {
+                    reasons = why;
+                    break;
+                }
+            }
+        }
+    }
+    Some(reasons)
+}
+
+/// Where the next pod costs least; with [`Strategy::Fill`] the first machine that can take it.
+fn best(
+    solver: &mut Solver<'_, '_>,
+    demand: &Demand,
+    strategy: Strategy,
+) -> Result<Place, Vec<(String, Exclusion)>> {
+    let mut best: Option<Place> = None;
+    for at in 0..solver.claims.len() {
+        let Some(place) = join(solver, demand, at) else { continue };
+        if strategy == Strategy::Fill {
+            return Ok(place);
+        }
+        if best.as_ref().is_none_or(|best| place.dearer < best.dearer) {
+            best = Some(place);
+        }
+    }
+    let mut reasons = Vec::new();
+    for template in 0..solver.problem.templates.len() {
+        match open(solver, demand, template) {
+            Ok(place) => {
+                let price = place.dearer + solver.problem.policy.node_price.0;
+                return Ok(best.filter(|best| best.dearer <= price).unwrap_or(place));
+            }
+            Err(reason) => {
+                let template = &solver.problem.templates[template];
+                let pool = crate::limits::pool_name(solver.problem, template).to_owned();
+                reasons.push((pool, reason));
+            }
+        }
+    }
+    best.ok_or(reasons)
+}
+
+/// A place on a machine that the plan opens anyway.
+fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place> {
+    let problem = solver.problem;
+    let shape = &problem.shapes[demand.shape];
+    let before = solver.claims[at].cell;
+    if room(solver, demand, at) == 0 || ports_conflict(&shape.ports, &solver.claims[at].ports) {
+        return None;
+    }
+    let joined = solver.cells.join(problem, before, shape.class, demand.variant).ok()?;
+    let (cells, counts) = (&mut solver.cells, &mut solver.counts);
+    let any = &mut |_: &Cells, _| true;
+    let to = counts.narrow(problem, cells, demand.shape, demand.dropped, joined, any).ok()?;
+    let types = solver.with(at, to.cell, &shape.requests, &shape.ports, 1);
+    if types.is_clear() {
+        return None;
+    }
+    let (cell, types, proposal) = propose(solver, demand, at, to.cell, &types).ok()?;
+    if solver.is_strict() && solver.lacking_values(cell, &types).is_some() {
+        return None;
+    }
+    let target = solver.cells[cell].cheapest(&types)?;
+    let claim = &solver.claims[at];
+    let dearer = solver.cells[cell].prices[target] - solver.cells[before].prices[claim.target];
+    Some(Place { at, cell, types, proposal, target, dearer })
+}
+
+/// A place on a new machine of a template.
+fn open(solver: &mut Solver<'_, '_>, demand: &Demand, template: usize) -> Result<Place, Exclusion> {
+    let problem = solver.problem;
+    let shape = &problem.shapes[demand.shape];
+    let free = solver.open(demand, template)?;
+    let at = solver.claims.len();
+    let (cells, counts, limits) = (&mut solver.cells, &mut solver.counts, &solver.limits);
+    let holds = &mut |cells: &Cells, cell| holds(problem, limits, &cells[cell], demand.shape);
+    let to = counts.narrow(problem, cells, demand.shape, demand.dropped, free, holds)?;
+    if room(solver, demand, at) == 0 {
+        return Err(solver.counts.no_host(problem, demand.shape, demand.dropped));
+    }
+    let mut types = solver.cells[to.cell].types.clone();
+    solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
+    if types.is_clear() {
+        return Err(solver.shortage(to.cell, &shape.requests));
+    }
+    solver.limits.restrict(problem, template, &mut types)?;
+    let (cell, types, proposal) = propose(solver, demand, at, to.cell, &types)?;
+    if solver.is_strict()
+        && let Some((key, required, found)) = solver.lacking_values(cell, &types)
+    {
+        let key = problem.symbols.key_name(key).to_owned();
+        return Err(Exclusion::MinValues { key, required, found });
+    }
+    let target = solver.cells[cell].cheapest(&types);
+    let target = target.expect("types that serve the claims are of the cell");
+    let dearer = solver.cells[cell].prices[target];
+    Ok(Place { at, cell, types, proposal, target, dearer })
+}
+
+fn propose(
+    solver: &mut Solver<'_, '_>,
+    demand: &Demand,
+    at: usize,
+    cell: CellId,
+    types: &FixedBitSet,
+) -> Result<(CellId, FixedBitSet, Proposal), Exclusion> {
+    let pod = demand.pods[demand.next];
+    let Some(devices) = &mut solver.devices else {
+        return Err(Exclusion::Pod("its resource claims are not there".to_owned()));
+    };
+    devices.on_claim(solver.problem, &mut solver.cells, (pod, at), cell, types)
+}
+
+/// How many pods of the demand topology rules let on a machine to come.
+fn room(solver: &Solver<'_, '_>, demand: &Demand, at: usize) -> u32 {
+    let host = Host::Claim(at);
+    solver.counts.room_on_host(solver.problem, demand.shape, demand.dropped, host)
+}
+
+/// Puts the next pod on a machine to come.
+fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, place: Place) {
+    let problem = solver.problem;
+    let shape = &problem.shapes[demand.shape];
+    let Place { at, cell, mut types, proposal, target, .. } = place;
+    solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, at, cell, 1);
+    if let Some(devices) = &mut solver.devices {
+        devices.take(proposal);
+    }
+    let pods = demand.take(1);
+    if at < solver.claims.len() {
+        let claim = &mut solver.claims[at];
+        claim.pods.extend_from_slice(pods);
+        claim.ports.extend(shape.ports.iter().cloned());
+        (claim.cell, claim.types, claim.target) = (cell, types, target);
+        add_times(&mut claim.used, &shape.requests, 1);
+        bins.refresh(solver, at);
+        return;
+    }
+    let template = solver.cells[cell].template;
+    if solver.limits.any(template) {
+        let modest = solver.limits.modest(problem, template, &types, target);
+        if solver.lacking_values(cell, &modest).is_none() {
+            types = modest;
+        }
+        solver.limits.charge(problem, template, &types);
+    }
+    let relaxed = relax(solver, cell, &types);
+    let (used, ports) = (shape.requests.clone(), shape.ports.clone());
+    solver.claims.push(Claim { cell, used, types, ports, pods: pods.to_vec(), relaxed, target });
+    bins.sync(solver);
+}

@@ -1,0 +1,375 @@
+//! Which devices could serve claims on one machine: a depth-first search over requests and devices.
+
+use super::usage::{TEMPLATE, Usage};
+use super::{Profile, Table};
+use crate::cells::CellId;
+use crate::snapshot::{AttributeValue, ClaimSpec, DeviceAsk, DeviceKind};
+
+/// How many devices are tried for the claims of one pod on one machine at most.
+const STEPS: usize = 5_000;
+
+/// How many devices a claim can have (`AllocationResultsMaxSize` of the API).
+const MOST: usize = 32;
+
+/// A device that may be chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'s> {
+    /// Index into the table's published devices; with [`TEMPLATE`] into those of the profile.
+    pub(super) id: u32,
+    pub(super) kind: u32,
+    /// Its pool; devices of different pools may draw on different counters.
+    pub(super) pool: u32,
+    /// Where it can be reached, if that narrows where the machine may be.
+    pub(super) reach: Option<u32>,
+    /// No other machine can reach it.
+    pub(super) local: bool,
+    pub(super) draws: &'s [(u32, i64)],
+}
+
+/// A device that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pick {
+    /// Which of the claims, which of its requests, and which alternative.
+    pub(super) claim: usize,
+    pub(super) request: usize,
+    pub(super) alternative: usize,
+    pub(super) id: u32,
+    pub(super) reach: Option<u32>,
+    pub(super) local: bool,
+    pub(super) admin: bool,
+    /// Of a shared device, by dimension.
+    pub(super) share: Option<Vec<i64>>,
+    /// What it draws on counters that nobody who shares it draws on yet.
+    pub(super) draws: Vec<(u32, i64)>,
+}
+
+/// Where the machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// Known: what it can't reach is not among the devices.
+    Known,
+    /// In this cell, which what it has to reach narrows.
+    In(CellId),
+}
+
+/// Where a search came to an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Deadlock {
+    /// The request, counted over all claims.
+    pub(super) at: usize,
+    /// How many devices it had found.
+    pub(super) found: usize,
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stock<'s, 'a> {
+    pub(super) table: &'s Table<'a>,
+    pub(super) profile: &'s Profile<'a>,
+    /// Taken of published devices, and given back.
+    pub(super) used: &'s Usage,
+    pub(super) freed: &'s Usage,
+    /// Taken of the devices that the machine will have.
+    pub(super) on_machine: Option<&'s Usage>,
+    /// Whether a pool that the machine can reach can't be relied on.
+    pub(super) broken: bool,
+}
+
+impl Stock<'_, '_> {
+    fn is_taken(&self, id: u32) -> bool {
+        (self.used.has(id) && !self.freed.has(id))
+            || self.on_machine.is_some_and(|usage| usage.has(id))
+    }
+
+    fn shared(&self, id: u32, dimension: usize) -> i64 {
+        let of = |usage: &Usage| usage.shares(id).map_or(0, |amounts| amounts[dimension]);
+        let published = of(self.used).saturating_sub(of(self.freed));
+        published.saturating_add(self.on_machine.map_or(0, of))
+    }
+
+    fn is_shared_already(&self, id: u32) -> bool {
+        self.used.shares(id).is_some() || self.on_machine.is_some_and(|it| it.shares(id).is_some())
+    }
+
+    fn left(&self, counter: u32) -> i64 {
+        let all = match counter & TEMPLATE {
+            0 => self.table.counters[counter as usize],
+            _ => self.profile.counters[(counter & !TEMPLATE) as usize],
+        };
+        all.saturating_sub(self.used.drawn(counter))
+            .saturating_add(self.freed.drawn(counter))
+            .saturating_sub(self.on_machine.map_or(0, |usage| usage.drawn(counter)))
+    }
+}
+
+/// A search. `narrow` answers which cell a machine to come is in once it has to reach a device.
+pub(super) struct Search<'s, 'a, 'n> {
+    stock: Stock<'s, 'a>,
+    items: &'s [Item<'s>],
+    specs: &'s [&'a ClaimSpec],
+    /// Claim and request.
+    requests: Vec<(usize, usize)>,
+    narrow: &'n mut dyn FnMut(CellId, u32) -> Option<CellId>,
+    path: Usage,
+    picks: Vec<Pick>,
+    /// By claim and constraint: the values of the devices so far.
+    values: Vec<Vec<Vec<&'a AttributeValue>>>,
+    n_of_claim: Vec<usize>,
+    steps: usize,
+    deadlock: Deadlock,
+}
+
+impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
+    pub(super) fn new(
+        stock: Stock<'s, 'a>,
+        items: &'s [Item<'s>],
+        specs: &'s [&'a ClaimSpec],
+        narrow: &'n mut dyn FnMut(CellId, u32) -> Option<CellId>,
+    ) -> Self {
+        let requests = specs.iter().enumerate();
+        let requests = requests
+            .flat_map(|(claim, spec)| (0..spec.requests.len()).map(move |at| (claim, at)))
+            .collect();
+        Self {
+            stock,
+            items,
+            specs,
+            requests,
+            narrow,
+            path: Usage::default(),
+            picks: Vec::new(),
+            values: specs.iter().map(|spec| vec![Vec::new(); spec.constraints.len()]).collect(),
+            n_of_claim: vec![0; specs.len()],
+            steps: STEPS,
+            deadlock: Deadlock::default(),
+        }
+    }
+
+    /// Devices for all claims, and where the machine is then; else the request for which the fewest could be found once all before had theirs.
+    pub(super) fn run(mut self, site: Site) -> Result<(Vec<Pick>, Site), Deadlock> {
+        match self.request(0, site) {
+            Some(site) => Ok((self.picks, site)),
+            None => Err(self.deadlock),
+        }
+    }
+
+    /// Serves the requests from one on.
+    fn request(&mut self, at: usize, site: Site) -> Option<Site> {
+        let Some(&(claim, request)) = self.requests.get(at) else { return Some(site) };
+        let specs = self.specs;
+        self.deadlock = self.deadlock.max(Deadlock { at, found: 0 });
+        for (alternative, ask) in specs[claim].requests[request].alternatives.iter().enumerate() {
+            let served = match ask.count {
+                Some(count) => self.some(at, alternative, ask, (count as usize, 0), site),
+                None => self.all(at, alternative, ask, site),
+            };
+            if served.is_some() {
+                return served;
+            }
+        }
+        None
+    }
+
+    /// Finds so many more devices, none of them before `from`, and serves the requests that follow.
+    fn some(
+        &mut self,
+        at: usize,
+        alternative: usize,
+        ask: &'a DeviceAsk,
+        (left, from): (usize, usize),
+        site: Site,
+    ) -> Option<Site> {
+        if left == 0 {
+            return self.request(at + 1, site);
+        }
+        let (claim, _) = self.requests[at];
+        if self.n_of_claim[claim] + left > MOST {
+            return None;
+        }
+        // What is equal to a device that did not do won't do either.
+        let mut failed: Vec<(u32, u32, Option<u32>)> = Vec::new();
+        for position in from..self.items.len() {
+            let item = self.items[position];
+            let like = (item.kind, item.pool, item.reach);
+            if failed.contains(&like) || ask.kinds.binary_search(&item.kind).is_err() {
+                continue;
+            }
+            let Some(site) = self.take(at, alternative, ask, item, site) else { continue };
+            let found = ask.count.map_or(0, |count| count as usize + 1 - left);
+            self.deadlock = self.deadlock.max(Deadlock { at, found });
+            let done = self.some(at, alternative, ask, (left - 1, position + 1), site);
+            if done.is_some() {
+                return done;
+            }
+            self.put_back();
+            if self.steps == 0 {
+                return None;
+            }
+            if !self.kind(item).shared {
+                failed.push(like);
+            }
+        }
+        None
+    }
+
+    /// Takes all devices that match, and serves the requests that follow.
+    fn all(
+        &mut self,
+        at: usize,
+        alternative: usize,
+        ask: &'a DeviceAsk,
+        mut site: Site,
+    ) -> Option<Site> {
+        if self.stock.broken {
+            return None;
+        }
+        let before = self.picks.len();
+        let mut complete = true;
+        for position in 0..self.items.len() {
+            let item = self.items[position];
+            if ask.kinds.binary_search(&item.kind).is_err() {
+                continue;
+            }
+            let full = self.n_of_claim[self.requests[at].0] == MOST;
+            match self.take(at, alternative, ask, item, site).filter(|_| !full) {
+                Some(narrowed) => site = narrowed,
+                None => {
+                    complete = false;
+                    break;
+                }
+            }
+        }
+        if complete && self.picks.len() > before {
+            let done = self.request(at + 1, site);
+            if done.is_some() {
+                return done;
+            }
+        }
+        while self.picks.len() > before {
+            self.put_back();
+        }
+        None
+    }
+
+    fn kind(&self, item: Item<'_>) -> &'a DeviceKind {
+        &self.stock.table.source.kinds[item.kind as usize]
+    }
+
+    /// Takes a device, if it can be had. Answers where a machine is that reaches it.
+    fn take(
+        &mut self,
+        at: usize,
+        alternative: usize,
+        ask: &'a DeviceAsk,
+        item: Item<'_>,
+        site: Site,
+    ) -> Option<Site> {
+        self.steps = self.steps.checked_sub(1)?;
+        let kind = self.kind(item);
+        let share =
+            if kind.shared && !ask.admin { Some(self.share(kind, ask, item.id)?) } else { None };
+        let mut draws = Vec::new();
+        if !ask.admin {
+            if share.is_none() && (self.stock.is_taken(item.id) || self.path.has(item.id)) {
+                return None;
+            }
+            let shared =
+                self.stock.is_shared_already(item.id) || self.path.shares(item.id).is_some();
+            if !shared {
+                draws.extend_from_slice(item.draws);
+            }
+            let mark = item.id & TEMPLATE;
+            let enough = draws.iter().all(|&(counter, amount)| {
+                let left = self.stock.left(counter | mark);
+                amount <= left.saturating_sub(self.path.drawn(counter | mark))
+            });
+            if !enough {
+                return None;
+            }
+        }
+        let (claim, request) = self.requests[at];
+        let admitted = self.constrained(claim, request, alternative).all(|constraint| {
+            let rule = &self.specs[claim].constraints[constraint];
+            let known = &self.values[claim][constraint];
+            match kind.attributes.get(&rule.attribute) {
+                None => false,
+                Some(value) if rule.distinct => !known.contains(&value),
+                Some(value) => known.first().is_none_or(|first| *first == value),
+            }
+        });
+        if !admitted {
+            return None;
+        }
+        let site = match (site, item.reach) {
+            (Site::In(cell), Some(reach)) => Site::In((self.narrow)(cell, reach)?),
+            _ => site,
+        };
+        let concerned: Vec<usize> = self.constrained(claim, request, alternative).collect();
+        for constraint in concerned {
+            let attribute = &self.specs[claim].constraints[constraint].attribute;
+            self.values[claim][constraint].extend(kind.attributes.get(attribute));
+        }
+        if !ask.admin {
+            self.path.take(item.id, share.as_deref(), &draws);
+        }
+        self.n_of_claim[claim] += 1;
+        let Item { id, reach, local, .. } = item;
+        let admin = ask.admin;
+        self.picks.push(Pick {
+            claim,
+            request,
+            alternative,
+            id,
+            reach,
+            local,
+            admin,
+            share,
+            draws,
+        });
+        Some(site)
+    }
+
+    /// What a request gets of a shared device, if there is so much.
+    fn share(&self, kind: &DeviceKind, ask: &DeviceAsk, id: u32) -> Option<Vec<i64>> {
+        if ask.capacity.keys().any(|name| !kind.capacity.contains_key(name)) {
+            return None;
+        }
+        let dimensions = kind.capacity.iter().enumerate();
+        dimensions
+            .map(|(dimension, (name, capacity))| {
+                let amount = capacity.grant(ask.capacity.get(name).copied())?;
+                let path = self.path.shares(id).map_or(0, |amounts| amounts[dimension]);
+                let taken = self.stock.shared(id, dimension).saturating_add(path);
+                (amount <= capacity.value.saturating_sub(taken)).then_some(amount)
+            })
+            .collect()
+    }
+
+    fn put_back(&mut self) {
+        let Some(pick) = self.picks.pop() else { return };
+        if !pick.admin {
+            self.path.give_back(pick.id, pick.share.as_deref(), &pick.draws);
+        }
+        self.n_of_claim[pick.claim] -= 1;
+        let concerned: Vec<usize> =
+            self.constrained(pick.claim, pick.request, pick.alternative).collect();
+        for constraint in concerned {
+            self.values[pick.claim][constraint].pop();
+        }
+    }
+
+    fn constrained(
+        &self,
+        claim: usize,
+        request: usize,
+        alternative: usize,
+    ) -> impl Iterator<Item = usize> + use<'s, 'a, 'n> {
+        let spec: &'a ClaimSpec = self.specs[claim];
+        let request = &spec.requests[request];
+        let alternative = request.alternatives[alternative].name.as_deref();
+        let constraints = spec.constraints.iter().enumerate();
+        constraints
+            .filter(move |(_, rule)| rule.concerns(&request.name, alternative))
+            .map(|(index, _)| index)
+    }
+}

@@ -1,0 +1,99 @@
+//! What is taken of devices and counters.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Marks devices and counters that machines will have, as against those that are published.
+pub(super) const TEMPLATE: u32 = 1 << 31;
+
+/// What is taken, by device and by counter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage {
+    taken: FxHashSet<u32>,
+    counters: FxHashMap<u32, i64>,
+    /// Of shared devices, by dimension.
+    shares: FxHashMap<u32, Vec<i64>>,
+}
+
+impl Usage {
+    /// Takes a device, or a share of it, and draws on counters. A shared device draws once, whoever shares it: the caller knows if it does already.
+    pub(super) fn take(&mut self, device: u32, share: Option<&[i64]>, draws: &[(u32, i64)]) {
+        match share {
+            None => {
+                self.taken.insert(device);
+            }
+            Some(amounts) => {
+                let sums = self.shares.entry(device).or_insert_with(|| vec![0; amounts.len()]);
+                add(sums, amounts);
+            }
+        }
+        for &(counter, amount) in draws {
+            let sum = self.counters.entry(counter | (device & TEMPLATE)).or_default();
+            *sum = sum.saturating_add(amount);
+        }
+    }
+
+    /// Gives back what [`Self::take`] took.
+    pub(super) fn give_back(&mut self, device: u32, share: Option<&[i64]>, draws: &[(u32, i64)]) {
+        match share {
+            None => {
+                self.taken.remove(&device);
+            }
+            Some(amounts) => {
+                if let Some(sums) = self.shares.get_mut(&device) {
+                    sums.iter_mut()
+                        .zip(amounts)
+                        .for_each(|(sum, &less)| *sum = sum.saturating_sub(less));
+                    if sums.iter().all(|&sum| sum == 0) {
+                        self.shares.remove(&device);
+                    }
+                }
+            }
+        }
+        for &(counter, amount) in draws {
+            let sum = self.counters.entry(counter | (device & TEMPLATE)).or_default();
+            *sum = sum.saturating_sub(amount);
+        }
+    }
+
+    pub(super) fn has(&self, device: u32) -> bool {
+        self.taken.contains(&device)
+    }
+
+    pub(super) fn shares(&self, device: u32) -> Option<&[i64]> {
+        self.shares.get(&device).map(Vec::as_slice)
+    }
+
+    /// How much is drawn on a counter.
+    pub(super) fn drawn(&self, counter: u32) -> i64 {
+        self.counters.get(&counter).copied().unwrap_or(0)
+    }
+
+    /// Takes whatever `others` take, each of which may come to be: of what several take the most.
+    pub(super) fn take_worst_of(&mut self, others: &[Self]) {
+        let mut worst = Self::default();
+        for other in others {
+            worst.taken.extend(&other.taken);
+            for (&counter, &amount) in &other.counters {
+                let most = worst.counters.entry(counter).or_default();
+                *most = amount.max(*most);
+            }
+            for (&device, amounts) in &other.shares {
+                let most = worst.shares.entry(device).or_insert_with(|| vec![0; amounts.len()]);
+                most.iter_mut().zip(amounts).for_each(|(most, &amount)| *most = amount.max(*most));
+            }
+        }
+        self.taken.extend(worst.taken);
+        for (counter, amount) in worst.counters {
+            let sum = self.counters.entry(counter).or_default();
+            *sum = sum.saturating_add(amount);
+        }
+        for (device, amounts) in worst.shares {
+            let sums = self.shares.entry(device).or_insert_with(|| vec![0; amounts.len()]);
+            add(sums, &amounts);
+        }
+    }
+}
+
+fn add(sums: &mut [i64], amounts: &[i64]) {
+    sums.iter_mut().zip(amounts).for_each(|(sum, &more)| *sum = sum.saturating_add(more));
+}

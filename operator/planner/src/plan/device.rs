@@ -1,0 +1,54 @@
+//! Which devices a plan counts on. kube-scheduler allocates in the end, and may choose others.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Devices for the claims of pods on one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacedDevices {
+    /// [`crate::snapshot::Node::key`]; `None` in a launch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The instance types as which the machine has these; empty when it has published its own devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instance_types: Vec<String>,
+    /// By claim. Sorted by namespace, then name.
+    pub claims: Vec<ClaimDevices>,
+}
+
+/// The devices of one claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimDevices {
+    /// `metadata.namespace` of the claim.
+    pub namespace: String,
+    /// `metadata.name` of the claim.
+    pub name: String,
+    /// In the order of its requests.
+    pub devices: Vec<ChosenDevice>,
+}
+
+/// A device for a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChosenDevice {
+    /// As `request` or `request/subrequest`.
+    pub request: String,
+    /// The driver.
+    pub driver: String,
+    /// The pool.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+    /// It is not there yet: the machine will publish one like it ([`crate::snapshot::InstanceType::devices`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
+    /// With admin access: it takes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admin: bool,
+    /// What it takes of a shared device, in thousandths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub consumed: BTreeMap<String, i64>,
+}
