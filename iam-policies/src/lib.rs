@@ -12,6 +12,7 @@
 //! - [`size`]: IAM's limits on documents, checked before the first call.
 //! - [`split`](mod@split): policies cut into pieces that IAM stores.
 //! - [`cover`]: whether what is granted suffices for what is needed.
+//! - [`difference`]: what changes between two versions of a role's documents, and documents under which both work.
 //! - [`cases`]: calls to try on a policy, such that must be allowed and such that must not.
 //! - [`caller`]: what whoever runs the installer needs.
 
@@ -19,6 +20,7 @@ pub mod caller;
 pub mod cases;
 pub mod controller;
 pub mod cover;
+pub mod difference;
 pub mod document;
 pub mod identity;
 pub mod interruption;
