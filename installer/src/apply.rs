@@ -2,12 +2,14 @@
 //!
 //! The executor makes no choices; a plan says everything. A step that fails keeps further ones from starting; those that are under way are waited for.
 
+mod adopt;
 pub(crate) mod aws_auth;
 pub(crate) mod ec2;
 pub(crate) mod eks;
 pub(crate) mod iam;
 pub(crate) mod messaging;
 pub(crate) mod release;
+mod rollout;
 pub mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,6 +152,7 @@ fn past(op: Op) -> &'static str {
         Op::Update => "updated",
         Op::Tag => "tagged",
         Op::Delete => "removed",
+        Op::Adopt => "adopted",
     }
 }
 
@@ -193,6 +196,30 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
         }
         Action::Tag { id, tags } => ec2::tag(context, id, tags).await,
         Action::Untag { id, tags } => ec2::untag(context, id, tags).await,
+        Action::ProveCanary { canary, seconds } => {
+            rollout::prove_canary(context, canary, *seconds).await
+        }
+        Action::AwaitRollout { deployment, seconds } => {
+            rollout::await_rollout(context, deployment, *seconds).await
+        }
+        Action::RemoveCanary { canary } => rollout::remove_canary(context, canary).await,
+        Action::Adopt { what, install_id } => adopt::mark(context, what, install_id).await,
+        Action::Release { what } => adopt::unmark(context, what).await,
+        Action::AddPolicy { role, name, document } => {
+            adopt::add_policy(context, role, name, document).await
+        }
+        Action::RemovePolicy { role, name } => adopt::remove_policy(context, role, name).await,
+        Action::HandOver { deployment, replicas, install_id, seconds } => {
+            adopt::hand_over(context, deployment, *replicas, install_id, *seconds).await
+        }
+        Action::HandBack { deployment, replicas, seconds } => {
+            adopt::hand_back(context, deployment, *replicas, *seconds).await
+        }
+        Action::ForgetHandOver { deployment } => adopt::forget(context, deployment).await,
+        Action::AwaitLeader { namespace, deployment, seconds } => {
+            adopt::await_leader(context, namespace, deployment, *seconds).await
+        }
+        Action::Delete(object) => adopt::delete(context, object).await,
         Action::Apply(object) => apply(context, object).await,
         Action::Restart(object) => restart(context, object).await,
         Action::WriteRelease { record, revision, deployed, old } => {

@@ -51,6 +51,12 @@ pub enum Command {
     Status(StatusArgs),
     /// Find out what is wrong, and why
     Doctor(crate::commands::doctor::DoctorArgs),
+    /// Bring a newer version of the operator, without replacing a node
+    Upgrade(crate::commands::upgrade::UpgradeArgs),
+    /// Go back to the version before
+    Rollback(crate::commands::rollback::RollbackArgs),
+    /// Take a cluster over from Karpenter without replacing a node, or give it back
+    Adopt(crate::commands::adopt::AdoptArgs),
     /// Remove nodes, operator and everything that the installer made
     Uninstall(UninstallArgs),
     /// Show what the operator would launch, place and remove, and change nothing
@@ -422,7 +428,8 @@ pub fn usage_exit(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(crate::errors::EXIT_USAGE) } else { ExitCode::SUCCESS }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// A time such as `90s`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let explain = || format!("{text:?} is not a time such as 90s, 20m or 1h");
     let number_end = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(explain)?;
     let number: u64 = text[..number_end].parse().map_err(|_| explain())?;

@@ -16,8 +16,9 @@ use crate::kubernetes::aws_auth::Mapping;
 use crate::kubernetes::defaults::{Account, NodeIdentity};
 use crate::kubernetes::object::Object;
 use crate::kubernetes::operator::{self, Release};
+use crate::kubernetes::revision::Content;
 use crate::kubernetes::values::Values;
-use crate::kubernetes::{crds, defaults, helm};
+use crate::kubernetes::{canary, crds, defaults, helm};
 use crate::names;
 use crate::observe::facts::Facts;
 use crate::ownership::{DISCOVERY, DISCOVERY_MARK, Installation, Tags};
@@ -291,9 +292,13 @@ impl Desired {
             managed_by: if settings.helm_record { helm::MANAGED_BY } else { "tenon" }.to_owned(),
         };
         let mut operator = operator::objects(&values, &release);
-        let helm = settings
-            .helm_record
-            .then(|| helm::Record::new(&values, &operator, &settings.namespace, &installation.id));
+        let helm = settings.helm_record.then(|| {
+            let policies = controller_role.spec.as_ref().map(|role| role.inline.clone());
+            let content =
+                Content::new(&settings.config, policies.unwrap_or_default(), crds::known());
+            let (namespace, id) = (&settings.namespace, &installation.id);
+            helm::Record::new(&values, &operator, namespace, id, &content)
+        });
         if helm.is_some() {
             for object in &mut operator {
                 object.annotate(helm::ownership(&settings.namespace));
@@ -377,6 +382,13 @@ impl Desired {
             .chain(&self.crds)
             .chain(&self.operator)
             .chain(&self.node_objects)
+    }
+
+    /// The canary of the operator's Deployment, with our marks. It is there only while the operator's version changes.
+    pub fn canary(&self) -> Option<Object> {
+        let mut canary = canary::of(self.deployment()?);
+        canary.stamp(&self.installation.id);
+        Some(canary)
     }
 
     /// The operator's Deployment.

@@ -77,6 +77,14 @@ pub enum ExpectedError {
         /// What is planned differently now.
         changes: Vec<String>,
     },
+    /// A move to another version would do harm, or is not possible.
+    #[error("refused: {what}")]
+    Unfit {
+        /// What is refused.
+        what: String,
+        /// Why, each with what to do instead.
+        reasons: Vec<String>,
+    },
     /// The settings say that the installation stays.
     #[error("refused: protect.preventUninstall is set for this installation")]
     Protected,
@@ -131,6 +139,14 @@ pub enum Failure {
         /// What was seen last.
         last: String,
     },
+    /// One pod of another version was tried, and could not take over.
+    #[error(
+        "the new version can't take over: {why}; its pod was removed, and the version before goes on"
+    )]
+    Canary {
+        /// What its pod said.
+        why: String,
+    },
     /// What is there can't be changed without harm.
     #[error("{what} is left as it is: {why}")]
     Refused {
@@ -173,6 +189,7 @@ impl ExpectedError {
             Self::Foreign { .. }
             | Self::Locked { .. }
             | Self::Moved { .. }
+            | Self::Unfit { .. }
             | Self::Protected
             | Self::NotConfirmed { .. } => EXIT_REFUSED,
             Self::Step { source: Failure::Foreign { .. } | Failure::Refused { .. }, .. } => {
@@ -194,6 +211,7 @@ impl ExpectedError {
             Self::NotConfirmed { .. } => "not-confirmed",
             Self::Locked { .. } => "locked",
             Self::Moved { .. } => "moved",
+            Self::Unfit { .. } => "unfit",
             Self::Protected => "protected",
             Self::Step { .. } => "step",
             Self::Timeout { .. } => "timeout",
@@ -207,7 +225,7 @@ impl ExpectedError {
     pub fn details(&self) -> Vec<String> {
         match self {
             Self::Settings { problems } => problems.iter().map(ToString::to_string).collect(),
-            Self::Preflight { reasons } => reasons.clone(),
+            Self::Preflight { reasons } | Self::Unfit { reasons, .. } => reasons.clone(),
             Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
@@ -261,6 +279,9 @@ impl ExpectedError {
                     .to_owned(),
             ],
             Self::Observe(failure) => advice(failure).into_iter().collect(),
+            Self::Step { source: Failure::Canary { .. }, .. } => vec![
+                "run the same command again when that is mended, or `tenon rollback` to take back what was prepared".to_owned(),
+            ],
             Self::Step { source, .. } => {
                 vec![
                     advice(source).unwrap_or_else(|| {
@@ -271,7 +292,10 @@ impl ExpectedError {
             Self::Timeout { .. } => vec![
                 "`tenon status` shows what is missing; a longer --timeout waits longer".to_owned(),
             ],
-            Self::File { .. } | Self::Preflight { .. } | Self::Prompt(_) => Vec::new(),
+            Self::File { .. }
+            | Self::Preflight { .. }
+            | Self::Unfit { .. }
+            | Self::Prompt(_) => Vec::new(),
         }
     }
 }

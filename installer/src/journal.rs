@@ -32,11 +32,14 @@ pub struct Record {
     pub install_id: String,
     /// What was asked for.
     pub config: Config,
-    /// The last command that changed something: `install` or `uninstall`.
+    /// The last command that changed something, such as `install` or `uninstall`.
     pub operation: String,
     /// That command came to its end. Records from before this was noted count as finished.
     #[serde(default = "yes")]
     pub finished: bool,
+    /// The Helm revision that a rollback of it goes back to: for `upgrade` the one it came from, for `rollback` the one it goes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_to: Option<u32>,
     /// Its steps, in the order in which they were begun.
     pub steps: Vec<Entry>,
 }
@@ -180,9 +183,17 @@ impl Journal {
             config: config.clone(),
             operation: operation.to_owned(),
             finished: false,
+            back_to: None,
             steps: Vec::new(),
         };
         Self { record, file, cluster, namespace: namespace.to_owned() }
+    }
+
+    /// Of a command that can be taken back to a Helm revision.
+    #[must_use]
+    pub fn back_to(mut self, revision: Option<u32>) -> Self {
+        self.record.back_to = revision;
+        self
     }
 
     /// Notes what became of a step, durably. At least one of the two places must take it.
@@ -272,6 +283,7 @@ mod tests {
             config: Config::default(),
             operation: "install".to_owned(),
             finished,
+            back_to: None,
             steps: steps.collect(),
         }
     }

@@ -4,6 +4,7 @@
 //! add the CRDs and the first NodePool and EC2NodeClass. [`object::Object`] is what all of them become.
 
 pub mod aws_auth;
+pub mod canary;
 pub mod client;
 pub mod crds;
 pub mod defaults;
@@ -14,4 +15,5 @@ pub(crate) mod merge_patch;
 pub mod object;
 pub mod operator;
 pub mod rbac;
+pub mod revision;
 pub mod values;

@@ -12,6 +12,7 @@
     reason = "only invariants are expected, and each says why it holds"
 )]
 
+pub mod adopt;
 pub mod apply;
 pub mod aws;
 pub mod checks;
@@ -37,6 +38,7 @@ pub mod settings;
 pub mod simulate;
 pub mod target;
 pub mod uninstall;
+pub mod upgrade;
 pub mod wizard;
 
 use std::process::ExitCode;
@@ -90,6 +92,15 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Doctor(args) => Box::pin(commands::doctor::run(&cli.global, args, printer)).await,
         Command::Iam(args) => Box::pin(commands::iam::run(&cli.global, args, printer)).await,
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
+        Command::Upgrade(args) => {
+            Box::pin(commands::upgrade::run(&cli.global, args, printer, cleanup)).await
+        }
+        Command::Rollback(args) => {
+            Box::pin(commands::rollback::run(&cli.global, args, printer, cleanup)).await
+        }
+        Command::Adopt(args) => {
+            Box::pin(commands::adopt::run(&cli.global, args, printer, cleanup)).await
+        }
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await
         }

@@ -4,6 +4,7 @@ mod diff;
 pub mod saved;
 
 use serde::Serialize;
+use tenon_iam_policies::Document;
 
 use crate::desired::{
     AccessEntry, Association, FargateProfile, Profile, Provider, Queue, Role, Rule,
@@ -12,6 +13,8 @@ use crate::kubernetes::aws_auth::Mapping;
 use crate::kubernetes::helm;
 use crate::kubernetes::object::Object;
 use crate::ownership::Tags;
+
+pub(crate) use diff::{CANARY_GOES, calls, changes, step_id};
 
 pub use diff::diff;
 
@@ -102,6 +105,8 @@ pub enum Op {
     Update,
     /// It gets a tag; otherwise it is not ours.
     Tag,
+    /// Somebody else's is used from now on, and marked so.
+    Adopt,
     /// It is removed.
     Delete,
 }
@@ -113,6 +118,7 @@ impl Op {
             Self::Create => "+",
             Self::Update => "~",
             Self::Tag => "#",
+            Self::Adopt => "=",
             Self::Delete => "-",
         }
     }
@@ -276,10 +282,145 @@ pub enum Action {
         /// Names of the revisions.
         secrets: Vec<String>,
     },
+    /// Start one pod of the new version beside the old ones, and see whether it can take over. One that can't is removed.
+    ProveCanary {
+        /// Its Deployment.
+        canary: Object,
+        /// How long it may take to become ready, in seconds.
+        seconds: u64,
+    },
+    /// Wait until all pods of the operator are those of its Deployment as it is.
+    AwaitRollout {
+        /// The Deployment.
+        deployment: Object,
+        /// How long it may take, in seconds.
+        seconds: u64,
+    },
+    /// Remove the canary, and wait until its pod is gone.
+    RemoveCanary {
+        /// Its Deployment.
+        canary: Object,
+    },
+    /// Mark a thing of somebody else's as used.
+    Adopt {
+        /// What it is.
+        what: Adoptee,
+        /// By whom.
+        install_id: String,
+    },
+    /// Take that mark off.
+    Release {
+        /// What it is.
+        what: Adoptee,
+    },
+    /// Add one inline policy to a role of somebody else's.
+    AddPolicy {
+        /// Name of the role.
+        role: String,
+        /// Name of the policy.
+        name: String,
+        /// What it allows.
+        document: Document,
+    },
+    /// Take it away again.
+    RemovePolicy {
+        /// Name of the role.
+        role: String,
+        /// Name of the policy.
+        name: String,
+    },
+    /// Scale Karpenter's Deployment to 0, and remember how many replicas it had.
+    HandOver {
+        /// Where it is.
+        deployment: Object,
+        /// How many it had.
+        replicas: i64,
+        /// To whom.
+        install_id: String,
+        /// How long its pods may take to end, in seconds.
+        seconds: u64,
+    },
+    /// Scale it up again.
+    HandBack {
+        /// Where it is.
+        deployment: Object,
+        /// How many it had.
+        replicas: i64,
+        /// How long its pods may take to be ready, in seconds.
+        seconds: u64,
+    },
+    /// Take our annotations off it.
+    ForgetHandOver {
+        /// Where it is.
+        deployment: Object,
+    },
+    /// Wait until a pod of a Deployment leads.
+    AwaitLeader {
+        /// Namespace of the Lease.
+        namespace: String,
+        /// Name of the Deployment.
+        deployment: String,
+        /// How long it may take, in seconds.
+        seconds: u64,
+    },
+    /// Delete a Kubernetes object of ours.
+    Delete(Object),
     /// Apply a Kubernetes object.
     Apply(Object),
     /// Apply a Deployment and start its pods anew, because what they get at admission changed.
     Restart(Object),
+}
+
+/// A thing in AWS that is somebody else's, and used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Adoptee {
+    /// A role.
+    Role {
+        /// Its name.
+        name: String,
+    },
+    /// A queue.
+    Queue {
+        /// Its name.
+        name: String,
+        /// How it is called.
+        url: String,
+    },
+    /// A rule.
+    Rule {
+        /// Its name.
+        name: String,
+        /// Its ARN.
+        arn: String,
+    },
+}
+
+impl Adoptee {
+    fn name(&self) -> String {
+        let (Self::Role { name } | Self::Queue { name, .. } | Self::Rule { name, .. }) = self;
+        name.clone()
+    }
+
+    /// The call that marks it, and its name.
+    pub(crate) fn tagging(&self) -> (&'static str, String) {
+        let call = match self {
+            Self::Role { .. } => "iam:TagRole",
+            Self::Queue { .. } => "sqs:TagQueue",
+            Self::Rule { .. } => "events:TagResource",
+        };
+        (call, self.name())
+    }
+
+    /// The call that takes the mark off, and its name.
+    pub(crate) fn untagging(&self) -> (&'static str, String) {
+        let call = match self {
+            Self::Role { .. } => "iam:UntagRole",
+            Self::Queue { .. } => "sqs:UntagQueue",
+            Self::Rule { .. } => "events:UntagResource",
+        };
+        (call, self.name())
+    }
 }
 
 /// What about a role is not as it should be.
@@ -305,10 +446,13 @@ pub struct RoleChanges {
 }
 
 impl Plan {
-    /// How many steps create, update, tag and delete.
-    pub fn counts(&self) -> [(Op, usize); 4] {
-        [Op::Create, Op::Update, Op::Tag, Op::Delete]
+    /// How many steps create, update, tag and delete; and adopt, where any does.
+    pub fn counts(&self) -> Vec<(Op, usize)> {
+        [Op::Create, Op::Update, Op::Tag, Op::Delete, Op::Adopt]
             .map(|op| (op, self.steps.iter().filter(|step| step.op == op).count()))
+            .into_iter()
+            .filter(|(op, n)| *op != Op::Adopt || *n > 0)
+            .collect()
     }
 
     /// What another plan for the same settings does differently, one line each.

@@ -160,6 +160,7 @@ pub fn counts(plan: &Plan) -> String {
         Op::Update => "update",
         Op::Tag => "tag",
         Op::Delete => "delete",
+        Op::Adopt => "adopt",
     };
     plan.counts().iter().map(|(op, n)| format!("{n} {}", word(*op))).collect::<Vec<_>>().join(", ")
 }

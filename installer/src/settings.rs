@@ -61,6 +61,8 @@ pub struct Settings {
     pub host: Host,
     /// Rules to make; empty without interruption handling.
     pub events: Vec<Event>,
+    /// Whether queue and rules are ours to make.
+    pub manage_queue: bool,
     /// Name of the queue, if handling interruptions.
     pub queue_name: Option<String>,
     /// ARN of the key that encrypts the queue, if it is the user's.
@@ -308,6 +310,7 @@ impl Settings {
                     .clone()
                     .unwrap_or_else(|| names::queue_name(&[&name_prefix, &cluster]))
             }),
+            manage_queue: config.interruption.manage.unwrap_or_default() == Switch::Manage,
             discovery: config.network.discovery.unwrap_or_default(),
             subnet_ids: config.network.subnet_ids.clone(),
             security_group_ids: config.network.security_group_ids.clone(),

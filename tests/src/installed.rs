@@ -43,8 +43,7 @@ impl Installed {
     /// # Errors
     /// When the installer fails; with the end of what it said.
     pub async fn ensure(bed: &Arc<Bed>, settings: &Value) -> Result<Self, Failure> {
-        let user = User::new(bed.client(), NodeClass::Ec2);
-        let this = Self { bed: Arc::clone(bed), user };
+        let this = Self::on(bed);
         let deployments: Api<Deployment> = Api::all(bed.client());
         let all = deployments.list(&ListParams::default()).await?;
         if all.items.iter().any(runs_operator) {
@@ -68,6 +67,11 @@ impl Installed {
             return Err(format!("`tenon install` ended with {}:\n{said}", finished.code).into());
         }
         Ok(this)
+    }
+
+    /// A bed as it is, whatever runs on it.
+    pub fn on(bed: &Arc<Bed>) -> Self {
+        Self { bed: Arc::clone(bed), user: User::new(bed.client(), NodeClass::Ec2) }
     }
 
     /// The bed.

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -168,10 +170,32 @@ pub async fn until_object(
     }
 }
 
+/// How often a container may end before waiting for it is given up.
+const RESTARTS: i32 = 3;
+
 /// What the pods of a Deployment say about themselves, when it does not get ready.
-async fn pods_in_trouble(cluster: &Cluster, object: &Object) -> Option<String> {
-    use k8s_openapi::api::core::v1::Pod;
-    use kube::api::{Api, ListParams};
+pub async fn pods_in_trouble(cluster: &Cluster, object: &Object) -> Option<String> {
+    let lines = pods(cluster, object).await?.iter().flat_map(troubles).collect::<Vec<_>>();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// The same, if one of them ends again and again.
+pub async fn pods_that_crash(cluster: &Cluster, object: &Object) -> Option<String> {
+    let crashes = |pod: &Pod| {
+        let status = pod.status.as_ref();
+        let containers = status.and_then(|status| status.container_statuses.as_deref());
+        containers.unwrap_or_default().iter().any(|container| {
+            !container.ready
+                && container.restart_count >= RESTARTS
+                && container.state.as_ref().is_some_and(|state| state.waiting.is_some())
+        })
+    };
+    let pods = pods(cluster, object).await?;
+    let lines = pods.iter().filter(|pod| crashes(pod)).flat_map(troubles).collect::<Vec<_>>();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+async fn pods(cluster: &Cluster, object: &Object) -> Option<Vec<Pod>> {
     if object.resource.kind != "Deployment" {
         return None;
     }
@@ -182,34 +206,35 @@ async fn pods_in_trouble(cluster: &Cluster, object: &Object) -> Option<String> {
         .collect::<Vec<_>>()
         .join(",");
     let pods: Api<Pod> = Api::namespaced(cluster.client(), object.namespace.as_deref()?);
-    let pods = pods.list(&ListParams::default().labels(&selector)).await.ok()?;
+    Some(pods.list(&ListParams::default().labels(&selector)).await.ok()?.items)
+}
+
+fn troubles(pod: &Pod) -> Vec<String> {
     let mut lines = Vec::new();
-    for pod in pods {
-        let name = pod.metadata.name.unwrap_or_default();
-        let status = pod.status.unwrap_or_default();
-        for condition in status.conditions.unwrap_or_default() {
-            if condition.status != "True" && condition.type_ == "PodScheduled" {
-                lines.push(format!("{name}: {}", condition.message.unwrap_or_default()));
-            }
-        }
-        for container in status.container_statuses.unwrap_or_default() {
-            let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
-            let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-            if let Some(waiting) = waiting {
-                lines.push(format!(
-                    "{name}: {} {}",
-                    waiting.reason.clone().unwrap_or_default(),
-                    waiting.message.clone().unwrap_or_default()
-                ));
-            }
-            if let Some(ended) = ended {
-                lines.push(format!(
-                    "{name}: last ended with code {}: {}",
-                    ended.exit_code,
-                    ended.message.clone().unwrap_or_default()
-                ));
-            }
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let Some(status) = &pod.status else { return lines };
+    for condition in status.conditions.iter().flatten() {
+        if condition.status != "True" && condition.type_ == "PodScheduled" {
+            lines.push(format!("{name}: {}", condition.message.as_deref().unwrap_or_default()));
         }
     }
-    (!lines.is_empty()).then(|| lines.join("; "))
+    for container in status.container_statuses.iter().flatten() {
+        let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+        let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        if let Some(waiting) = waiting {
+            lines.push(format!(
+                "{name}: {} {}",
+                waiting.reason.as_deref().unwrap_or_default(),
+                waiting.message.as_deref().unwrap_or_default()
+            ));
+        }
+        if let Some(ended) = ended {
+            lines.push(format!(
+                "{name}: last ended with code {}: {}",
+                ended.exit_code,
+                ended.message.as_deref().unwrap_or_default()
+            ));
+        }
+    }
+    lines
 }

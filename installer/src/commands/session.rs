@@ -12,6 +12,7 @@ use crate::clock;
 use crate::desired::{AGENT, Desired};
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::{self, Record};
+use crate::kubernetes::client::Cluster;
 use crate::lock::{Holder, Lock, LockError};
 use crate::observe::facts::{self, Facts};
 use crate::observe::world::{self, AgentState, World};
@@ -140,6 +141,31 @@ impl Connection {
         Self { settings, aws, facts, target, file }
     }
 
+    /// The same cluster with other settings.
+    pub(super) async fn with(self, settings: Settings) -> Result<Self, ExpectedError> {
+        let facts = if settings.node_role_name == self.settings.node_role_name {
+            self.facts
+        } else {
+            read_facts(&self.aws, &settings).await?
+        };
+        Ok(Self { settings, facts, ..self })
+    }
+
+    /// AWS.
+    pub(super) fn aws(&self) -> &Aws {
+        &self.aws
+    }
+
+    /// The cluster.
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.target.cluster
+    }
+
+    /// What was asked for.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Keeps other installers away from the cluster until the command ends.
     pub(super) async fn lock(
         &self,
@@ -213,6 +239,13 @@ impl Session {
         Box::pin(connection.look()).await
     }
 
+    /// The same cluster with other settings, looked at anew.
+    pub(super) async fn with(self, settings: Settings) -> Result<Self, ExpectedError> {
+        let Self { aws, target, facts, file, settings: before, .. } = self;
+        let connection = Connection { settings: before, aws, facts, target, file };
+        Box::pin(connection.with(settings).await?.look()).await
+    }
+
     /// Looks once more: what was seen without the lock may have changed since.
     pub(super) async fn look_again(&mut self) -> Result<(), ExpectedError> {
         let seen = look_at(&self.aws, &self.target, &self.desired, &self.settings).await?;
@@ -228,6 +261,13 @@ impl Session {
         cleanup: &Cleanup,
     ) -> Result<Lock, ExpectedError> {
         take_lock(&self.target, self.file.as_deref(), global, operation, cleanup).await
+    }
+
+    /// The last command, as the record in the cluster has it, if it did not come to its end.
+    pub(super) fn unfinished(&self) -> Option<&Record> {
+        let ours = |(id, _): &&(String, Option<Record>)| *id == self.desired.installation.id;
+        let (_, record) = self.recorded.as_ref().filter(ours)?;
+        record.as_ref().filter(|record| !record.finished)
     }
 
     /// How the last command ended, if it did not come to its end.

@@ -21,7 +21,9 @@ pub(super) fn interruption(
     scope: &Scope,
     installation: &Installation,
 ) -> (Option<Queue>, Vec<Rule>) {
-    let (Some(name), Some(arn)) = (&settings.queue_name, scope.queue_arn()) else {
+    let (Some(name), Some(arn), true) =
+        (&settings.queue_name, scope.queue_arn(), settings.manage_queue)
+    else {
         return (None, Vec::new());
     };
     let rules = settings

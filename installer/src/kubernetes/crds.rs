@@ -1,8 +1,12 @@
 //! The CRDs, embedded into the program as they are generated from the API types.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::object::Object;
+use crate::upgrade::crds::Known;
 
 /// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS.
 const MANIFESTS: [&str; 3] = [
@@ -23,6 +27,13 @@ pub fn objects() -> Vec<Object> {
         .iter()
         .map(|text| Object::from_json(read(text), "customresourcedefinitions"))
         .collect()
+}
+
+/// What this version knows of the CRDs' objects.
+pub fn known() -> BTreeMap<String, Known> {
+    static KNOWN: LazyLock<BTreeMap<String, Known>> =
+        LazyLock::new(|| crate::upgrade::crds::known(&objects()));
+    KNOWN.clone()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::object::Object;
+use super::revision::Content;
 use super::values::Values;
 use crate::names;
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
@@ -65,6 +66,11 @@ pub struct Record {
     pub hash: String,
     /// The installation.
     pub install_id: String,
+    /// Why it is written, as `helm history` shows it.
+    pub description: String,
+    /// The chart, with what else belongs to the revision among its files.
+    #[serde(skip)]
+    pub chart: Value,
 }
 
 /// A revision that is there.
@@ -84,7 +90,13 @@ pub struct Revision {
 
 impl Record {
     /// The release of these objects, as they are before they get our marks.
-    pub fn new(values: &Values, objects: &[Object], namespace: &str, install_id: &str) -> Self {
+    pub fn new(
+        values: &Values,
+        objects: &[Object],
+        namespace: &str,
+        install_id: &str,
+        content: &Content,
+    ) -> Self {
         let defaults = serde_json::to_value(Values::default()).expect("values are JSON");
         let given = serde_json::to_value(values).expect("values are JSON");
         let values = differences(&given, &defaults).unwrap_or_else(|| json!({}));
@@ -93,14 +105,29 @@ impl Record {
             format!("---\n{}\n", text.trim_start_matches("---\n").trim_end())
         });
         let manifest = documents.collect::<String>();
-        let hash = names::hash(&format!("{CHART}{values}{manifest}"), 12);
+        let hash = names::hash(&format!("{CHART}{values}{manifest}{}", content.hash()), 12);
         Self {
             namespace: namespace.to_owned(),
             values,
             manifest,
             hash,
             install_id: install_id.to_owned(),
+            description: "applied by tenon".to_owned(),
+            chart: chart(content),
         }
+    }
+
+    /// A release again as an earlier revision had it.
+    pub fn again(release: &Value, hash: &str, namespace: &str, install_id: &str) -> Option<Self> {
+        Some(Self {
+            namespace: namespace.to_owned(),
+            values: release["config"].clone(),
+            manifest: release["manifest"].as_str()?.to_owned(),
+            hash: hash.to_owned(),
+            install_id: install_id.to_owned(),
+            description: format!("rollback to {}", release["version"]),
+            chart: release["chart"].clone(),
+        })
     }
 
     /// The Secret of a revision.
@@ -113,10 +140,10 @@ impl Record {
                 "first_deployed": first_deployed,
                 "last_deployed": now,
                 "deleted": "",
-                "description": "applied by tenon",
+                "description": self.description,
                 "status": "deployed",
             },
-            "chart": chart(),
+            "chart": self.chart,
             "config": self.values,
             "manifest": self.manifest,
             "hooks": [],
@@ -208,7 +235,7 @@ pub fn superseded(secret: &Secret) -> Option<Secret> {
     Some(secret)
 }
 
-fn chart() -> Value {
+fn chart(content: &Content) -> Value {
     let read =
         |text: &str| -> Value { serde_saphyr::from_str(text).expect("the embedded chart is YAML") };
     let templates =
@@ -219,7 +246,7 @@ fn chart() -> Value {
         "templates": templates,
         "values": read(VALUES),
         "schema": null,
-        "files": [],
+        "files": [content.file()],
     })
 }
 
@@ -246,6 +273,7 @@ fn differences(given: &Value, defaults: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::config::Config;
 
     #[test]
     fn a_release_survives_its_coding_and_is_superseded_in_both_places() {
@@ -253,7 +281,8 @@ mod tests {
             &json!({"replicas": 1, "tolerations": [], "settings": {"clusterName": "prod"}}),
         )
         .expect("valid");
-        let record = Record::new(&values, &[], "kube-system", "abcd0123");
+        let content = Content::new(&Config::default(), BTreeMap::new(), BTreeMap::new());
+        let record = Record::new(&values, &[], "kube-system", "abcd0123", &content);
         assert_eq!(
             record.values,
             json!({"replicas": 1, "tolerations": [], "settings": {"clusterName": "prod"}})
@@ -264,6 +293,11 @@ mod tests {
         assert_eq!(release["version"], 3);
         assert_eq!(release["config"], record.values);
         assert_eq!(release["chart"]["metadata"]["name"], "tenon");
+        assert_eq!(Content::of(&release), Some(content));
+        let again = Record::again(&release, &record.hash, "kube-system", "abcd0123");
+        let again = again.expect("it has a manifest");
+        assert_eq!(again.description, "rollback to 3");
+        assert_eq!(Record { description: record.description.clone(), ..again }, record);
         let revision = revision(&secret.metadata).expect("a revision");
         assert_eq!((revision.number, revision.status.as_str()), (3, "deployed"));
         assert_eq!(revision.hash.as_deref(), Some(record.hash.as_str()));

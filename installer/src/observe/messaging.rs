@@ -94,6 +94,7 @@ pub async fn rule(aws: &Aws, name: &str) -> Result<Option<RuleState>, AwsError> 
     };
     let (targets, tags) = tokio::try_join!(targets, tags)?;
     Ok(Some(RuleState {
+        arn: rule.arn.unwrap_or_default(),
         pattern: rule.event_pattern.clone(),
         enabled: rule.state == Some(aws_sdk_eventbridge::types::RuleState::Enabled),
         targets: targets

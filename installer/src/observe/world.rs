@@ -155,6 +155,8 @@ pub struct QueueState {
 /// A rule as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RuleState {
+    /// Its ARN.
+    pub arn: String,
     /// Which events, as JSON.
     pub pattern: Option<String>,
     /// It is enabled.
@@ -188,8 +190,10 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
         .map_err(Failure::from)
     };
     let kubernetes_side = async {
+        let canary = desired.canary();
         let objects = desired
             .objects()
+            .chain(&canary)
             .map(|object| (object.resource.clone(), object.key()))
             .collect::<Vec<_>>();
         let (aws_auth, key) = aws_auth::place();

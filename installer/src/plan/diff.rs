@@ -18,8 +18,8 @@ use crate::desired::Desired;
 use crate::observe::world::World;
 use crate::ownership::{Installation, Tags};
 
-#[cfg(test)]
-pub(super) use objects::step_id;
+pub(crate) use objects::{CANARY_GOES, step_id};
+pub(crate) use roles::{calls, changes};
 
 /// What has to be done, or everything that stands in the way: things under our names that aren't ours. Then nothing at all is done.
 pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {

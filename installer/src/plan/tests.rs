@@ -1,4 +1,6 @@
+mod adoption;
 mod model;
+mod stages;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -152,6 +154,7 @@ fn complete(desired: &Desired) -> World {
         world.rules.insert(
             rule.name.clone(),
             RuleState {
+                arn: rule.arn.clone(),
                 pattern: Some(rule.pattern.clone()),
                 enabled: true,
                 targets: [(rule.target_id.clone(), rule.target_arn.clone())].into(),
@@ -487,7 +490,7 @@ proptest! {
         }
         for object in desired.objects() {
             if world.objects.contains_key(&object.key()) && object.resource.kind != "Deployment" {
-                let id = diff::step_id(object);
+                let id = step_id(object);
                 prop_assert!(!steps.contains(&id.as_str()), "{} is there already", id);
             }
         }

@@ -192,6 +192,9 @@ pub struct Interruption {
     /// Make the queue and its rules; default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Whether queue and rules are ours to make; with `skip`, `queueName` is one that somebody else made with its rules. Default `manage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<Switch>,
     /// Name of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_name: Option<String>,

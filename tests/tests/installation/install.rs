@@ -15,7 +15,7 @@ use tenon_tests::front::identity::Grants;
 use tenon_tests::front::policy::NamedDocument;
 
 /// More than any run has steps.
-const MANY: usize = 100;
+pub(super) const MANY: usize = 100;
 
 fn settings(bed: &Bed) -> Value {
     json!({
@@ -32,7 +32,7 @@ fn write(bed: &Bed, name: &str, text: &str) -> PathBuf {
 }
 
 /// Runs `tenon`, with a fault if `abort_after` says so.
-async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) -> Finished {
+pub(super) async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) -> Finished {
     let mut command = bed.command(bed.tenon().expect("programs"));
     command.args(args);
     if let Some(steps) = abort_after {

@@ -1,4 +1,6 @@
 //! What the installer does from the first question to the last proof, and the story that goes through all of it. One program, so that two beds run at a time.
 
+mod adopt;
 mod install;
 mod story;
+mod upgrade;

@@ -80,6 +80,14 @@ impl Differ<'_> {
             );
             return;
         };
+        let is_ours = self.desired.installation.owns(&state.tags);
+        if !is_ours
+            && self.desired.controller_role.spec.is_none()
+            && state.role_arn == wanted.role_arn
+        {
+            // Somebody else's role, and its association is there as well: used, never touched.
+            return;
+        }
         if !self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
             return;
         }

@@ -7,8 +7,11 @@ use crate::kubernetes::object::{Object, annotation, first_difference, label};
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
 use crate::plan::{Action, Op, Step};
 
+/// The id of the step that removes the canary.
+pub(crate) const CANARY_GOES: &str = "canary-goes";
+
 /// The id of the step that applies an object.
-pub(in crate::plan) fn step_id(object: &Object) -> String {
+pub(crate) fn step_id(object: &Object) -> String {
     match &object.namespace {
         Some(namespace) => format!("{}/{namespace}/{}", object.resource.kind, object.name),
         None => format!("{}/{}", object.resource.kind, object.name),
@@ -47,6 +50,7 @@ impl Differ<'_> {
         if let Some(deployment) = desired.deployment() {
             self.object(deployment, &first);
         }
+        self.canary();
         let mut after = desired.crds.iter().map(step_id).collect::<Vec<_>>();
         after.extend(["node-role", "instance-profile"].map(str::to_owned));
         after.extend(desired.discovery.iter().map(|id| format!("discovery/{id}")));
@@ -59,6 +63,27 @@ impl Differ<'_> {
                 after.extend(classes.iter().cloned());
             }
             self.object(object, &after);
+        }
+    }
+
+    /// What a run left behind that was killed while it moved to another version.
+    fn canary(&mut self) {
+        let Some(canary) = self.desired.canary() else { return };
+        let live = self.world.objects.get(&canary.key());
+        let id = &self.desired.installation.id;
+        if live.is_some_and(|live| label(live, INSTALL_ID) == Some(id)) {
+            self.add(
+                Step::new(
+                    CANARY_GOES,
+                    "Deployment",
+                    &canary.key().path(),
+                    Op::Delete,
+                    Action::RemoveCanary { canary: canary.clone() },
+                )
+                .because(["the canary of a change of versions"])
+                .after(self.desired.deployment().map(step_id))
+                .needs(&["delete"], &canary.key().to_string()),
+            );
         }
     }
 

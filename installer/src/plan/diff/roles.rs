@@ -37,7 +37,8 @@ impl Differ<'_> {
     }
 }
 
-fn changes(spec: &Role, state: Option<&RoleState>) -> RoleChanges {
+/// What has to be done to a role.
+pub(crate) fn changes(spec: &Role, state: Option<&RoleState>) -> RoleChanges {
     let Some(state) = state else {
         return RoleChanges {
             create: true,
@@ -72,7 +73,8 @@ fn changes(spec: &Role, state: Option<&RoleState>) -> RoleChanges {
     }
 }
 
-fn calls(spec: &Role, changes: &RoleChanges) -> (Vec<&'static str>, Vec<String>) {
+/// The calls that it takes, and in words what they do.
+pub(crate) fn calls(spec: &Role, changes: &RoleChanges) -> (Vec<&'static str>, Vec<String>) {
     let mut actions = Vec::new();
     let mut reasons = Vec::new();
     let short = |arns: &[String]| {

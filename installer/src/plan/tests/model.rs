@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kubernetes::aws_auth::Removal;
+use crate::kubernetes::object::Object;
 
 const WAYS: [&str; 10] = [
     "",
@@ -25,7 +26,7 @@ static DESIRED: LazyLock<Vec<Desired>> =
     LazyLock::new(|| WAYS.iter().map(|way| desired(way)).collect());
 
 /// Does to a world what a plan does to AWS and Kubernetes.
-fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
+pub(super) fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
     let mut done = BTreeSet::new();
     while done.len() < plan.steps.len() {
         let ready = plan
@@ -40,7 +41,7 @@ fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
     }
 }
 
-fn perform(action: &Action, desired: &Desired, world: &mut World) {
+pub(super) fn perform(action: &Action, desired: &Desired, world: &mut World) {
     let id = &desired.installation.id;
     match action {
         Action::EnsureRole { role, changes } => {
@@ -65,6 +66,21 @@ fn perform(action: &Action, desired: &Desired, world: &mut World) {
             }
             state.inline.retain(|name, _| !changes.delete.contains(name));
         }
+        Action::ProveCanary { canary, .. } => {
+            world.objects.insert(canary.key(), canary.body.clone());
+            serve(canary, world);
+        }
+        Action::AwaitRollout { deployment, .. } => serve(deployment, world),
+        Action::Adopt { .. }
+        | Action::Release { .. }
+        | Action::AddPolicy { .. }
+        | Action::RemovePolicy { .. }
+        | Action::HandOver { .. }
+        | Action::HandBack { .. }
+        | Action::ForgetHandOver { .. }
+        | Action::AwaitLeader { .. } => panic!("an adoption is no part of an installation"),
+        Action::Delete(object) => drop(world.objects.remove(&object.key())),
+        Action::RemoveCanary { canary } => drop(world.objects.remove(&canary.key())),
         Action::DeleteRole { name } => drop(world.roles.remove(name)),
         Action::EnsureProfile { profile, .. } => {
             world.profile = Some(ProfileState {
@@ -134,6 +150,7 @@ fn perform(action: &Action, desired: &Desired, world: &mut World) {
         Action::DeleteQueue { .. } => world.queue = None,
         Action::EnsureRule { rule, .. } => {
             let state = world.rules.entry(rule.name.clone()).or_default();
+            state.arn.clone_from(&rule.arn);
             state.pattern = Some(rule.pattern.clone());
             state.enabled = true;
             state.targets.insert(rule.target_id.clone(), rule.target_arn.clone());
@@ -185,6 +202,14 @@ fn perform(action: &Action, desired: &Desired, world: &mut World) {
             world.objects.insert(object.key(), object.body.clone());
         }
     }
+}
+
+/// All pods of a Deployment run.
+fn serve(deployment: &Object, world: &mut World) {
+    let live = world.objects.get_mut(&deployment.key()).expect("it was applied");
+    let n = live["spec"]["replicas"].clone();
+    live["status"] =
+        serde_json::json!({"replicas": n, "updatedReplicas": n, "availableReplicas": n});
 }
 
 /// What the API server makes of a merge patch.

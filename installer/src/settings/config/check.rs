@@ -1,6 +1,6 @@
 //! What the schema can't say about a settings file.
 
-use super::Config;
+use super::{Config, Switch};
 
 impl Config {
     /// What the schema can't say: path and message of each problem.
@@ -94,6 +94,15 @@ impl Config {
                 "1 to 80 letters, digits, dashes and underscores",
             );
         }
+        let nameless = self.interruption.manage == Some(Switch::Skip)
+            && self.interruption.enabled != Some(false)
+            && self.interruption.queue_name.is_none();
+        expect(
+            !nameless,
+            "interruption.manage",
+            "skip",
+            "manage, or skip with queueName: the name of the queue that somebody else made",
+        );
         for (i, subnet) in self.network.subnet_ids.iter().enumerate() {
             expect(
                 subnet.starts_with("subnet-"),

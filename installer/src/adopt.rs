@@ -1,0 +1,19 @@
+//! Takes a cluster over from Karpenter, and gives it back: what Karpenter uses, the settings that follow from it, and the steps there and back.
+//!
+//! Karpenter's installation stays as it is. Tenon's operator comes beside it, with the same service account, role, queue, rules and Lease. The design is in
+//! `docs/src/design/upgrade.md`.
+
+pub mod found;
+pub mod settings;
+pub mod steps;
+
+pub use found::{Found, Layout};
+
+/// Annotation of Karpenter's Deployment: how many replicas it had before the Lease was handed over.
+pub const REPLICAS: &str = "tenon.sh/replicas-before";
+/// Tag of what is adopted in AWS, and annotation of Karpenter's Deployment: the id of the installation.
+pub const ADOPTED_BY: &str = "tenon.sh/adopted-by";
+/// Name of the inline policy with what Karpenter's role lacks.
+pub const POLICY: &str = "TenonAdoption";
+/// Name of Tenon's objects beside Karpenter's.
+pub const NAME: &str = "tenon";

@@ -1,0 +1,325 @@
+//! What Karpenter uses, found by its Deployment and not by names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::Value;
+use tenon_iam_policies::Document;
+use tenon_iam_policies::identity::ServiceAccount;
+
+use super::{ADOPTED_BY, REPLICAS};
+use crate::aws::{Aws, Calling};
+use crate::checks::granted;
+use crate::desired::ROLE_ANNOTATION;
+use crate::errors::Failure;
+use crate::kubernetes::client::Cluster;
+use crate::kubernetes::object::{Object, annotation, label};
+use crate::observe::world::{AssociationState, QueueState, RoleState, RuleState};
+use crate::observe::{eks, iam, messaging};
+use crate::ownership::INSTALL_ID;
+use crate::uninstall::resources;
+
+/// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// The template of Karpenter's documentation.
+    CloudFormation,
+    /// `eksctl`.
+    Eksctl,
+    /// The Terraform module for EKS.
+    Terraform,
+    /// By hand, or by a tool that leaves no trace.
+    Unknown,
+}
+
+impl Layout {
+    /// By the names and tags that each tool gives.
+    pub fn of(cluster: &str, role: &str, tags: &BTreeMap<String, String>, queue: &str) -> Self {
+        let stack = tags.get("aws:cloudformation:stack-name").map_or("", String::as_str);
+        let by_eksctl = tags.contains_key("alpha.eksctl.io/cluster-name");
+        if by_eksctl || stack.starts_with("eksctl-") || role.starts_with("eksctl-") {
+            Self::Eksctl
+        } else if !stack.is_empty()
+            || role == format!("{cluster}-karpenter")
+            || role == format!("KarpenterControllerRole-{cluster}")
+        {
+            Self::CloudFormation
+        } else if role.starts_with("KarpenterController-")
+            || queue == format!("Karpenter-{cluster}")
+        {
+            Self::Terraform
+        } else {
+            Self::Unknown
+        }
+    }
+
+    /// For people.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::CloudFormation => "CloudFormation, as in Karpenter's documentation",
+            Self::Eksctl => "eksctl",
+            Self::Terraform => "Terraform",
+            Self::Unknown => "some other way",
+        }
+    }
+}
+
+/// Karpenter's Deployment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operator {
+    /// As it is.
+    pub live: Object,
+    /// Literal environment variables of its container.
+    pub env: BTreeMap<String, String>,
+    /// Its service account.
+    pub service_account: ServiceAccount,
+    /// How many replicas it has, or had before it was handed over.
+    pub replicas: i64,
+    /// The installation that it was handed over to.
+    pub adopted_by: Option<String>,
+}
+
+impl Operator {
+    /// If a Deployment is Karpenter's.
+    pub fn of(live: Value) -> Option<Self> {
+        if label(&live, INSTALL_ID).is_some() {
+            return None;
+        }
+        let pod = live.pointer("/spec/template/spec")?;
+        let container = pod.get("containers")?.get(0)?;
+        let literal = |entry: &Value| {
+            Some((entry["name"].as_str()?.to_owned(), entry["value"].as_str()?.to_owned()))
+        };
+        let env = container["env"].as_array().into_iter().flatten().filter_map(literal);
+        let env: BTreeMap<_, _> = env.collect();
+        let image = container["image"].as_str().unwrap_or_default();
+        if !env.contains_key("KARPENTER_SERVICE") && !image.contains("karpenter/controller") {
+            return None;
+        }
+        let account = pod["serviceAccountName"].as_str().unwrap_or("default").to_owned();
+        let namespace = live.pointer("/metadata/namespace")?.as_str()?.to_owned();
+        let before = annotation(&live, REPLICAS).and_then(|text| text.parse().ok());
+        let replicas = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+        Some(Self {
+            env,
+            service_account: ServiceAccount { namespace, name: account },
+            replicas: before.unwrap_or(replicas),
+            adopted_by: annotation(&live, ADOPTED_BY).map(str::to_owned),
+            live: Object::from_json(live, "deployments"),
+        })
+    }
+
+    /// Replicas that are asked for now.
+    pub fn replicas_now(&self) -> i64 {
+        self.live.body.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
+    }
+}
+
+/// Karpenter and everything that it uses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Its Deployment.
+    pub operator: Operator,
+    /// Its role's name, and the role.
+    pub role: (String, RoleState),
+    /// What the role allows.
+    pub granted: BTreeMap<String, Document>,
+    /// How the pods get it, if it is by Pod Identity.
+    pub association: Option<AssociationState>,
+    /// The roles of its nodes by name.
+    pub node_roles: BTreeMap<String, RoleState>,
+    /// The first of them is let in by an access entry.
+    pub has_access_entry: bool,
+    /// Name of its queue, and the queue.
+    pub queue: Option<(String, QueueState)>,
+    /// Rules that feed the queue.
+    pub rules: BTreeMap<String, RuleState>,
+}
+
+impl Found {
+    /// Which tool made it.
+    pub fn layout(&self, cluster: &str) -> Layout {
+        let queue = self.queue.as_ref().map_or("", |(name, _)| name.as_str());
+        Layout::of(cluster, &self.role.0, &self.role.1.tags, queue)
+    }
+}
+
+/// Karpenter's Deployment, or why none can be taken over.
+pub async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Failure> {
+    let all: Vec<Deployment> = cluster.all().await?;
+    let bodies = all.iter().map(|one| Object::new(one).body);
+    let mut found = bodies.filter_map(Operator::of).collect::<Vec<_>>();
+    Ok(match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err("there is no Karpenter in this cluster: `tenon install` makes a new installation"
+            .to_owned()),
+        _ => {
+            let names = found.iter().map(|one| one.live.key().path()).collect::<Vec<_>>();
+            Err(format!(
+                "there are several Deployments of Karpenter: {}; remove those that are not used",
+                names.join(", ")
+            ))
+        }
+    })
+}
+
+/// Everything that it uses; or what is missing, with what to do about it.
+pub async fn read(
+    aws: &Aws,
+    kube: &Cluster,
+    cluster: &str,
+    operator: Operator,
+) -> Result<Result<Found, Vec<String>>, Failure> {
+    let account = &operator.service_account;
+    let association = eks::association(aws, cluster, account).await?;
+    let role_arn = match &association {
+        Some(association) => Some(association.role_arn.clone()),
+        None => annotated_role(kube, account).await?,
+    };
+    let Some(role_arn) = role_arn else {
+        return Ok(Err(vec![format!(
+            "the service account {}/{} has neither a Pod Identity association nor the annotation {ROLE_ANNOTATION}, so Karpenter's role can't be told",
+            account.namespace, account.name
+        )]));
+    };
+    let role_name = role_arn.rsplit('/').next().unwrap_or(&role_arn).to_owned();
+    let Some(role) = iam::role(aws, &role_name).await? else {
+        return Ok(Err(vec![format!("Karpenter's role {role_arn} does not exist")]));
+    };
+    let granted = granted::documents(aws, &role).await?;
+    let node_roles = iam::roles(aws, &node_roles(aws, kube).await?).await?;
+    let has_access_entry = match node_roles.values().next() {
+        Some(first) => eks::access_entry(aws, cluster, &first.arn).await?.is_some(),
+        None => false,
+    };
+    let name = operator.env.get("INTERRUPTION_QUEUE").filter(|name| !name.is_empty());
+    let (mut queue, mut rules) = (None, BTreeMap::new());
+    if let Some(name) = name {
+        let Some(state) = messaging::queue(aws, name).await? else {
+            return Ok(Err(vec![format!("Karpenter's queue {name} does not exist")]));
+        };
+        let arn = state.attributes.get("QueueArn").cloned().unwrap_or_default();
+        rules = messaging::rules(aws, &rules_of(aws, &arn).await?).await?;
+        queue = Some((name.clone(), state));
+    }
+    let role = (role_name, role);
+    Ok(Ok(Found {
+        operator,
+        role,
+        granted,
+        association,
+        node_roles,
+        has_access_entry,
+        queue,
+        rules,
+    }))
+}
+
+async fn annotated_role(
+    kube: &Cluster,
+    account: &ServiceAccount,
+) -> Result<Option<String>, Failure> {
+    use k8s_openapi::api::core::v1::ServiceAccount as Account;
+    let mut place = Account::default();
+    place.metadata.name = Some(account.name.clone());
+    place.metadata.namespace = Some(account.namespace.clone());
+    let place = Object::new(&place);
+    let live = kube.get(&place.resource, &place.key()).await?;
+    Ok(live.as_ref().and_then(|live| annotation(live, ROLE_ANNOTATION)).map(str::to_owned))
+}
+
+/// Roles that the EC2NodeClasses name, themselves or by an instance profile.
+async fn node_roles(aws: &Aws, kube: &Cluster) -> Result<Vec<String>, Failure> {
+    let mut roles = BTreeSet::new();
+    for class in kube.list(&resources::node_classes()).await? {
+        let spec = &class.data["spec"];
+        if let Some(role) = spec["role"].as_str() {
+            roles.insert(role.to_owned());
+        } else if let Some(profile) = spec["instanceProfile"].as_str()
+            && let Some(state) = iam::profile(aws, profile).await?
+        {
+            roles.extend(state.roles);
+        }
+    }
+    Ok(roles.into_iter().collect())
+}
+
+async fn rules_of(aws: &Aws, target: &str) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    let mut token = None;
+    loop {
+        let call = aws
+            .events
+            .list_rule_names_by_target()
+            .target_arn(target)
+            .set_next_token(token)
+            .send()
+            .await;
+        let page = call.calling("events:ListRuleNamesByTarget", target)?;
+        names.extend(page.rule_names.unwrap_or_default());
+        token = page.next_token;
+        if token.is_none() {
+            return Ok(names);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn deployment(image: &str, env: &[(&str, &str)]) -> Value {
+        let env = env.iter().map(|(name, value)| json!({"name": name, "value": value}));
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "karpenter", "namespace": "kube-system"},
+            "spec": {"replicas": 2, "template": {"spec": {
+                "serviceAccountName": "karpenter",
+                "containers": [{"image": image, "env": env.collect::<Value>()}],
+            }}},
+        })
+    }
+
+    #[test]
+    fn karpenter_is_known_by_its_image_or_its_environment_and_ours_is_not_it() {
+        let by_image = Operator::of(deployment("public.ecr.aws/karpenter/controller:1.14.1", &[]));
+        assert_eq!(by_image.expect("Karpenter").replicas, 2);
+        let env = [("KARPENTER_SERVICE", "karpenter"), ("INTERRUPTION_QUEUE", "prod")];
+        let mut live = deployment("mirror/k:1", &env);
+        let by_env = Operator::of(live.clone()).expect("Karpenter");
+        assert_eq!(by_env.env["INTERRUPTION_QUEUE"], "prod");
+        assert_eq!(Operator::of(deployment("nginx:1", &[])), None);
+        live["metadata"]["labels"] = json!({(INSTALL_ID): "00000000"});
+        assert_eq!(Operator::of(live), None);
+    }
+
+    #[test]
+    fn what_was_handed_over_remembers_its_replicas() {
+        let mut live = deployment("public.ecr.aws/karpenter/controller:1.14.1", &[]);
+        live["spec"]["replicas"] = 0.into();
+        live["metadata"]["annotations"] = json!({(REPLICAS): "3", (ADOPTED_BY): "00000000"});
+        let operator = Operator::of(live).expect("Karpenter");
+        assert_eq!((operator.replicas, operator.replicas_now()), (3, 0));
+        assert_eq!(operator.adopted_by.as_deref(), Some("00000000"));
+    }
+
+    #[test]
+    fn layouts_are_told_by_what_each_tool_leaves() {
+        let tags = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let of = |role: &str, all: &[(&str, &str)], queue: &str| {
+            Layout::of("prod", role, &tags(all), queue)
+        };
+        assert_eq!(of("prod-karpenter", &[], "prod"), Layout::CloudFormation);
+        assert_eq!(of("KarpenterControllerRole-prod", &[], "prod"), Layout::CloudFormation);
+        let stack = [("aws:cloudformation:stack-name", "Karpenter-prod")];
+        assert_eq!(of("x", &stack, "prod"), Layout::CloudFormation);
+        assert_eq!(of("eksctl-prod-iamservice-role", &[], "prod"), Layout::Eksctl);
+        assert_eq!(of("x", &[("alpha.eksctl.io/cluster-name", "prod")], "prod"), Layout::Eksctl);
+        assert_eq!(of("KarpenterController-2024", &[], "Karpenter-prod"), Layout::Terraform);
+        assert_eq!(of("mine", &[], "mine"), Layout::Unknown);
+    }
+}

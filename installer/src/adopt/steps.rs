@@ -1,0 +1,246 @@
+//! The steps of an adoption, there and back. Pure: what is done already needs no step, so a run that was killed is run again.
+
+use tenon_iam_policies::Document;
+use tenon_iam_policies::controller::controller_policies;
+use tenon_iam_policies::cover::gaps;
+
+use super::{ADOPTED_BY, Found, NAME, POLICY};
+use crate::apply::wait::deployment_lacks;
+use crate::desired::Desired;
+use crate::kubernetes::object::{Object, label};
+use crate::observe::world::World;
+use crate::ownership::{INSTALL_ID, Tags};
+use crate::plan::{Action, Adoptee, Op, Plan, Step, step_id};
+
+const ROLLOUT: &str = "rollout";
+const OVER: &str = "hand-over";
+const BACK: &str = "hand-back";
+const LEADER: &str = "leader";
+const ADDED: &str = "adopted-role-policy";
+
+/// Everything in AWS that is taken over: id of its step, kind, name, what it is, its tags.
+fn adoptees(found: &Found) -> Vec<(String, &'static str, Adoptee, &Tags)> {
+    let role = |name: &str| Adoptee::Role { name: name.to_owned() };
+    let (name, state) = &found.role;
+    let mut all = vec![("adopt/controller-role".to_owned(), "IAM role", role(name), &state.tags)];
+    all.extend(found.node_roles.iter().filter(|(other, _)| *other != name).map(|(name, state)| {
+        (format!("adopt/node-role/{name}"), "IAM role", role(name), &state.tags)
+    }));
+    all.extend(found.queue.iter().map(|(name, state)| {
+        let queue = Adoptee::Queue { name: name.clone(), url: state.url.clone() };
+        ("adopt/queue".to_owned(), "SQS queue", queue, &state.tags)
+    }));
+    all.extend(found.rules.iter().map(|(name, state)| {
+        let rule = Adoptee::Rule { name: name.clone(), arn: state.arn.clone() };
+        (format!("adopt/rule/{name}"), "EventBridge rule", rule, &state.tags)
+    }));
+    all
+}
+
+/// What Karpenter's role lacks of what the operator needs: whole statements.
+pub fn lacking(found: &Found, desired: &Desired) -> Option<Document> {
+    let granted = found.granted.iter().filter(|(name, _)| *name != POLICY);
+    let granted = granted.map(|(_, document)| document).collect::<Vec<_>>();
+    let needed = controller_policies(&desired.scope).into_iter();
+    let needed = needed.flat_map(|policy| policy.document.statements);
+    let lacking = needed.filter(|statement| {
+        let alone = Document::new([statement.clone()]);
+        !gaps(granted.iter().copied(), &alone).is_empty()
+    });
+    let lacking = lacking.collect::<Vec<_>>();
+    (!lacking.is_empty()).then(|| Document::new(lacking))
+}
+
+/// A plan for Tenon beside Karpenter, and then the hand-over.
+pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> Plan {
+    let id = &desired.installation.id;
+    let mut first = Vec::new();
+    for (step, kind, what, tags) in adoptees(found) {
+        if tags.get(ADOPTED_BY) == Some(id) {
+            continue;
+        }
+        let (call, name) = what.tagging();
+        let action = Action::Adopt { what: what.clone(), install_id: id.clone() };
+        first.push(
+            Step::new(&step, kind, &name, Op::Adopt, action)
+                .because(["used, never changed"])
+                .needs(&[call], &name),
+        );
+    }
+    let (role, state) = &found.role;
+    if let Some(document) = lacking(found, desired) {
+        let there = state.inline.get(POLICY).and_then(|text| Document::parse(text).ok());
+        if !there.is_some_and(|there| there.says_the_same_as(&document)) {
+            let action =
+                Action::AddPolicy { role: role.clone(), name: POLICY.to_owned(), document };
+            first.push(
+                Step::new(ADDED, "IAM role", &state.arn, Op::Update, action)
+                    .because([format!("inline {POLICY}: what Karpenter's policies lack")])
+                    .needs(&["iam:PutRolePolicy"], &state.arn),
+            );
+        }
+    }
+    let ours = desired.deployment();
+    for step in &mut plan.steps {
+        if ours.is_some_and(|ours| step.id == step_id(ours)) {
+            step.depends_on.extend(first.iter().map(|step| step.id.clone()));
+        }
+    }
+    first.append(&mut plan.steps);
+    plan.steps = first;
+    let operator = &found.operator;
+    let handed_over = operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id);
+    let (Some(ours), false) = (ours, handed_over) else { return plan };
+    let before = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+    let action = Action::AwaitRollout { deployment: ours.clone(), seconds };
+    // Also when they did a moment ago: it is what the hand-over rests on.
+    plan.steps.push(
+        Step::new(ROLLOUT, "Deployment", &ours.key().path(), Op::Update, action)
+            .because(["wait until its pods stand by"])
+            .after(before),
+    );
+    let key = operator.live.key();
+    let action = Action::HandOver {
+        deployment: place(&operator.live),
+        replicas: operator.replicas,
+        install_id: id.clone(),
+        seconds,
+    };
+    plan.steps.push(
+        Step::new(OVER, "Deployment", &key.path(), Op::Adopt, action)
+            .because([format!("{} → 0 replicas; it stays", operator.replicas)])
+            .after([ROLLOUT])
+            .needs(&["patch"], &key.to_string()),
+    );
+    plan.steps.push(leader(&operator.service_account.namespace, &ours.name, OVER, seconds));
+    plan
+}
+
+fn leader(namespace: &str, name: &str, after: &str, seconds: u64) -> Step {
+    let action = Action::AwaitLeader {
+        namespace: namespace.to_owned(),
+        deployment: name.to_owned(),
+        seconds,
+    };
+    let lease = format!("{namespace}/karpenter-leader-election");
+    Step::new(LEADER, "Lease", &lease, Op::Update, action)
+        .because([format!("wait until a pod of {name} holds it")])
+        .after([after])
+        .needs(&["get"], &format!("Lease {lease}"))
+}
+
+/// Where an object is, without what it holds: that changes while one looks.
+fn place(object: &Object) -> Object {
+    let body = serde_json::json!({
+        "apiVersion": object.resource.api_version,
+        "kind": object.resource.kind,
+        "metadata": {"name": object.name, "namespace": object.namespace},
+    });
+    Object { body, ..object.clone() }
+}
+
+/// The way back: Karpenter's pods first, then ours go, then our marks.
+pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Plan {
+    let id = &desired.installation.id;
+    let operator = &found.operator;
+    let key = operator.live.key();
+    let mut steps = Vec::new();
+    let is_ours = |object: &&Object| {
+        let live = world.objects.get(&object.key());
+        live.is_some_and(|live| label(live, INSTALL_ID) == Some(id))
+    };
+    let ours = desired.operator.iter().filter(is_ours).collect::<Vec<_>>();
+    let adopted = operator.adopted_by.as_ref() == Some(id);
+    let stands_by = operator.replicas_now() == operator.replicas
+        && deployment_lacks(Some(&operator.live.body)).is_none();
+    if adopted && !stands_by {
+        let action = Action::HandBack {
+            deployment: place(&operator.live),
+            replicas: operator.replicas,
+            seconds,
+        };
+        steps.push(
+            Step::new(BACK, "Deployment", &key.path(), Op::Update, action)
+                .because([format!("{} replicas again, which stand by", operator.replicas)])
+                .needs(&["patch"], &key.to_string()),
+        );
+    }
+    let (deployments, others): (Vec<_>, Vec<_>) =
+        ours.into_iter().partition(|object| object.resource.kind == "Deployment");
+    let gone = |object: &Object, after: &str| {
+        let key = object.key();
+        Step::new(
+            &step_id(object),
+            &key.kind,
+            &key.path(),
+            Op::Delete,
+            Action::Delete(place(object)),
+        )
+        .after([after])
+        .needs(&["delete"], &key.to_string())
+    };
+    for object in &deployments {
+        steps.push(gone(object, BACK));
+    }
+    let mut last = BACK.to_owned();
+    if let Some(deployment) = deployments.first() {
+        last = step_id(deployment);
+    }
+    if adopted && !deployments.is_empty() {
+        steps.push(leader(&operator.service_account.namespace, &key.name, &last, seconds));
+        LEADER.clone_into(&mut last);
+    }
+    for object in others.into_iter().rev() {
+        steps.push(gone(object, &last));
+    }
+    let revisions = &world.releases;
+    if revisions.iter().any(|revision| revision.install_id.as_ref() == Some(id)) {
+        let secrets = revisions.iter().map(|revision| revision.secret.clone()).collect();
+        let namespace = operator.service_account.namespace.clone();
+        let action = Action::DeleteRelease { namespace, secrets };
+        steps.push(
+            Step::new("helm-release", "Helm release", NAME, Op::Delete, action)
+                .after([last.as_str()])
+                .needs(&["delete"], "secrets"),
+        );
+    }
+    let (role, state) = &found.role;
+    if state.inline.contains_key(POLICY) {
+        let action = Action::RemovePolicy { role: role.clone(), name: POLICY.to_owned() };
+        steps.push(
+            Step::new(ADDED, "IAM role", &state.arn, Op::Update, action)
+                .because([format!("without inline {POLICY}")])
+                .after([last.as_str()])
+                .needs(&["iam:DeleteRolePolicy"], &state.arn),
+        );
+    }
+    for (step, kind, what, tags) in adoptees(found) {
+        if tags.get(ADOPTED_BY) != Some(id) {
+            continue;
+        }
+        let (call, name) = what.untagging();
+        let action = Action::Release { what: what.clone() };
+        steps.push(
+            Step::new(&step, kind, &name, Op::Update, action)
+                .because(["without our tag"])
+                .after([last.as_str()])
+                .needs(&[call], &name),
+        );
+    }
+    if adopted {
+        // Last: as long as the mark is there, a run that was killed knows what it was about.
+        let before = steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+        let action = Action::ForgetHandOver { deployment: place(&operator.live) };
+        steps.push(
+            Step::new("forget", "Deployment", &key.path(), Op::Update, action)
+                .because(["without our annotations"])
+                .after(before)
+                .needs(&["patch"], &key.to_string()),
+        );
+    }
+    let ids = steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+    for step in &mut steps {
+        step.depends_on.retain(|id| ids.contains(id));
+    }
+    Plan { steps, warnings: Vec::new() }
+}

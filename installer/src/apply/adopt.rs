@@ -1,0 +1,205 @@
+//! Steps of an adoption: marks on what is somebody else's, and the hand-over of the Lease.
+
+use std::time::Duration;
+
+use aws_sdk_eventbridge::types::Tag as RuleTag;
+use aws_sdk_iam::types::Tag as RoleTag;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+use tenon_iam_policies::Document;
+
+use super::{Context, rollout, wait};
+use crate::adopt::{ADOPTED_BY, REPLICAS};
+use crate::aws::{Calling, IfThere};
+use crate::errors::Failure;
+use crate::kubernetes::client::failed;
+use crate::kubernetes::object::Object;
+use crate::plan::Adoptee;
+
+/// The Lease that both operators know.
+const LEASE: &str = "karpenter-leader-election";
+/// How long an object may take to be gone.
+const GONE: Duration = Duration::from_mins(5);
+
+/// Marks a thing as used.
+pub(super) async fn mark(
+    context: &Context,
+    what: &Adoptee,
+    install_id: &str,
+) -> Result<(), Failure> {
+    let aws = &context.aws;
+    match what {
+        Adoptee::Role { name } => {
+            let tag = RoleTag::builder().key(ADOPTED_BY).value(install_id).build();
+            let tag = tag.expect("key and value are set");
+            let call = aws.iam.tag_role().role_name(name).tags(tag).send().await;
+            call.calling("iam:TagRole", format!("role {name}"))?;
+        }
+        Adoptee::Queue { name, url } => {
+            let call = aws.sqs.tag_queue().queue_url(url).tags(ADOPTED_BY, install_id).send().await;
+            call.calling("sqs:TagQueue", format!("queue {name}"))?;
+        }
+        Adoptee::Rule { name, arn } => {
+            let tag = RuleTag::builder().key(ADOPTED_BY).value(install_id).build();
+            let tag = tag.expect("key and value are set");
+            let call = aws.events.tag_resource().resource_arn(arn).tags(tag).send().await;
+            call.calling("events:TagResource", format!("rule {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the mark off; a thing that is gone is no error.
+pub(super) async fn unmark(context: &Context, what: &Adoptee) -> Result<(), Failure> {
+    let aws = &context.aws;
+    match what {
+        Adoptee::Role { name } => {
+            let call = aws.iam.untag_role().role_name(name).tag_keys(ADOPTED_BY).send().await;
+            call.calling("iam:UntagRole", format!("role {name}")).if_there()?;
+        }
+        Adoptee::Queue { name, url } => {
+            let call = aws.sqs.untag_queue().queue_url(url).tag_keys(ADOPTED_BY).send().await;
+            call.calling("sqs:UntagQueue", format!("queue {name}")).if_there()?;
+        }
+        Adoptee::Rule { name, arn } => {
+            let call = aws.events.untag_resource().resource_arn(arn).tag_keys(ADOPTED_BY);
+            let call = call.send().await;
+            call.calling("events:UntagResource", format!("rule {name}")).if_there()?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one inline policy to a role that stays what it is otherwise.
+pub(super) async fn add_policy(
+    context: &Context,
+    role: &str,
+    name: &str,
+    document: &Document,
+) -> Result<(), Failure> {
+    let call = context
+        .aws
+        .iam
+        .put_role_policy()
+        .role_name(role)
+        .policy_name(name)
+        .policy_document(document.to_json())
+        .send()
+        .await;
+    call.calling("iam:PutRolePolicy", format!("role {role}"))?;
+    Ok(())
+}
+
+/// Takes it away again.
+pub(super) async fn remove_policy(
+    context: &Context,
+    role: &str,
+    name: &str,
+) -> Result<(), Failure> {
+    let call = context.aws.iam.delete_role_policy().role_name(role).policy_name(name).send().await;
+    call.calling("iam:DeleteRolePolicy", format!("role {role}")).if_there()?;
+    Ok(())
+}
+
+async fn patch(context: &Context, object: &Object, patch: &Value) -> Result<(), Failure> {
+    let key = object.key();
+    let tries = wait::Tries::seconds(60);
+    Ok(wait::transient(tries, || context.cluster.merge(&object.resource, &key, patch)).await?)
+}
+
+/// Remembers the replicas and takes them away in one write, and waits until the pods are gone.
+pub(super) async fn hand_over(
+    context: &Context,
+    deployment: &Object,
+    replicas: i64,
+    install_id: &str,
+    seconds: u64,
+) -> Result<(), Failure> {
+    let body = json!({
+        "metadata": {"annotations": {REPLICAS: replicas.to_string(), ADOPTED_BY: install_id}},
+        "spec": {"replicas": 0},
+    });
+    patch(context, deployment, &body).await?;
+    rollout::await_rollout(context, deployment, seconds).await
+}
+
+/// Gives the replicas back and waits until the pods stand by.
+pub(super) async fn hand_back(
+    context: &Context,
+    deployment: &Object,
+    replicas: i64,
+    seconds: u64,
+) -> Result<(), Failure> {
+    patch(context, deployment, &json!({"spec": {"replicas": replicas}})).await?;
+    rollout::await_rollout(context, deployment, seconds).await
+}
+
+/// Takes our annotations off.
+pub(super) async fn forget(context: &Context, deployment: &Object) -> Result<(), Failure> {
+    let body = json!({"metadata": {"annotations": {REPLICAS: null, ADOPTED_BY: null}}});
+    patch(context, deployment, &body).await
+}
+
+/// Waits until a pod of the Deployment holds the Lease.
+pub(super) async fn await_leader(
+    context: &Context,
+    namespace: &str,
+    deployment: &str,
+    seconds: u64,
+) -> Result<(), Failure> {
+    let leases: Api<Lease> = Api::namespaced(context.cluster.client(), namespace);
+    let what = format!("a pod of {deployment} to hold the Lease {namespace}/{LEASE}");
+    let at_most = Duration::from_secs(seconds);
+    wait::until(&what, at_most, Duration::from_millis(500), || async {
+        let found = leases.get_opt(LEASE).await;
+        let found =
+            found.map_err(|source| failed("get", format!("Lease {namespace}/{LEASE}"), source))?;
+        let holder = found.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
+        Ok(if is_pod_of(&holder, deployment) {
+            Ok(())
+        } else if holder.is_empty() {
+            Err("nobody holds it".to_owned())
+        } else {
+            Err(format!("{holder} holds it"))
+        })
+    })
+    .await
+}
+
+/// Whether an identity begins with the name of a pod of the Deployment: its name, the hash of its ReplicaSet, five characters.
+fn is_pod_of(holder: &str, deployment: &str) -> bool {
+    let rest = holder.strip_prefix(deployment).and_then(|rest| rest.strip_prefix('-'));
+    let parts = rest.map(|rest| rest.splitn(3, ['-', '_']).collect::<Vec<_>>());
+    parts.is_some_and(|parts| {
+        parts.len() >= 2 && parts[0].chars().all(|c| c.is_ascii_alphanumeric())
+    })
+}
+
+/// Deletes an object of ours with what hangs on it, and waits until it is gone.
+pub(super) async fn delete(context: &Context, object: &Object) -> Result<(), Failure> {
+    let key = object.key();
+    let (cluster, tries) = (&context.cluster, wait::Tries::seconds(60));
+    let foreground = || PropagationPolicy::Foreground;
+    wait::transient(tries, || cluster.delete(&object.resource, &key, foreground())).await?;
+    wait::until(&format!("{key} to be gone"), GONE, Duration::from_millis(200), || async {
+        let live = cluster.get(&object.resource, &key).await?;
+        Ok(if live.is_none() { Ok(()) } else { Err("it is still there".to_owned()) })
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lease_is_told_by_its_pod() {
+        assert!(is_pod_of("tenon-6d5f7c9b8-x2x9z_0a1b", "tenon"));
+        assert!(is_pod_of("tenon-6d5f7c9b8-x2x9z", "tenon"));
+        assert!(!is_pod_of("karpenter-6d5f7c9b8-x2x9z", "tenon"));
+        assert!(!is_pod_of("tenon", "tenon"));
+        assert!(!is_pod_of("", "tenon"));
+    }
+}

@@ -1,0 +1,262 @@
+//! `tenon adopt`: takes over from Karpenter, and gives back.
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+
+use super::moving::{MoveArgs, confirm};
+use super::preflight;
+use super::session::{Connection, Fallback, Session, observe_failed, source};
+use crate::adopt::{Found, found, settings, steps};
+use crate::apply::{self, Options};
+use crate::cleanup::Cleanup;
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::{ExpectedError, Failure, count};
+use crate::journal::Journal;
+use crate::plan::Plan;
+use crate::printer::{Printer, counts, plan_text};
+use crate::settings::{Settings, Source};
+use crate::target;
+use crate::uninstall::resources;
+use crate::upgrade::version;
+
+/// Checks that an adoption is the answer to.
+const EXPECTED: [&str; 3] = ["EX-01", "EX-06", "EX-09"];
+
+/// `tenon adopt`
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// What is asked for beside what Karpenter's installation says.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Give the cluster back to Karpenter
+    #[arg(long)]
+    pub undo: bool,
+    /// How it is done.
+    #[command(flatten)]
+    pub how: MoveArgs,
+}
+
+/// Adopts, or undoes it.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &AdoptArgs,
+    printer: &Printer,
+    cleanup: &Cleanup,
+) -> Result<u8, ExpectedError> {
+    let given = source(&args.settings)?;
+    let connection =
+        Box::pin(Connection::open(global, &args.settings, given, Fallback::Record)).await?;
+    let at_once = args.how.yes && !args.how.dry_run;
+    let mut lock =
+        if at_once { Some(connection.lock(global, "adopt", cleanup).await?) } else { None };
+    let (mut session, mut found) = Box::pin(look(global, args, connection)).await?;
+    session.introduce(*printer);
+    let plan = plan(args, &session, &found)?;
+    let lines = lines(&session, &found, &plan).await?;
+    let report = |changed: usize| {
+        json!({
+            "schema": "tenon.sh/adopt/v1alpha1",
+            "target": session.target_json(),
+            "undo": args.undo,
+            "karpenter": {
+                "deployment": found.operator.live.key().path(),
+                "replicas": found.operator.replicas,
+                "version": version::running(&found.operator.live.body).map(|it| it.to_string()),
+                "layout": found.layout(&session.settings.cluster).in_words(),
+                "role": found.role.1.arn,
+                "nodeRoles": found.node_roles.keys().collect::<Vec<_>>(),
+                "queue": found.queue.as_ref().map(|(name, _)| name),
+                "rules": found.rules.keys().collect::<Vec<_>>(),
+            },
+            "actions": plan.steps,
+            "warnings": plan.warnings,
+            "callerActions": plan.caller_actions(),
+            "changed": changed,
+        })
+    };
+    if args.how.dry_run {
+        printer.json(&report(0));
+        printer.text(&lines.join("\n"));
+        return Ok(0);
+    }
+    if !plan.steps.is_empty() && !args.undo {
+        let mut checks = args.how.checks.clone();
+        checks.skip.extend(EXPECTED.map(str::to_owned));
+        Box::pin(preflight::before_install(&session, &plan, &checks, printer)).await?;
+    }
+    for line in &lines {
+        printer.note(line);
+    }
+    let report = report(plan.steps.len());
+    if !plan.steps.is_empty() && !args.how.yes {
+        confirm(global, if args.undo { "return to Karpenter" } else { "adoption" })?;
+    }
+    if lock.is_none() && !plan.steps.is_empty() {
+        lock = Some(session.lock(global, "adopt", cleanup).await?);
+        (session, found) = Box::pin(look_again(session)).await?;
+        let now = self::plan(args, &session, &found)?;
+        if now != plan {
+            return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
+        }
+    }
+    let done = carry_out(global, args, &session, plan.clone(), printer).await?;
+    drop(lock);
+    printer.json(&report);
+    printer.text(&match (done, args.undo) {
+        (0, _) => "Nothing was to be done.".to_owned(),
+        (_, false) => format!(
+            "Tenon leads now ({}). `tenon adopt --undo` gives the cluster back to Karpenter.",
+            counts(&plan)
+        ),
+        (_, true) => format!("Karpenter leads again ({}).", counts(&plan)),
+    });
+    Ok(0)
+}
+
+fn unfit(args: &AdoptArgs, reasons: Vec<String>) -> ExpectedError {
+    let what = if args.undo { "return to Karpenter" } else { "adoption" };
+    ExpectedError::Unfit { what: what.to_owned(), reasons }
+}
+
+/// Finds Karpenter, and looks at the cluster with the settings that follow from it.
+async fn look(
+    global: &GlobalArgs,
+    args: &AdoptArgs,
+    connection: Connection,
+) -> Result<(Session, Found), ExpectedError> {
+    let (aws, cluster) = (connection.aws(), connection.cluster());
+    let operator = found::operator(cluster).await.map_err(observe_failed)?;
+    let operator = operator.map_err(|reason| unfit(args, vec![reason]))?;
+    let name = connection.settings().cluster.clone();
+    let reasons = unsuited(&operator, &name);
+    if !reasons.is_empty() {
+        return Err(unfit(args, reasons));
+    }
+    let found = found::read(aws, cluster, &name, operator).await.map_err(observe_failed)?;
+    let found = found.map_err(|reasons| unfit(args, reasons))?;
+    let config = settings::adopted(connection.settings().config.clone(), &found);
+    let inferred = target::infer(global);
+    let settings = Settings::resolve(Source::recorded(config), global, &args.settings, &inferred)?;
+    let session = Box::pin(connection.with(settings).await?.look()).await?;
+    Ok((session, found))
+}
+
+async fn look_again(mut session: Session) -> Result<(Session, Found), ExpectedError> {
+    Box::pin(session.look_again()).await?;
+    let (aws, cluster) = (&session.aws, &session.target.cluster);
+    let moved = |reasons: Vec<String>| ExpectedError::Moved { changes: reasons };
+    let operator = found::operator(cluster).await.map_err(observe_failed)?;
+    let operator = operator.map_err(|reason| moved(vec![reason]))?;
+    let found = found::read(aws, cluster, &session.settings.cluster, operator).await;
+    let found = found.map_err(observe_failed)?.map_err(moved)?;
+    Ok((session, found))
+}
+
+/// Why this Karpenter can't be taken over.
+fn unsuited(operator: &found::Operator, cluster: &str) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(of) = operator.env.get("CLUSTER_NAME").filter(|of| *of != cluster) {
+        reasons.push(format!(
+            "{} works for cluster {of}, and this is {cluster}: name the right one with --cluster",
+            operator.live.key()
+        ));
+    }
+    let old = version::running(&operator.live.body).filter(|version| {
+        "1.0.0".parse().is_ok_and(|first: version::Version| first.is_newer_than(version))
+    });
+    if let Some(version) = old {
+        reasons.push(format!(
+            "Karpenter {version} keeps its objects in versions before v1: upgrade it to 1.0 or later first"
+        ));
+    }
+    reasons
+}
+
+fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, ExpectedError> {
+    let id = &session.desired.installation.id;
+    let seconds = args.how.timeout.as_secs();
+    if args.undo {
+        if found.operator.adopted_by.as_ref().is_some_and(|by| by != id) {
+            let reason = "it was handed over to another installation".to_owned();
+            return Err(unfit(args, vec![reason]));
+        }
+        return Ok(steps::undo(found, &session.desired, &session.world, seconds));
+    }
+    let plan = session.plan()?;
+    Ok(steps::adopt(plan, found, &session.desired, seconds))
+}
+
+/// What there is and what happens to it, for people.
+async fn lines(
+    session: &Session,
+    found: &Found,
+    plan: &Plan,
+) -> Result<Vec<String>, ExpectedError> {
+    let cluster = &session.target.cluster;
+    let (pools, claims, classes) =
+        (resources::node_pools(), resources::node_claims(), resources::node_classes());
+    let (pools, claims, classes) =
+        tokio::try_join!(cluster.list(&pools), cluster.list(&claims), cluster.list(&classes))
+            .map_err(observe_failed)?;
+    let operator = &found.operator;
+    let version = version::running(&operator.live.body);
+    let version = version.map_or_else(String::new, |version| format!(" {version}"));
+    let mut lines = vec![format!(
+        "Karpenter{version}: {}, {}, made by {}",
+        operator.live.key(),
+        count(usize::try_from(operator.replicas).unwrap_or(0), "replica"),
+        found.layout(&session.settings.cluster).in_words()
+    )];
+    lines.push(format!(" role {}", found.role.1.arn));
+    lines.extend(found.node_roles.values().map(|role| format!(" node role {}", role.arn)));
+    lines.push(match &found.queue {
+        Some((name, _)) => format!(" queue {name}, {}", count(found.rules.len(), "rule")),
+        None => " no queue: interruptions are not handled".to_owned(),
+    });
+    lines.push(format!(
+        " {}, {}, {}: all stay, none is replaced",
+        count(pools.len(), "NodePool"),
+        count(classes.len(), "node class").replace("classs", "classes"),
+        count(claims.len(), "NodeClaim")
+    ));
+    lines.extend(plan_text(plan).lines().map(str::to_owned));
+    Ok(lines)
+}
+
+async fn carry_out(
+    global: &GlobalArgs,
+    args: &AdoptArgs,
+    session: &Session,
+    plan: Plan,
+    printer: &Printer,
+) -> Result<usize, ExpectedError> {
+    let nothing_is_recorded = session.recorded.is_none();
+    if plan.steps.is_empty() && (args.undo && nothing_is_recorded || session.unfinished().is_none())
+    {
+        return Ok(0);
+    }
+    let mut journal = Journal::new(
+        &session.desired.installation.id,
+        &session.settings.config,
+        if args.undo { "adopt --undo" } else { "adopt" },
+        session.file.clone(),
+        session.target.cluster.clone(),
+        &session.settings.namespace,
+    );
+    let options = Options {
+        parallel: usize::from(args.how.parallel),
+        fault_after: global.fault_exit_after_step,
+    };
+    let done =
+        apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await?;
+    let failed = |source| ExpectedError::Step { step: "record".to_owned(), done, source };
+    if args.undo {
+        // Nothing is installed any more.
+        journal.remove().await.map_err(|error| failed(error.into()))?;
+    } else {
+        journal.finish().await.map_err(|error| failed(Failure::Journal(error)))?;
+    }
+    Ok(done)
+}

@@ -1,0 +1,219 @@
+//! What `upgrade` and `rollback` have in common: both bring another version of the operator, in stages that no node notices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+use tenon_iam_policies::difference::{Change, Difference, differences};
+use tokio::time::Instant;
+
+use super::preflight::{self, CheckArgs};
+use super::session::Session;
+use crate::apply::{self, Options, wait};
+use crate::cleanup::Cleanup;
+use crate::cli::{GlobalArgs, parse_duration};
+use crate::errors::{ExpectedError, Failure, count};
+use crate::journal::Journal;
+use crate::lock::Lock;
+use crate::plan::Plan;
+use crate::printer::{Printer, counts, plan_text};
+use crate::prompt::{Prompt, Terminal};
+use crate::upgrade::{staged, stages};
+
+/// How a move is made.
+#[derive(Debug, Clone, Args)]
+pub struct MoveArgs {
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Which preflight checks are made.
+    #[command(flatten)]
+    pub checks: CheckArgs,
+    /// Show differences and plan, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Give up waiting for the canary, for the pods or for the NodeClasses after this time each
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "10m", value_name = "TIME")]
+    pub timeout: Duration,
+    /// How many steps may run at once
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32), value_name = "N")]
+    pub parallel: u8,
+}
+
+/// From where to where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Journey {
+    /// `upgrade` or `rollback`.
+    #[serde(skip)]
+    pub(super) operation: &'static str,
+    /// The version that runs.
+    pub(super) from: Option<String>,
+    /// The version that is to run.
+    pub(super) to: String,
+    /// The Helm revision that a later rollback goes back to, or that this one goes to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revision: Option<u32>,
+}
+
+impl Journey {
+    fn plan(&self, session: &Session, args: &MoveArgs) -> Result<Plan, ExpectedError> {
+        let plan =
+            staged(session.plan()?, &session.desired, &session.world, args.timeout.as_secs());
+        plan.map_err(|reasons| ExpectedError::Unfit { what: self.operation.to_owned(), reasons })
+    }
+
+    fn in_words(&self) -> String {
+        let from = self.from.as_deref().unwrap_or("an unknown version");
+        match (self.operation, self.revision) {
+            ("rollback", Some(revision)) => {
+                format!("operator {from} → {} (revision {revision})", self.to)
+            }
+            _ => format!("operator {from} → {}", self.to),
+        }
+    }
+}
+
+/// What the controller may do differently then.
+fn iam(session: &Session) -> Vec<Difference> {
+    let role = &session.desired.controller_role;
+    let (Some(spec), Some(state)) = (&role.spec, session.world.roles.get(&role.name)) else {
+        return Vec::new();
+    };
+    differences(&stages::documents(state), &spec.inline)
+}
+
+fn iam_in_words(session: &Session, found: &[Difference]) -> Vec<String> {
+    let role = &session.desired.controller_role;
+    if role.spec.is_none() {
+        return vec![format!(
+            "IAM: role {} is yours and stays as it is; `tenon iam verify` says what it lacks",
+            role.name
+        )];
+    }
+    if found.is_empty() {
+        return vec!["IAM: no statement changes".to_owned()];
+    }
+    let mut lines = vec![format!("IAM: {} of role {}", count(found.len(), "change"), role.name)];
+    lines.extend(found.iter().map(|one| {
+        let sign = match one.change {
+            Change::Added => '+',
+            Change::Removed => '-',
+            Change::Changed => '~',
+        };
+        format!(" {sign} {}/{}: {}", one.policy, one.statement, one.detail)
+    }));
+    lines
+}
+
+/// Shows, asks, does and proves it.
+pub(super) async fn run(
+    global: &GlobalArgs,
+    args: &MoveArgs,
+    journey: &Journey,
+    mut session: Session,
+    mut lock: Option<Lock>,
+    printer: &Printer,
+    cleanup: &Cleanup,
+) -> Result<u8, ExpectedError> {
+    let plan = journey.plan(&session, args)?;
+    let changes = iam(&session);
+    let mut lines = vec![journey.in_words()];
+    lines.extend(iam_in_words(&session, &changes));
+    lines.extend(plan_text(&plan).lines().map(str::to_owned));
+    let report = |changed: usize, ready: bool, session: &Session| {
+        json!({
+            "schema": format!("tenon.sh/{}/v1alpha1", journey.operation),
+            "target": session.target_json(),
+            "versions": journey,
+            "iam": changes,
+            "actions": plan.steps,
+            "warnings": plan.warnings,
+            "callerActions": plan.caller_actions(),
+            "changed": changed,
+            "ready": ready,
+        })
+    };
+    if args.dry_run {
+        printer.json(&report(0, false, &session));
+        printer.text(&lines.join("\n"));
+        return Ok(0);
+    }
+    if !plan.steps.is_empty() {
+        Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
+    }
+    for line in &lines {
+        printer.note(line);
+    }
+    if !plan.steps.is_empty() && !args.yes {
+        confirm(global, journey.operation)?;
+    }
+    if lock.is_none() && !plan.steps.is_empty() {
+        lock = Some(session.lock(global, journey.operation, cleanup).await?);
+        Box::pin(session.look_again()).await?;
+        let now = journey.plan(&session, args)?;
+        if now != plan {
+            return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
+        }
+    }
+    let done = carry_out(global, args, journey, &session, plan.clone(), printer).await?;
+    drop(lock);
+    let end = Instant::now() + args.timeout;
+    for object in &session.desired.node_objects {
+        let cluster = &session.target.cluster;
+        wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
+    }
+    printer.json(&report(done, true, &session));
+    printer.text(&match done {
+        0 => format!("Nothing was to be done: operator {} runs.", journey.to),
+        _ => format!("Operator {} runs ({}).", journey.to, counts(&plan)),
+    });
+    Ok(0)
+}
+
+pub(super) fn confirm(global: &GlobalArgs, what: &str) -> Result<(), ExpectedError> {
+    if !Printer::is_interactive() || global.non_interactive || global.ci {
+        return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
+    }
+    let question = format!("Do this {what}?");
+    if Terminal::default().confirm(&question, false).map_err(ExpectedError::Prompt)? {
+        Ok(())
+    } else {
+        Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })
+    }
+}
+
+async fn carry_out(
+    global: &GlobalArgs,
+    args: &MoveArgs,
+    journey: &Journey,
+    session: &Session,
+    plan: Plan,
+    printer: &Printer,
+) -> Result<usize, ExpectedError> {
+    // A run that was killed after its last step has nothing to do but to say so.
+    if plan.steps.is_empty() && session.unfinished().is_none() {
+        return Ok(0);
+    }
+    let mut journal = Journal::new(
+        &session.desired.installation.id,
+        &session.settings.config,
+        journey.operation,
+        session.file.clone(),
+        session.target.cluster.clone(),
+        &session.settings.namespace,
+    )
+    .back_to(journey.revision);
+    let options =
+        Options { parallel: usize::from(args.parallel), fault_after: global.fault_exit_after_step };
+    let done =
+        apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await?;
+    journal.finish().await.map_err(|error| ExpectedError::Step {
+        step: "record".to_owned(),
+        done,
+        source: Failure::Journal(error),
+    })?;
+    Ok(done)
+}

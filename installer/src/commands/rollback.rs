@@ -1,0 +1,201 @@
+//! `tenon rollback`: the version before, as its Helm revision has it.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::moving::{self, Journey, MoveArgs};
+use super::session::{Connection, Fallback, Session, observe_failed, source};
+use super::upgrade::running;
+use crate::cleanup::Cleanup;
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::ExpectedError;
+use crate::kubernetes::client::failed;
+use crate::kubernetes::helm::{self, Record, Revision};
+use crate::kubernetes::object::Object;
+use crate::kubernetes::revision::Content;
+use crate::names;
+use crate::printer::Printer;
+use crate::settings::{Settings, Source};
+use crate::target;
+use crate::uninstall::resources;
+use crate::upgrade::{crds, version};
+
+/// `tenon rollback`
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// What was asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Go back to this Helm revision; default: the one before, or, after an upgrade that did not end, the one that it began from
+    #[arg(long, value_name = "N")]
+    pub to_revision: Option<u32>,
+    /// How it is done.
+    #[command(flatten)]
+    pub how: MoveArgs,
+}
+
+/// Rolls back.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &RollbackArgs,
+    printer: &Printer,
+    cleanup: &Cleanup,
+) -> Result<u8, ExpectedError> {
+    let given = source(&args.settings)?;
+    let connection =
+        Box::pin(Connection::open(global, &args.settings, given, Fallback::Record)).await?;
+    let at_once = args.how.yes && !args.how.dry_run;
+    let lock =
+        if at_once { Some(connection.lock(global, "rollback", cleanup).await?) } else { None };
+    let now = Box::pin(connection.look()).await?;
+    now.introduce(*printer);
+    let from = running(&now)?;
+    let to = choose(args, &now).map_err(unfit)?;
+    let release = release(&now, &to).await?;
+    let content = Content::of(&release);
+    let inferred = target::infer(global);
+    let mut session = match &content {
+        Some(content) => {
+            let recorded = Source::recorded(content.config.clone());
+            let settings = Settings::resolve(recorded, global, &SettingArgs::default(), &inferred)?;
+            Box::pin(now.with(settings)).await?
+        }
+        // Helm made it from the plain chart: only what Helm knows can be brought back.
+        None => now,
+    };
+    become_revision(&mut session, &to, &release, content.as_ref()).map_err(unfit)?;
+    let lost = match &content {
+        Some(content) => crds::unreadable(&content.crds, &node_objects(&session).await?),
+        None => Vec::new(),
+    };
+    if !lost.is_empty() {
+        let mut reasons = vec![format!(
+            "revision {} does not know these fields, and would do as if they were not there: take them out of the objects first",
+            to.number
+        )];
+        reasons.extend(lost);
+        return Err(unfit(reasons));
+    }
+    let deployment = session.desired.deployment().map(|deployment| deployment.body.clone());
+    let journey = Journey {
+        operation: "rollback",
+        from: from.map(|version| version.to_string()),
+        to: deployment
+            .as_ref()
+            .and_then(version::running)
+            .map_or_else(|| "an unknown version".to_owned(), |version| version.to_string()),
+        revision: Some(to.number),
+    };
+    Box::pin(moving::run(global, &args.how, &journey, session, lock, printer, cleanup)).await
+}
+
+fn unfit(reasons: Vec<String>) -> ExpectedError {
+    ExpectedError::Unfit { what: "rollback".to_owned(), reasons }
+}
+
+/// Which revision to go back to.
+fn choose(args: &RollbackArgs, session: &Session) -> Result<Revision, Vec<String>> {
+    let releases = &session.world.releases;
+    let find = |number: u32| releases.iter().find(|one| one.number == number).cloned();
+    let unfinished = session.unfinished().and_then(|record| record.back_to);
+    if let Some(number) = args.to_revision.or(unfinished) {
+        let known = releases.iter().map(|one| one.number.to_string()).collect::<Vec<_>>();
+        return find(number).ok_or_else(|| {
+            vec![format!("there is no revision {number}; there are: {}", known.join(", "))]
+        });
+    }
+    let deployed = releases.iter().filter(|one| one.status == "deployed").map(|one| one.number);
+    let deployed = deployed.max().unwrap_or(0);
+    let earlier = releases.iter().filter(|one| one.number < deployed && one.status == "superseded");
+    earlier.max_by_key(|one| one.number).cloned().ok_or_else(|| {
+        vec!["there is no revision before the deployed one: an older version is installed by the `tenon` of that version".to_owned()]
+    })
+}
+
+/// What a revision holds.
+async fn release(session: &Session, revision: &Revision) -> Result<Value, ExpectedError> {
+    let namespace = &session.settings.namespace;
+    let secrets: Api<Secret> = Api::namespaced(session.target.cluster.client(), namespace);
+    let found = secrets.get(&revision.secret).await;
+    let what = format!("Secret {namespace}/{}", revision.secret);
+    let secret = found.map_err(|source| observe_failed(failed("get", what.clone(), source)))?;
+    helm::decode(&secret).ok_or_else(|| unfit(vec![format!("{what} is no release of Helm's")]))
+}
+
+/// Makes the operator's objects and the controller's policies what the revision says. The CRDs stay: fields are only ever added to them.
+fn become_revision(
+    session: &mut Session,
+    revision: &Revision,
+    release: &Value,
+    content: Option<&Content>,
+) -> Result<(), Vec<String>> {
+    let unreadable = |why: &str| vec![format!("revision {} can't be read: {why}", revision.number)];
+    let desired = &mut session.desired;
+    let namespace = session.settings.namespace.clone();
+    let id = desired.installation.id.clone();
+    let manifest = release["manifest"].as_str().unwrap_or_default();
+    let hash = revision.hash.clone().unwrap_or_else(|| names::hash(manifest, 12));
+    let record = Record::again(release, &hash, &namespace, &id)
+        .ok_or_else(|| unreadable("it has no manifest"))?;
+    let bodies = serde_saphyr::from_multiple::<Value>(manifest)
+        .map_err(|error| unreadable(&error.to_string()))?;
+    let mut objects = bodies
+        .into_iter()
+        .filter(|body| !body.is_null())
+        .map(|body| object(body, &namespace))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|kind| unreadable(&format!("it has objects of kind {kind}")))?;
+    // The order in which they are applied: the Deployment last.
+    objects.sort_by_key(|object| object.resource.kind == "Deployment");
+    if !objects.iter().any(|object| object.resource.kind == "Deployment") {
+        return Err(unreadable("it has no Deployment"));
+    }
+    for object in &mut objects {
+        object.annotate(helm::ownership(&namespace));
+        object.stamp(&id);
+    }
+    if let (Some(role), Some(content)) = (&mut desired.controller_role.spec, content)
+        && !content.policies.is_empty()
+    {
+        role.inline.clone_from(&content.policies);
+    }
+    desired.operator = objects;
+    desired.helm = Some(record);
+    desired.crds.clear();
+    Ok(())
+}
+
+/// An object of the chart; the kind, if the chart has no such kind.
+fn object(mut body: Value, namespace: &str) -> Result<Object, String> {
+    let kind = body["kind"].as_str().unwrap_or_default().to_owned();
+    let (plural, namespaced) = match kind.as_str() {
+        "ServiceAccount" => ("serviceaccounts", true),
+        "Service" => ("services", true),
+        "PodDisruptionBudget" => ("poddisruptionbudgets", true),
+        "Role" => ("roles", true),
+        "RoleBinding" => ("rolebindings", true),
+        "ClusterRole" => ("clusterroles", false),
+        "ClusterRoleBinding" => ("clusterrolebindings", false),
+        "Deployment" => ("deployments", true),
+        _ => return Err(kind),
+    };
+    if namespaced && body["metadata"]["namespace"].is_null() {
+        body["metadata"]["namespace"] = json!(namespace);
+    }
+    Ok(Object::from_json(body, plural))
+}
+
+/// NodePools, NodeClaims and EC2NodeClasses as they are.
+async fn node_objects(session: &Session) -> Result<Vec<Value>, ExpectedError> {
+    let cluster = &session.target.cluster;
+    let (pools, claims, classes) =
+        (resources::node_pools(), resources::node_claims(), resources::node_classes());
+    let (pools, claims, classes) =
+        tokio::try_join!(cluster.list(&pools), cluster.list(&claims), cluster.list(&classes))
+            .map_err(observe_failed)?;
+    let value = |object: DynamicObject| json!(object);
+    Ok(pools.into_iter().chain(claims).chain(classes).map(value).collect())
+}

@@ -1,0 +1,118 @@
+//! `tenon upgrade`: another version of the operator, without replacing a node.
+
+use clap::Args;
+
+use super::moving::{self, Journey, MoveArgs};
+use super::session::{Connection, Fallback, Session, source};
+use crate::cleanup::Cleanup;
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::ExpectedError;
+use crate::printer::Printer;
+use crate::settings::Settings;
+use crate::settings::problem::Problem;
+use crate::upgrade::crds;
+use crate::upgrade::version::{self, Version};
+
+/// `tenon upgrade`
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    /// What is asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// The operator's version; default: that of this program
+    #[arg(long, value_name = "VERSION")]
+    pub to: Option<String>,
+    /// How it is done.
+    #[command(flatten)]
+    pub how: MoveArgs,
+}
+
+/// Upgrades.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &UpgradeArgs,
+    printer: &Printer,
+    cleanup: &Cleanup,
+) -> Result<u8, ExpectedError> {
+    let to = target(args)?;
+    let given = source(&args.settings)?;
+    let connection =
+        Box::pin(Connection::open(global, &args.settings, given, Fallback::Record)).await?;
+    let settings = at_version(connection.settings().clone(), &to)?;
+    let connection = connection.with(settings).await?;
+    let at_once = args.how.yes && !args.how.dry_run;
+    let lock =
+        if at_once { Some(connection.lock(global, "upgrade", cleanup).await?) } else { None };
+    let session = Box::pin(connection.look()).await?;
+    session.introduce(*printer);
+    let from = running(&session)?;
+    let mut reasons = version::refusals(from.as_ref(), &to, &Version::own());
+    reasons.extend(crds::refusals(&session.desired.crds, &session.world.objects));
+    if !reasons.is_empty() {
+        return Err(ExpectedError::Unfit { what: format!("upgrade to {to}"), reasons });
+    }
+    if from.is_none() {
+        printer.warn("the version that runs can't be told, so neither whether this one is newer");
+    }
+    let journey = Journey {
+        operation: "upgrade",
+        from: from.map(|version| version.to_string()),
+        to: to.to_string(),
+        revision: came_from(&session),
+    };
+    Box::pin(moving::run(global, &args.how, &journey, session, lock, printer, cleanup)).await
+}
+
+fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {
+    let problem = |flag: &str, message: String| {
+        Err(ExpectedError::Settings { problems: vec![Problem::of_flag(flag, message)] })
+    };
+    match (&args.to, &args.settings.image_tag) {
+        (Some(_), Some(_)) => problem("--image-tag", "--to says the same: leave one out".into()),
+        (Some(text), None) | (None, Some(text)) => match text.parse() {
+            Ok(version) => Ok(version),
+            Err(error) => problem("--to", version::NotAVersion::to_string(&error)),
+        },
+        (None, None) => Ok(Version::own()),
+    }
+}
+
+/// The same settings with this version of the operator. This program's own is left out where nothing else says another, as an installation does.
+fn at_version(mut settings: Settings, to: &Version) -> Result<Settings, ExpectedError> {
+    let refuse = |message: String| ExpectedError::Settings {
+        problems: vec![Problem::of_value("deploy.values", message)],
+    };
+    if !settings.values.controller.image.digest.is_empty() {
+        return Err(refuse("controller.image.digest pins the image: leave it out, or give that of the new version with `tenon install --set`".to_owned()));
+    }
+    settings.config.deploy.version = None;
+    let plain = settings.config.values().map_err(&refuse)?.controller.image.tag;
+    if *to != Version::own() || !plain.is_empty() {
+        settings.config.deploy.version = Some(to.to_string());
+    }
+    settings.values = settings.config.values().map_err(refuse)?;
+    Ok(settings)
+}
+
+/// The version that runs, if something runs at all.
+pub(super) fn running(session: &Session) -> Result<Option<Version>, ExpectedError> {
+    let live = session
+        .desired
+        .deployment()
+        .and_then(|deployment| session.world.objects.get(&deployment.key()));
+    live.map(version::running).ok_or_else(|| ExpectedError::Preflight {
+        reasons: vec![format!(
+            "there is no operator of Tenon's in namespace {}: `tenon install` makes one",
+            session.settings.namespace
+        )],
+    })
+}
+
+/// The revision that a rollback goes back to: what was deployed before this upgrade began, also if it began in an earlier run.
+fn came_from(session: &Session) -> Option<u32> {
+    let earlier = session.unfinished().filter(|record| record.operation == "upgrade");
+    earlier.and_then(|record| record.back_to).or_else(|| {
+        let deployed = session.world.releases.iter().filter(|one| one.status == "deployed");
+        deployed.map(|one| one.number).max()
+    })
+}

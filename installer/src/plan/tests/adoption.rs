@@ -1,0 +1,174 @@
+//! Karpenter taken over and given back, as plans.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tenon_iam_policies::controller::controller_policies;
+use tenon_iam_policies::{Document, Features, Scope};
+
+use super::*;
+use crate::adopt::found::Operator;
+use crate::adopt::{ADOPTED_BY, Found, POLICY, REPLICAS, settings as derived, steps};
+use crate::settings::config::Config;
+
+const SECONDS: u64 = 60;
+const ROLE: &str = "arn:aws:iam::111122223333:role/prod-karpenter";
+
+/// As Karpenter's documentation lays it out, with a role of before v1.7.
+fn karpenter() -> Found {
+    let env = |name: &str, value: &str| json!({"name": name, "value": value});
+    let live = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "karpenter", "namespace": "kube-system"},
+        "spec": {"replicas": 2, "template": {"spec": {
+            "serviceAccountName": "karpenter",
+            "tolerations": [{"key": "critical", "operator": "Exists"}],
+            "containers": [{
+                "image": "public.ecr.aws/karpenter/controller:1.6.2",
+                "env": [
+                    env("KARPENTER_SERVICE", "karpenter"),
+                    env("CLUSTER_NAME", "prod"),
+                    env("INTERRUPTION_QUEUE", "prod"),
+                    env("BATCH_MAX_DURATION", "20s"),
+                    env("VM_MEMORY_OVERHEAD_PERCENT", "0.05"),
+                    env("ISOLATED_VPC", "true"),
+                    env("FEATURE_GATES", "SpotToSpotConsolidation=true,NodeRepair=false,Gone=true"),
+                ],
+            }],
+        }}},
+    });
+    let scope = Scope {
+        partition: Partition::Aws,
+        region: "eu-central-1".to_owned(),
+        account: "111122223333".to_owned(),
+        cluster: "prod".to_owned(),
+        queue: Some("prod".to_owned()),
+        node_roles: vec!["arn:aws:iam::111122223333:role/KarpenterNodeRole-prod".to_owned()],
+        features: Features::upstream(),
+    };
+    let policies = controller_policies(&scope).into_iter().map(|policy| {
+        let mut document = policy.document;
+        let newer = ["AllowUnscopedInstanceProfileListAction"];
+        document.statements.retain(|one| !newer.contains(&one.sid.as_deref().unwrap_or_default()));
+        (policy.part.managed_name("prod"), document)
+    });
+    let role = |name: &str| RoleState {
+        arn: format!("arn:aws:iam::111122223333:role/{name}"),
+        ..RoleState::default()
+    };
+    Found {
+        operator: Operator::of(live).expect("it is Karpenter"),
+        role: ("prod-karpenter".to_owned(), role("prod-karpenter")),
+        granted: policies.collect(),
+        association: Some(AssociationState { role_arn: ROLE.to_owned(), ..Default::default() }),
+        node_roles: [("KarpenterNodeRole-prod".to_owned(), role("KarpenterNodeRole-prod"))].into(),
+        has_access_entry: true,
+        queue: Some(("prod".to_owned(), QueueState::default())),
+        rules: [("Karpenter-prod-Spot".to_owned(), RuleState::default())].into(),
+    }
+}
+
+/// What should be there beside it, and the cluster as it is.
+fn beside(found: &Found) -> (Desired, World) {
+    let mut config = Config::default();
+    config.cluster.name = Some("prod".to_owned());
+    config.cluster.region = Some("eu-central-1".to_owned());
+    let text = derived::adopted(config, found).to_yaml();
+    let text = text.split_once("cluster:").map(|(_, rest)| rest).expect("it names the cluster");
+    let text = text.lines().skip_while(|line| line.is_empty() || line.starts_with(' '));
+    let settings = settings(&text.collect::<Vec<_>>().join("\n"));
+    let mut facts = facts();
+    facts.node_role_arn = found.node_roles.values().next().map(|role| role.arn.clone());
+    let mut world = untouched();
+    world.association.clone_from(&found.association);
+    world.access_entry = Some(AccessEntryState {
+        arn: "arn:entry".into(),
+        kind: "EC2_LINUX".into(),
+        tags: Tags::new(),
+    });
+    world.queue = found.queue.as_ref().map(|(_, state)| state.clone());
+    (Desired::new(&settings, &facts).expect("fit"), world)
+}
+
+fn adoption(found: &Found, desired: &Desired, world: &World) -> Plan {
+    let plan = diff(desired, world).expect("nothing is in the way");
+    let plan = steps::adopt(plan, found, desired, SECONDS);
+    assert!(is_runnable(&plan), "{:?}", ids(&plan));
+    plan
+}
+
+/// Both as they are when the plan was carried out.
+fn handed_over(found: &Found, desired: &Desired) -> (Found, World) {
+    let mut after = found.clone();
+    let id = &desired.installation.id;
+    let tag = |tags: &mut Tags| drop(tags.insert(ADOPTED_BY.to_owned(), id.clone()));
+    tag(&mut after.role.1.tags);
+    after.node_roles.values_mut().for_each(|role| tag(&mut role.tags));
+    after.queue.iter_mut().for_each(|(_, queue)| tag(&mut queue.tags));
+    after.rules.values_mut().for_each(|rule| tag(&mut rule.tags));
+    if let Some(document) = steps::lacking(found, desired) {
+        after.role.1.inline.insert(POLICY.to_owned(), document.to_json());
+        after.granted.insert(POLICY.to_owned(), document);
+    }
+    let mut live = after.operator.live.body.clone();
+    live["spec"]["replicas"] = 0.into();
+    live["metadata"]["annotations"] = json!({(REPLICAS): "2", (ADOPTED_BY): id});
+    after.operator = Operator::of(live).expect("it is Karpenter");
+    let (_, before) = beside(found);
+    let mut world = complete(desired);
+    (world.association, world.access_entry) = (before.association, before.access_entry);
+    world.queue = before.queue;
+    (after, world)
+}
+
+#[test]
+fn options_and_roles_of_karpenter_become_settings() {
+    let mut config = Config::default();
+    config.cluster.name = Some("prod".to_owned());
+    config.deploy.image = Some("mirror/tenon-operator".to_owned());
+    config.deploy.values.insert("logLevel".to_owned(), "debug".into());
+    let config = derived::adopted(config, &karpenter());
+    insta::assert_snapshot!(config.to_yaml());
+    let again = derived::adopted(config.clone(), &karpenter());
+    assert_eq!(again, config, "a second look changes nothing");
+}
+
+#[test]
+fn an_adoption_marks_adds_and_hands_over() {
+    let found = karpenter();
+    let (desired, world) = beside(&found);
+    let plan = adoption(&found, &desired, &world);
+    insta::assert_snapshot!(crate::printer::plan_text(&plan));
+    let touches = |step: &Step| {
+        ["NodePool", "EC2NodeClass", "NodeClaim", "CustomResourceDefinition"]
+            .contains(&step.kind.as_str())
+            || step.op == Op::Delete
+    };
+    assert!(!plan.steps.iter().any(touches));
+}
+
+#[test]
+fn what_is_handed_over_needs_nothing_and_the_way_back_leaves_no_mark() {
+    let found = karpenter();
+    let (desired, _) = beside(&found);
+    let (after, world) = handed_over(&found, &desired);
+    assert_eq!(ids(&adoption(&after, &desired, &world)), [""; 0]);
+    let back = steps::undo(&after, &desired, &world, SECONDS);
+    assert!(is_runnable(&back), "{:?}", ids(&back));
+    insta::assert_snapshot!(crate::printer::plan_text(&back));
+    // Where nothing was adopted there is nothing to undo.
+    let (_, untouched) = beside(&found);
+    assert_eq!(ids(&steps::undo(&found, &desired, &untouched, SECONDS)), [""; 0]);
+}
+
+#[test]
+fn a_role_that_has_everything_gets_no_policy() {
+    let mut found = karpenter();
+    let all = Document::new([tenon_iam_policies::Statement::allow("All", ["*"])]);
+    found.granted = BTreeMap::from([("All".to_owned(), all)]);
+    let (desired, world) = beside(&found);
+    assert_eq!(steps::lacking(&found, &desired), None);
+    let plan = adoption(&found, &desired, &world);
+    assert!(!ids(&plan).contains(&"adopted-role-policy"));
+}

@@ -1,0 +1,211 @@
+//! Takes a plan apart into stages: widen, canary, roll, narrow, record.
+//!
+//! The stages follow from the plan and from what is there, and from nothing else: a run after a crash sees what is done and plans the rest.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tenon_iam_policies::Document;
+use tenon_iam_policies::difference::{Documents, union};
+
+use crate::apply::wait::deployment_lacks;
+use crate::desired::{Desired, Role};
+use crate::kubernetes::object::{Object, annotation, first_difference};
+use crate::observe::world::{RoleState, World};
+use crate::ownership::SPEC_HASH;
+use crate::plan::{Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, changes, step_id};
+
+/// Id of the step that tries one pod of the new version.
+const CANARY: &str = "canary";
+/// Id of the step that waits for all pods.
+const ROLLOUT: &str = "rollout";
+/// Id of the step that writes the Helm revision.
+const RECORD: &str = "helm-release";
+
+/// The same plan in stages. `seconds` is how long canary and pods may each take to become ready.
+///
+/// # Errors
+/// When a role can't hold what both versions need.
+pub fn staged(
+    plan: Plan,
+    desired: &Desired,
+    world: &World,
+    seconds: u64,
+) -> Result<Plan, Vec<String>> {
+    let Some(deployment) = desired.deployment() else { return Ok(plan) };
+    let applied = step_id(deployment);
+    let mut early = Vec::new();
+    let mut late = Vec::new();
+    let mut record = None;
+    let mut refused = Vec::new();
+    for step in plan.steps {
+        match &step.action {
+            Action::EnsureRole { role, changes } if !changes.create => {
+                match widened(&step, role, world.roles.get(&role.name)) {
+                    Ok((wide, narrow)) => {
+                        early.extend(wide);
+                        late.extend(narrow);
+                    }
+                    Err(reason) => refused.push(reason),
+                }
+            }
+            _ if step.id == RECORD => record = Some(step),
+            _ if is_late(&step) => late.push(step),
+            _ => early.push(step),
+        }
+    }
+    if !refused.is_empty() {
+        return Err(refused);
+    }
+    let pods_change = early.iter().position(|step| step.id == applied && changes_pods(step, world));
+    if let (Some(at), Some(canary)) = (pods_change, desired.canary()) {
+        if !is_proven(&canary, world) {
+            let step = prove(&canary, &early[at], seconds);
+            early[at].depends_on.push(CANARY.to_owned());
+            early.insert(at, step);
+        }
+        if !late.iter().any(|step| step.id == CANARY_GOES) {
+            late.insert(0, goes(&canary));
+        }
+    }
+    let applies = early.iter().any(|step| step.id == applied);
+    if applies || !late.is_empty() && !is_ready(deployment, world) {
+        let action = Action::AwaitRollout { deployment: deployment.clone(), seconds };
+        let path = deployment.key().path();
+        // After everything that is not for later: what is late must not begin while anything is still to be done for the new version.
+        let first = early.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+        early.push(
+            Step::new(ROLLOUT, "Deployment", &path, Op::Update, action)
+                .because(["wait for all pods"])
+                .after(first),
+        );
+    }
+    for step in &mut late {
+        step.depends_on.push(ROLLOUT.to_owned());
+    }
+    let mut steps = early;
+    steps.extend(late);
+    if let Some(mut record) = record {
+        record.depends_on = steps.iter().map(|step| step.id.clone()).collect();
+        steps.push(record);
+    }
+    // A role that is wide enough already has no step for that.
+    let ids = steps.iter().map(|step| step.id.clone()).collect::<BTreeSet<_>>();
+    for step in &mut steps {
+        step.depends_on.retain(|id| ids.contains(id));
+    }
+    Ok(Plan { steps, warnings: plan.warnings })
+}
+
+/// Whether all pods of a Deployment serve.
+pub fn is_ready(deployment: &Object, world: &World) -> bool {
+    let live = world.objects.get(&deployment.key());
+    live.is_some() && deployment_lacks(live).is_none()
+}
+
+/// Whether a run before this one has seen this very canary ready.
+fn is_proven(canary: &Object, world: &World) -> bool {
+    let live = world.objects.get(&canary.key());
+    live.is_some_and(|live| annotation(live, SPEC_HASH) == annotation(&canary.body, SPEC_HASH))
+        && is_ready(canary, world)
+}
+
+/// What the old version may still need, or what nodes are made from.
+fn is_late(step: &Step) -> bool {
+    step.op == Op::Delete || matches!(step.kind.as_str(), "NodePool" | "EC2NodeClass")
+}
+
+/// Whether a step makes other pods of the operator, and not just other labels or another number of them.
+fn changes_pods(step: &Step, world: &World) -> bool {
+    match &step.action {
+        Action::Restart(_) => true,
+        Action::Apply(object) => world.objects.get(&object.key()).is_some_and(|live| {
+            let template = |body: &Value| body["spec"]["template"].clone();
+            first_difference(&template(&object.body), &template(live)).is_some()
+        }),
+        _ => false,
+    }
+}
+
+fn prove(canary: &Object, deployment: &Step, seconds: u64) -> Step {
+    let key = canary.key();
+    let action = Action::ProveCanary { canary: canary.clone(), seconds };
+    Step::new(CANARY, "Deployment", &key.path(), Op::Create, action)
+        .because(["one pod of the new version, which has to become ready"])
+        .after(deployment.depends_on.clone())
+        .needs(&["patch", "get", "delete"], &key.to_string())
+        .needs(&["create"], "subjectaccessreviews")
+}
+
+fn goes(canary: &Object) -> Step {
+    let key = canary.key();
+    let action = Action::RemoveCanary { canary: canary.clone() };
+    Step::new(CANARY_GOES, "Deployment", &key.path(), Op::Delete, action)
+        .because(["the canary, once all pods are new"])
+        .needs(&["delete"], &key.to_string())
+}
+
+/// A role's step in two: what both versions need, and what only the new one does.
+fn widened(
+    step: &Step,
+    role: &Role,
+    state: Option<&RoleState>,
+) -> Result<(Option<Step>, Option<Step>), String> {
+    let Some(state) = state else { return Ok((Some(step.clone()), None)) };
+    let old = documents(state);
+    let inline = union(&old, &role.inline).map_err(|error| {
+        format!(
+            "role {} can't hold what both versions need: {error}. `tenon install` changes it at once; until the new pods run, the old ones may be denied calls",
+            role.name
+        )
+    })?;
+    let mut attached = role.attached.clone();
+    attached.extend(state.attached.iter().filter(|arn| !role.attached.contains(arn)).cloned());
+    let wide = Role { inline, attached, ..role.clone() };
+    let narrow = changes(role, Some(&state_of(&wide, state)));
+    if narrow == RoleChanges::default() {
+        return Ok((Some(step.clone()), None));
+    }
+    let first = changes(&wide, Some(state));
+    let split = |id: &str, role: &Role, changes: RoleChanges, why: &str| {
+        let (actions, reasons) = calls(role, &changes);
+        let action = Action::EnsureRole { role: role.clone(), changes };
+        Step::new(id, &step.kind, &step.resource, Op::Update, action)
+            .because(reasons)
+            .because([why])
+            .after(step.depends_on.clone())
+            .needs(&actions, &step.resource)
+    };
+    let narrow = split(
+        &format!("{}/narrow", step.id),
+        role,
+        narrow,
+        "without what only the old version needed",
+    );
+    let wide = (first != RoleChanges::default())
+        .then(|| split(&step.id, &wide, first, "for both versions"));
+    Ok((wide, Some(narrow)))
+}
+
+/// The inline policies that a role has. One that doesn't parse allows nothing that could be kept.
+pub fn documents(state: &RoleState) -> Documents {
+    let parsed = state.inline.iter().filter_map(|(name, text)| {
+        let document = Document::parse(text).ok()?;
+        Some((name.clone(), document))
+    });
+    parsed.collect()
+}
+
+/// A role as it is when it is as it should be.
+fn state_of(role: &Role, state: &RoleState) -> RoleState {
+    let mut inline = state.inline.clone();
+    inline.extend(role.inline.iter().map(|(name, document)| (name.clone(), document.to_json())));
+    RoleState {
+        arn: state.arn.clone(),
+        trust: role.trust.to_json(),
+        attached: role.attached.iter().cloned().collect(),
+        inline,
+        boundary: role.boundary.clone(),
+        tags: role.tags.clone(),
+    }
+}

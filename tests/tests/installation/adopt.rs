@@ -1,0 +1,260 @@
+//! A cluster with Karpenter, laid out as its documentation says, is taken over and given back; its node notices nothing. Karpenter is played by the operator
+//! under Karpenter's image.
+
+use std::sync::Arc;
+
+use http::Method;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tenon_iam_policies::controller::controller_policies;
+use tenon_iam_policies::{Features, Partition, Scope};
+use tenon_tests::bed::{ACCOUNT, Bed, BedConfig, Parts};
+use tenon_tests::installed::Installed;
+use tenon_tests::kubelet::Image;
+use tenon_tests::programs::TenonPrograms;
+use tenon_tests::progress::Progress;
+use tenon_tests::user::{LIMIT, one_of};
+use tenon_tests::wait::{eventually, must};
+
+use super::install::tenon;
+
+const NODE_ROLE: &str = "KarpenterNodeRole-bed";
+const ROLE: &str = "bed-karpenter";
+const QUEUE: &str = "bed";
+const RULE: &str = "Karpenter-bed-SpotInterruptionRule";
+const IMAGE: &str = "public.ecr.aws/karpenter/controller:1.14.1";
+
+fn arn(role: &str) -> String {
+    format!("arn:aws:iam::{ACCOUNT}:role/{role}")
+}
+
+fn trust(service: &str) -> String {
+    json!({
+        "Version": "2012-10-17",
+        "Statement": [{
+            "Effect": "Allow",
+            "Principal": { "Service": service },
+            "Action": ["sts:AssumeRole", "sts:TagSession"],
+        }],
+    })
+    .to_string()
+}
+
+/// What the stack of the documentation makes, but for one statement that older versions of it lack.
+async fn aws_side(bed: &Bed) {
+    let aws = must(bed.aws());
+    let caller = aws.caller();
+    for (name, service) in [(NODE_ROLE, "ec2.amazonaws.com"), (ROLE, "pods.eks.amazonaws.com")] {
+        let trust = trust(service);
+        let role = [("RoleName", name), ("AssumeRolePolicyDocument", trust.as_str())];
+        must(caller.query("iam", "CreateRole", &role).await);
+    }
+    let scope = Scope {
+        partition: Partition::Aws,
+        region: bed.region().to_owned(),
+        account: ACCOUNT.to_owned(),
+        cluster: bed.cluster().to_owned(),
+        queue: Some(QUEUE.to_owned()),
+        node_roles: vec![arn(NODE_ROLE)],
+        features: Features::upstream(),
+    };
+    for mut policy in controller_policies(&scope) {
+        let old =
+            |sid: &Option<String>| sid.as_deref() == Some("AllowUnscopedInstanceProfileListAction");
+        policy.document.statements.retain(|statement| !old(&statement.sid));
+        let (name, document) = (policy.part.managed_name(bed.cluster()), policy.document.to_json());
+        let made = [("PolicyName", name.as_str()), ("PolicyDocument", document.as_str())];
+        must(caller.query("iam", "CreatePolicy", &made).await);
+        let policy = format!("arn:aws:iam::{ACCOUNT}:policy/{name}");
+        let attached = [("RoleName", ROLE), ("PolicyArn", policy.as_str())];
+        must(caller.query("iam", "AttachRolePolicy", &attached).await);
+    }
+    let cluster = format!("/clusters/{}", bed.cluster());
+    let association = json!({
+        "namespace": "kube-system", "serviceAccount": "karpenter", "roleArn": arn(ROLE),
+        "clientRequestToken": "adopt",
+    });
+    let path = format!("{cluster}/pod-identity-associations");
+    must(caller.rest("eks", Method::POST, &path, &association).await);
+    let entry = json!({ "principalArn": arn(NODE_ROLE), "type": "EC2_LINUX" });
+    must(caller.rest("eks", Method::POST, &format!("{cluster}/access-entries"), &entry).await);
+    let moto = aws.front().world().moto();
+    must(moto.json("sqs", "AmazonSQS.CreateQueue", &json!({ "QueueName": QUEUE })).await);
+    let pattern =
+        json!({ "source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"] });
+    let rule = json!({ "Name": RULE, "EventPattern": pattern.to_string() });
+    must(moto.json("events", "AWSEvents.PutRule", &rule).await);
+    let queue = format!("arn:aws:sqs:{}:{ACCOUNT}:{QUEUE}", bed.region());
+    let targets = json!({ "Rule": RULE, "Targets": [{ "Id": "KarpenterInterruptionQueueTarget", "Arn": queue }] });
+    must(moto.json("events", "AWSEvents.PutTargets", &targets).await);
+}
+
+/// What Karpenter's chart makes, by the installer's own export: the objects are the same ones. Without any mark, and under Karpenter's image.
+async fn kubernetes_side(bed: &Bed) {
+    let settings = json!({
+        "apiVersion": "tenon.sh/v1alpha1",
+        "kind": "Installation",
+        "cluster": { "name": bed.cluster(), "region": bed.region() },
+        "identity": { "controllerRoleArn": arn(ROLE) },
+        "nodes": { "roleName": NODE_ROLE },
+        "interruption": { "queueName": QUEUE },
+        "network": { "discovery": "ids" },
+        "deploy": { "helmRecord": false },
+    });
+    let file = bed.dir().join("karpenter.yaml");
+    std::fs::write(&file, format!("{settings:#}\n")).expect("the bed's directory can be written");
+    let exported =
+        tenon(bed, &["export", "manifests", "-f", &file.display().to_string()], None).await;
+    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&exported.stdout).expect("it prints YAML");
+    for body in documents {
+        // Karpenter's release has a name of its own.
+        let instance = |name: &str| format!(r#""app.kubernetes.io/instance":"{name}""#);
+        let text = body.to_string().replace(&instance("tenon"), &instance("karpenter"));
+        let mut body: Value = serde_json::from_str(&text).expect("JSON");
+        let kind = body["kind"].as_str().expect("a kind").to_owned();
+        if kind == "Namespace" {
+            continue;
+        }
+        for section in ["labels", "annotations"] {
+            if let Some(map) = body["metadata"][section].as_object_mut() {
+                map.retain(|key, _| !key.starts_with("tenon.sh/"));
+            }
+        }
+        if kind == "Deployment" {
+            body["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
+        }
+        if kind == "CustomResourceDefinition" {
+            body.as_object_mut().expect("an object").remove("status");
+        }
+        apply(bed, &body).await;
+    }
+}
+
+async fn apply(bed: &Bed, body: &Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = text(&body["apiVersion"]);
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &text(&body["kind"])));
+    let name = text(&body["metadata"]["name"]);
+    let api: Api<DynamicObject> = match body["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(bed.client(), namespace, &resource),
+        None => Api::all_with(bed.client(), &resource),
+    };
+    let parameters = PatchParams::apply("helm").force();
+    // The type of an object may have been made a moment ago.
+    let applied = eventually(&format!("{name} is applied"), LIMIT, async || {
+        match api.patch(&name, &parameters, &Patch::Apply(body)).await {
+            Ok(_) => Ok(true),
+            Err(error) => Err(error.to_string().into()),
+        }
+    });
+    must(applied.await);
+}
+
+async fn leader(bed: &Bed) -> String {
+    let leases: Api<Lease> = Api::namespaced(bed.client(), "kube-system");
+    let lease = must(leases.get("karpenter-leader-election").await);
+    lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
+}
+
+async fn replicas(bed: &Bed, name: &str) -> Option<i32> {
+    let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    must(api.get_opt(name).await)?.spec?.replicas
+}
+
+/// Names of things that carry one of our marks, in Kubernetes.
+async fn marked(bed: &Bed) -> Vec<String> {
+    let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    let all = must(api.list(&kube::api::ListParams::default()).await);
+    let ours = all.items.iter().filter(|one| {
+        let labels = one.labels().keys().chain(one.annotations().keys());
+        labels.into_iter().any(|key| key.starts_with("tenon.sh/"))
+    });
+    ours.map(kube::ResourceExt::name_any).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
+    let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
+    let karpenter = Image { name: "controller".to_owned(), program: programs.operator.clone() };
+    let config = BedConfig { images: vec![karpenter], parts: Parts::all(), ..BedConfig::default() };
+    let bed = Arc::new(Bed::start(config).await.expect("the bed starts"));
+    let nothing =
+        tenon(&bed, &["adopt", "--cluster", "bed", "--region", bed.region(), "--yes"], None).await;
+    assert_eq!(nothing.code, 6, "{}", nothing.stderr);
+    aws_side(&bed).await;
+    kubernetes_side(&bed).await;
+    let before = must(bed.aws_inventory().await);
+
+    let cluster = Installed::on(&bed);
+    must(cluster.user().ready("EC2NodeClass", "default").await);
+    let requirements = json!([one_of("node.kubernetes.io/instance-type", &["m6i.large"])]);
+    must(cluster.user().pool("adopt", &requirements, &json!({})).await);
+    must(cluster.user().scale("adopt", 2, &json!({ "scenario": "adopt" })).await);
+    must(cluster.user().runs("adopt", 2).await);
+    let nodes = must(cluster.instances());
+    assert!(leader(&bed).await.starts_with("karpenter-"));
+
+    let target = ["--cluster", bed.cluster(), "--region", bed.region()];
+    let adopt = [&["adopt", "--yes"][..], &target].concat();
+    let undo = [&["adopt", "--undo", "--yes"][..], &target].concat();
+    let shown = [&["adopt", "--dry-run", "-o", "json"][..], &target].concat();
+    let shown = tenon(&bed, &shown, None).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let shown: Value = serde_json::from_str(&shown.stdout).expect("one document");
+    assert_eq!(shown["karpenter"]["role"], arn(ROLE).as_str());
+    assert_eq!(shown["karpenter"]["nodeRoles"], json!([NODE_ROLE]));
+    assert_eq!(shown["karpenter"]["rules"], json!([RULE]));
+    assert_eq!(shown["karpenter"]["version"], "1.14.1");
+    let touched = shown["actions"].as_array().expect("steps").iter();
+    let touched = touched.filter(|step| {
+        ["NodePool", "EC2NodeClass", "NodeClaim"].iter().any(|kind| step["type"] == *kind)
+    });
+    assert_eq!(touched.count(), 0, "no NodePool is touched");
+
+    // Killed after each of the first steps, it goes on.
+    for _ in 0..4 {
+        let killed = tenon(&bed, &adopt, Some(1)).await;
+        assert_ne!(killed.code, 0, "it was not killed");
+    }
+    let adopted = tenon(&bed, &adopt, None).await;
+    assert_eq!(adopted.code, 0, "{}", adopted.stderr);
+    assert_eq!(replicas(&bed, "karpenter").await, Some(0));
+    assert!(leader(&bed).await.starts_with("tenon-"), "{}", leader(&bed).await);
+    let again = tenon(&bed, &adopt, None).await;
+    assert!(again.stdout.contains("Nothing was to be done"), "{}{}", again.stdout, again.stderr);
+    let status = [&["diff"][..], &target].concat();
+    assert_eq!(tenon(&bed, &status, None).await.code, 0, "it is as the record says");
+    // Tenon works with what it was given: a pod more than fits gets a node.
+    must(cluster.user().scale("adopt", 4, &json!({ "scenario": "adopt" })).await);
+    must(cluster.user().runs("adopt", 4).await);
+    let now = must(cluster.instances());
+    assert!(nodes.keys().all(|id| now.contains_key(id)), "a node was replaced");
+
+    let killed = tenon(&bed, &undo, Some(1)).await;
+    assert_ne!(killed.code, 0, "it was not killed");
+    let undone = tenon(&bed, &undo, None).await;
+    assert_eq!(undone.code, 0, "{}", undone.stderr);
+    assert!(leader(&bed).await.starts_with("karpenter-"), "{}", leader(&bed).await);
+    assert_eq!(replicas(&bed, "karpenter").await, Some(2));
+    assert_eq!(replicas(&bed, "tenon").await, None);
+    assert_eq!(marked(&bed).await, [""; 0], "a mark is left");
+    let after = must(cluster.instances());
+    assert!(now.keys().all(|id| after.contains_key(id)), "a node was replaced");
+    let kinds = ["IAM role", "SQS queue", "EventBridge rule", "Pod Identity association"];
+    let of = |all: &[(String, String)]| {
+        let all = all.iter().filter(|(kind, _)| kinds.contains(&kind.as_str()));
+        all.cloned().collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(of(&before), of(&must(bed.aws_inventory().await)));
+    drop(cluster);
+    let bed = Arc::try_unwrap(bed).expect("nobody else has the bed");
+    bed.stop().await.expect("the bed stops");
+}
