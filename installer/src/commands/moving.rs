@@ -10,7 +10,7 @@ use tenon_iam_policies::difference::{Change, Difference, differences};
 use tokio::time::Instant;
 
 use super::preflight::{self, CheckArgs};
-use super::session::Session;
+use super::session::{Session, observe_failed};
 use crate::apply::{self, Options, wait};
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, parse_duration};
@@ -20,6 +20,8 @@ use crate::lock::Lock;
 use crate::plan::Plan;
 use crate::printer::{Printer, counts, plan_text};
 use crate::prompt::{Prompt, Terminal};
+use crate::uninstall::resources;
+use crate::upgrade::nodes::{self, Drift};
 use crate::upgrade::{staged, stages};
 
 /// How a move is made.
@@ -108,6 +110,21 @@ fn iam_in_words(session: &Session, found: &[Difference]) -> Vec<String> {
     lines
 }
 
+fn nodes_in_words(all: usize, drifts: &[Drift]) -> String {
+    if drifts.is_empty() {
+        return format!("Nodes: {}, none drifts", count(all, "NodeClaim"));
+    }
+    let each = drifts
+        .iter()
+        .map(|drift| format!("{} by {}", drift.node_claims.len(), drift.object))
+        .collect::<Vec<_>>();
+    format!(
+        "Nodes: of {} these drift, and are replaced as the budgets allow: {}",
+        count(all, "NodeClaim"),
+        each.join(", ")
+    )
+}
+
 /// Shows, asks, does and proves it.
 pub(super) async fn run(
     global: &GlobalArgs,
@@ -120,7 +137,12 @@ pub(super) async fn run(
 ) -> Result<u8, ExpectedError> {
     let plan = journey.plan(&session, args)?;
     let changes = iam(&session);
-    let mut lines = vec![journey.in_words()];
+    let claims = session.target.cluster.list(&resources::node_claims()).await;
+    let claims = claims.map_err(observe_failed)?.into_iter().map(|claim| json!(claim));
+    let claims = claims.collect::<Vec<_>>();
+    let authority = session.facts.cluster.certificate_authority.as_deref();
+    let drifts = nodes::drifting(&plan, &claims, authority);
+    let mut lines = vec![journey.in_words(), nodes_in_words(claims.len(), &drifts)];
     lines.extend(iam_in_words(&session, &changes));
     lines.extend(plan_text(&plan).lines().map(str::to_owned));
     let report = |changed: usize, ready: bool, session: &Session| {
@@ -129,6 +151,7 @@ pub(super) async fn run(
             "target": session.target_json(),
             "versions": journey,
             "iam": changes,
+            "nodes": {"nodeClaims": claims.len(), "drifting": drifts},
             "actions": plan.steps,
             "warnings": plan.warnings,
             "callerActions": plan.caller_actions(),

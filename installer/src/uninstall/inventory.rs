@@ -113,7 +113,8 @@ impl Inventory {
                 .is_some_and(|live| label(live, INSTALL_ID) == Some(&installation.id))
         };
         let ours = |objects: &[Object]| objects.iter().filter(is_ours).cloned().collect::<Vec<_>>();
-        let operator = ours(&desired.operator);
+        let mut operator = ours(&desired.operator);
+        operator.extend(desired.canary().filter(|canary| is_ours(&canary)));
         // Nobody wrote our mark on the Lease, but it is the operator's: it goes with the record of an operator of ours.
         let has_record = record.is_some_and(|(id, _)| id == installation.id);
         let lease = lease.filter(|_| has_record || !operator.is_empty());

@@ -161,7 +161,7 @@ fn widened(
     })?;
     let mut attached = role.attached.clone();
     attached.extend(state.attached.iter().filter(|arn| !role.attached.contains(arn)).cloned());
-    let wide = Role { inline, attached, ..role.clone() };
+    let wide = Role { attached, inline, ..role.clone() };
     let narrow = changes(role, Some(&state_of(&wide, state)));
     if narrow == RoleChanges::default() {
         return Ok((Some(step.clone()), None));
