@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -199,7 +200,7 @@ async fn pools_chapter(scene: &mut Scene<'_>) -> Result<(), StoryError> {
 }
 
 async fn launch(scene: &mut Scene<'_>) -> Result<(), StoryError> {
-    let started = Instant::now();
+    let (started, at) = (Instant::now(), scene.bed.clock().now());
     cluster::scale(&scene.client, 12).await?;
     eventually("NodeClaims appear", MINUTE, async || {
         Ok(!cluster::claim_names(&scene.client).await?.is_empty())
@@ -208,9 +209,19 @@ async fn launch(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     scene.note(format!("the first NodeClaim after {:.1} s", started.elapsed().as_secs_f64()));
     eventually("all pods run", 2 * MINUTE, async || cluster::all_ready(&scene.client, MANY).await)
         .await?;
+    if let Some(sent) = first_launch(scene.bed, at) {
+        scene.note(format!("CreateFleet was sent after {:.1} s", sent.as_secs_f64()));
+    }
     scene.note(format!("all {MANY} pods run after {:.1} s", started.elapsed().as_secs_f64()));
     note_nodes(scene).await?;
     Ok(())
+}
+
+/// How long after `since` the first machines were asked for. Dry runs don't count.
+fn first_launch(bed: &Bed, since: Timestamp) -> Option<SignedDuration> {
+    let calls = bed.aws().ok()?.front().control().calls().of("ec2:CreateFleet");
+    let first = calls.iter().find(|call| !call.dry_run && call.time >= since)?;
+    Some(first.time.duration_since(since))
 }
 
 async fn note_nodes(scene: &mut Scene<'_>) -> Result<Vec<Launched>, StoryError> {
