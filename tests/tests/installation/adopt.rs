@@ -149,7 +149,8 @@ async fn apply(bed: &Bed, body: &Value) {
     };
     let parameters = PatchParams::apply("helm").force();
     // The type of an object may have been made a moment ago.
-    let applied = eventually(&format!("{name} is applied"), LIMIT, async || {
+    let what = format!("{name} is applied");
+    let applied = eventually(&what, LIMIT, async || {
         match api.patch(&name, &parameters, &Patch::Apply(body)).await {
             Ok(_) => Ok(true),
             Err(error) => Err(error.to_string().into()),
@@ -166,7 +167,7 @@ async fn leader(bed: &Bed) -> String {
 
 async fn replicas(bed: &Bed, name: &str) -> Option<i32> {
     let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
-    must(api.get_opt(name).await)?.spec?.replicas
+    must(api.get_opt(name).await)?.spec.replicas
 }
 
 /// Names of things that carry one of our marks, in Kubernetes.

@@ -19,7 +19,7 @@ const ROLE: &str = "tenon-bed-controller";
 async fn image(bed: &Bed) -> String {
     let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     let deployment = must(api.get("karpenter").await);
-    let spec = deployment.spec.and_then(|spec| spec.template.spec).expect("a pod");
+    let spec = deployment.spec.template.spec.expect("a pod");
     spec.containers[0].image.clone().unwrap_or_default()
 }
 
