@@ -37,7 +37,7 @@ pub mod validate;
 
 pub use check::{Violation, check};
 pub use disruption::{BudgetUse, budget_uses, disrupt, replicas, revalidate};
-pub use lower_bound::{Bound, lower_bound};
+pub use lower_bound::{Bound, lower_bound, lower_bound_within};
 pub use plan::Plan;
 pub use policy::Policy;
 pub use provision::provision;

@@ -13,6 +13,9 @@ use crate::snapshot::Snapshot;
 /// How often the splits of prices are improved.
 const ROUNDS: u32 = 3_000;
 
+/// With fewer rounds the bound is too far from the best one to say anything.
+const LEAST_ROUNDS: u32 = 100;
+
 /// A lower bound of what launches for the pending pods cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
@@ -25,19 +28,49 @@ pub struct Bound {
 /// type are left out.
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     let problem = Problem::new(snapshot, policy);
+    relaxation(&problem).bound(&problem, ROUNDS)
+}
+
+/// The same bound within a budget, for whoever can't wait: fewer rounds give a lower bound too, and a looser one. A step is one look at a type for a shape;
+/// shapes × types of them are a round. `None` when the budget is too small for a bound that says anything.
+pub fn lower_bound_within(snapshot: &Snapshot, policy: &Policy, steps: u64) -> Option<Bound> {
+    let problem = Problem::new(snapshot, policy);
+    let relaxation = relaxation(&problem);
+    let per_round: usize = relaxation.items.iter().map(|item| item.kinds.len()).sum();
+    let rounds = steps / u64::try_from(per_round.max(1)).unwrap_or(u64::MAX);
+    let rounds = u32::try_from(rounds).unwrap_or(ROUNDS).min(ROUNDS);
+    (rounds >= LEAST_ROUNDS).then(|| relaxation.bound(&problem, rounds))
+}
+
+/// What is left of a problem when pods can be cut and machines bought in parts.
+struct Relaxation {
+    kinds: Vec<Kind>,
+    items: Vec<Item>,
+}
+
+impl Relaxation {
+    fn bound(&self, problem: &Problem<'_>, rounds: u32) -> Bound {
+        let Self { kinds, items } = self;
+        let values = solve(kinds, items, vec![0.5; kinds.len()], rounds);
+        let there = worth_of_machines(problem, kinds, items, &values);
+        Bound { price: MicroUsd(floor(values.bound - there)) }
+    }
+}
+
+fn relaxation(problem: &Problem<'_>) -> Relaxation {
     let mut cells = Cells::default();
     let mut kinds: Vec<Kind> = Vec::new();
     let mut first_kind = Vec::new();
     let mut bases = Vec::new();
     for template in 0..problem.templates.len() {
-        let base = cells.base(&problem, template);
+        let base = cells.base(problem, template);
         first_kind.push(kinds.len());
         bases.push(base);
         for kind in 0..cells[base].prices.len() {
-            kinds.push(relaxed(&problem, template, kind, cells[base].prices[kind]));
+            kinds.push(relaxed(problem, template, kind, cells[base].prices[kind]));
         }
     }
-    let (demands, _) = demands(&problem, |_| true);
+    let (demands, _) = demands(problem, |_| true);
     let mut items = Vec::new();
     for demand in &demands {
         let shape = &problem.shapes[demand.shape];
@@ -45,7 +78,7 @@ pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
         for (template, &base) in bases.iter().enumerate() {
             let mut types = FixedBitSet::with_capacity(cells[base].types.len());
             for variant in 0..problem.classes[shape.class].variants.len() {
-                if let Ok(cell) = cells.join(&problem, base, shape.class, variant) {
+                if let Ok(cell) = cells.join(problem, base, shape.class, variant) {
                     types.union_with(&cells[cell].types);
                 }
             }
@@ -56,9 +89,7 @@ pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
             items.push(item(demand.pods.len(), &shape.requests, holding));
         }
     }
-    let values = solve(&kinds, &items, vec![0.5; kinds.len()], ROUNDS);
-    let there = worth_of_machines(&problem, &kinds, &items, &values);
-    Bound { price: MicroUsd(floor(values.bound - there)) }
+    Relaxation { kinds, items }
 }
 
 /// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod no pod costs less than its value.

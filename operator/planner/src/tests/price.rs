@@ -10,7 +10,7 @@ use crate::provision::demands;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
 use crate::solver::{Demand, Solver};
-use crate::{lower_bound, provision};
+use crate::{lower_bound, lower_bound_within, provision};
 
 /// What a plan costs above the lower bound, as a share of it.
 fn excess(snapshot: &Snapshot) -> f64 {
@@ -71,6 +71,11 @@ proptest! {
         let price: i64 = plan.launches.iter().map(|launch| launch.price.0).sum();
         let waiting = plan.report.pods.len();
         prop_assert!((waiting, price + nodes * policy.node_price.0) <= karpenters_way(&snapshot, &policy));
-        prop_assert!(lower_bound(&snapshot, &policy).price.0 <= price);
+        let bound = lower_bound(&snapshot, &policy).price;
+        prop_assert!(bound.0 <= price);
+        let hasty = lower_bound_within(&snapshot, &policy, 5_000_000);
+        prop_assert!(hasty.is_none_or(|hasty| hasty.price.0 <= price));
+        prop_assert_eq!(lower_bound_within(&snapshot, &policy, 1), None, "one look is no round");
+        prop_assert_eq!(lower_bound_within(&snapshot, &policy, u64::MAX).map(|it| it.price), Some(bound));
     }
 }
