@@ -44,7 +44,6 @@ pub mod controller;
 pub mod drift;
 pub mod ec2;
 pub mod error;
-pub mod family;
 pub mod instances;
 pub mod interruption;
 pub mod launch;

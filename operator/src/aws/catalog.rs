@@ -9,30 +9,20 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tenon_crds::EC2NodeClass;
-use tenon_crds::ec2nodeclass::{
-    Ami, CapacityReservation, EC2NodeClassSpec, InterfaceType, Subnet, Switch,
-};
-use tenon_crds::labels::aws as keys;
-use tenon_planner::snapshot::{
-    CapacityType, Catalog, InstanceType, NodeClassRef, Offering, Operator, Requirement,
-};
+use tenon_crds::ec2nodeclass::{Ami, CapacityReservation, EC2NodeClassSpec, Subnet};
+use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, NodeClassRef, Offering};
+use tenon_state::ec2::network::NetworkTable;
+use tenon_state::ec2::type_info::TypeInfo;
+use tenon_state::ec2::{self as ec2_types, TypeScope};
 
-use self::capacity::CapacityScope;
-use self::labels::LabelScope;
-use self::network::NetworkTable;
 use self::pricing::{PriceTable, Prices};
-use self::type_info::TypeInfo;
 use self::unavailable::{Unavailable, UnavailableNow};
 use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
-use super::family::Family;
 use super::reservations::Reservations;
 use super::ttl::TtlMap;
 use super::{KIND, ec2};
 
-pub mod capacity;
-pub mod labels;
-pub mod network;
 pub mod pricing;
 mod reserved;
 pub mod type_info;
@@ -284,50 +274,32 @@ impl<'a> ClassScope<'a> {
         offered_in: &BTreeSet<String>,
         prices: &PriceTable,
     ) -> InstanceType {
-        let spec = &self.basis.spec;
-        let family = spec.resolved_ami_family();
         let zones: BTreeMap<String, Option<String>> = self
             .zone_ids
             .iter()
             .filter(|(zone, _)| offered_in.contains(**zone))
             .map(|(zone, id)| ((*zone).to_owned(), id.map(str::to_owned)))
             .collect();
-        let network_mbps = self
-            .catalogs
-            .network
-            .baseline_mbps(&info.name)
-            .or_else(|| info.network.as_ref()?.baseline_mbps);
-        let mut requirements = labels::requirements(
+        let seen_key = (info.name.clone(), self.basis.amis.clone());
+        let mut kind = ec2_types::instance_type(
             info,
-            &LabelScope {
-                region: &self.catalogs.settings.region,
+            &TypeScope {
+                class: &self.basis.spec,
+                network: &self.catalogs.network,
+                region: Some(&self.catalogs.settings.region),
                 zones: &zones,
-                windows_build: family.windows_build(),
-                network_mbps,
                 placement_group: self.basis.placement_group.as_ref().map(|group| group.id.as_str()),
+                vm_memory_overhead: self.catalogs.settings.vm_memory_overhead,
+                reserved_enis: self.catalogs.settings.reserved_enis,
+                seen_memory: self.catalogs.seen_memory.get(&seen_key),
             },
         );
-        let seen_key = (info.name.clone(), self.basis.amis.clone());
-        let scope = CapacityScope {
-            vm_memory_overhead: self.catalogs.settings.vm_memory_overhead,
-            reserved_enis: self.catalogs.settings.reserved_enis.into(),
-            seen_memory: self.catalogs.seen_memory.get(&seen_key),
-            branch_interfaces: self.catalogs.network.branch_interfaces(&info.name),
-        };
-        let capacity::Capacity { capacity, overhead } = capacity::capacity(info, spec, scope);
         let mut offerings = self.offerings(info, offered_in, prices);
         let reservations: Vec<&CapacityReservation> =
             self.basis.reservations.iter().filter(|it| it.instance_type == info.name).collect();
-        reserved::extend(&mut requirements, &reservations);
+        reserved::extend(&mut kind.requirements, &reservations);
         offerings.extend(reservations.iter().map(|it| self.reserved(info, it, offered_in, prices)));
-        InstanceType {
-            name: info.name.clone(),
-            requirements,
-            capacity,
-            overhead,
-            offerings,
-            ..InstanceType::default()
-        }
+        InstanceType { offerings, ..kind }
     }
 
     /// Every way to buy the type in the region, those too that can't be used now: prices of machines that run there are looked up here.
@@ -359,7 +331,9 @@ impl<'a> ClassScope<'a> {
                 offerings.push(Offering {
                     zone: zone.clone(),
                     capacity_type,
-                    requirements: self.offering_requirements(zone),
+                    requirements: ec2_types::offering_requirements(
+                        self.zone_ids.get(zone.as_str()).copied().flatten(),
+                    ),
                     price,
                     available,
                     reservation_capacity: None,
@@ -391,61 +365,8 @@ impl<'a> ClassScope<'a> {
     fn is_compatible(&self, info: &TypeInfo) -> bool {
         let group = self.basis.placement_group.as_ref();
         let placed = group.is_none_or(|group| info.placement_strategies.contains(&group.strategy));
-        placed && is_compatible(info, &self.basis.spec)
+        placed && ec2_types::is_compatible(info, &self.basis.spec)
     }
-
-    fn offering_requirements(&self, zone: &str) -> Vec<Requirement> {
-        let mut requirements = vec![
-            labels::does_not_exist(keys::CAPACITY_RESERVATION_ID),
-            labels::does_not_exist(keys::CAPACITY_RESERVATION_INTERRUPTIBLE),
-            labels::does_not_exist(keys::CAPACITY_RESERVATION_TYPE),
-        ];
-        if let Some(Some(id)) = self.zone_ids.get(zone) {
-            requirements.push(Requirement {
-                key: keys::ZONE_ID.to_owned(),
-                operator: Operator::In,
-                values: vec![(*id).to_owned()],
-                min_values: None,
-            });
-        }
-        requirements.sort();
-        requirements
-    }
-}
-
-/// Whether the type can be launched with what the NodeClass asks of the hardware.
-fn is_compatible(info: &TypeInfo, class: &EC2NodeClassSpec) -> bool {
-    let interfaces = class.network_interfaces.as_deref().unwrap_or_default();
-    if !interfaces.is_empty() {
-        let Some(network) = &info.network else { return false };
-        let n_efa = interfaces
-            .iter()
-            .filter(|interface| interface.interface_type == InterfaceType::EfaOnly)
-            .count();
-        let fits = |interface: &tenon_crds::ec2nodeclass::NetworkInterface| {
-            usize::try_from(interface.network_card_index)
-                .ok()
-                .and_then(|card| network.cards.get(card))
-                .is_some_and(|&devices| i64::from(interface.device_index) < devices)
-        };
-        if network.ena.as_deref() == Some("unsupported")
-            || !interfaces.iter().all(fits)
-            || i64::try_from(n_efa).unwrap_or(i64::MAX) > network.max_efa
-        {
-            return false;
-        }
-    }
-    // Amazon Linux 2023 needs instructions that the first Graviton lacks.
-    if info.name.starts_with("a1.")
-        && class.resolved_ami_family() == tenon_crds::ec2nodeclass::AmiFamily::Al2023
-    {
-        return false;
-    }
-    let nested = class.cpu_options.and_then(|options| options.nested_virtualization);
-    if nested == Some(Switch::Enabled) && !info.nested_virtualization {
-        return false;
-    }
-    class.connection_tracking.is_none() || info.hypervisor == "nitro"
 }
 
 #[cfg(test)]

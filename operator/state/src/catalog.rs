@@ -1,4 +1,4 @@
-//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in upstream's format.
+//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in upstream's format. And what EC2 says about its types, from a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,9 @@ use tenon_crds::labels::{self, LabelRules, aws};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Requirement};
 
+use crate::ec2::describe::DescribeInstanceTypes;
 use crate::ec2::labels_of_name;
+use crate::ec2::type_info::TypeInfo;
 
 /// The file with instance types can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,8 +25,8 @@ pub enum CatalogError {
         #[source]
         source: std::io::Error,
     },
-    /// It is not a JSON list of instance types.
-    #[error("{} is not a JSON list of instance types", .path.display())]
+    /// It holds no instance types.
+    #[error("{} holds no instance types", .path.display())]
     Parse {
         /// The file.
         path: PathBuf,
@@ -71,11 +73,38 @@ struct FileRequirement {
     values: Vec<String>,
 }
 
+/// What a file about instance types holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Types with offerings, in the format of the kwok provider's instance-types file.
+    Listed(Vec<InstanceType>),
+    /// EC2's own words about types, as `aws ec2 describe-instance-types` prints them.
+    Described(Vec<TypeInfo>),
+}
+
+/// Reads a file in either format.
+pub fn read_any(path: &Path) -> Result<Content, CatalogError> {
+    let text = text(path)?;
+    if !text.trim_start().starts_with('{') {
+        return parse(path, &text).map(Content::Listed);
+    }
+    let described: DescribeInstanceTypes = serde_json::from_str(&text)
+        .map_err(|source| CatalogError::Parse { path: path.to_owned(), source })?;
+    Ok(Content::Described(described.types()))
+}
+
 /// Instance types of a file. All offerings count as available, as upstream has it.
 pub fn read(path: &Path) -> Result<Vec<InstanceType>, CatalogError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
-    let types: Vec<FileType> = serde_json::from_str(&text)
+    parse(path, &text(path)?)
+}
+
+fn text(path: &Path) -> Result<String, CatalogError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| CatalogError::Read { path: path.to_owned(), source })
+}
+
+fn parse(path: &Path, text: &str) -> Result<Vec<InstanceType>, CatalogError> {
+    let types: Vec<FileType> = serde_json::from_str(text)
         .map_err(|source| CatalogError::Parse { path: path.to_owned(), source })?;
     let types = types.into_iter().map(|entry| {
         let name = entry.name.clone();

@@ -1,59 +1,135 @@
-//! What the name of an EC2 instance type tells.
+//! What EC2's instance types are to the planner: labels, capacity and overhead, computed from plain data. The operator and `tenon simulate` share it, so that
+//! both plan on the same machines.
 
-use tenon_crds::labels::aws;
+use std::collections::BTreeMap;
 
-/// The labels that follow from a name: category, generation, family, size, and whether its CPU is shared (`flex`). Where the name doesn't tell one, it is left out.
-pub fn labels_of_name(name: &str) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
-    if let Some((category, generation)) = category_and_generation(name) {
-        found.push((aws::INSTANCE_CATEGORY, category.to_owned()));
-        found.push((aws::INSTANCE_GENERATION, generation.to_owned()));
-    }
-    let parts = name.split_once('.').filter(|(_, size)| !size.contains('.'));
-    if let Some((family, size)) = parts {
-        found.push((aws::INSTANCE_FAMILY, family.to_owned()));
-        found.push((aws::INSTANCE_SIZE, size.to_owned()));
-    }
-    let flex = parts.is_some_and(|(family, _)| family.contains("-flex"));
-    found.push((aws::INSTANCE_CAPABILITY_FLEX, flex.to_string()));
-    found
+use tenon_crds::ec2nodeclass::{
+    AmiFamily, EC2NodeClassSpec, InterfaceType, NetworkInterface, Switch,
+};
+use tenon_crds::labels::aws as keys;
+use tenon_planner::snapshot::{InstanceType, Operator, Requirement};
+
+use self::capacity::{Capacity, CapacityScope};
+use self::family::Family as _;
+use self::labels::LabelScope;
+use self::network::NetworkTable;
+use self::type_info::TypeInfo;
+
+pub mod capacity;
+pub mod describe;
+pub mod facts;
+pub mod family;
+pub mod labels;
+mod name;
+pub mod network;
+pub mod offered;
+pub mod prices;
+pub mod type_info;
+
+pub use name::labels_of_name;
+
+/// What labels, capacity and overhead of a type depend on beside the type itself.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeScope<'a> {
+    /// The NodeClass.
+    pub class: &'a EC2NodeClassSpec,
+    /// Figures about networks that EC2's API doesn't tell.
+    pub network: &'a NetworkTable,
+    /// The region; `None` when it is not known.
+    pub region: Option<&'a str>,
+    /// Zones in which the type is offered and the NodeClass has a subnet, with the zone's id when it is known.
+    pub zones: &'a BTreeMap<String, Option<String>>,
+    /// The id of the placement group that machines are launched into.
+    pub placement_group: Option<&'a str>,
+    /// `--vm-memory-overhead-percent`.
+    pub vm_memory_overhead: f64,
+    /// `--reserved-enis`.
+    pub reserved_enis: u32,
+    /// Bytes of memory that a node of this type and image had.
+    pub seen_memory: Option<i64>,
 }
 
-/// `m5.large` → (`m`, `5`); `u-6tb1.56xlarge` → (`u`, `1`); `inf2.xlarge` → (`inf`, `2`).
-fn category_and_generation(name: &str) -> Option<(&str, &str)> {
-    let family = &name[..name.rfind('.')?];
-    let letters = family.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(family.len());
-    let (category, mut rest) = family.split_at(letters);
-    if category.is_empty() {
-        return None;
+/// A type as a NodeClass gets it, without offerings.
+pub fn instance_type(info: &TypeInfo, scope: &TypeScope<'_>) -> InstanceType {
+    let network_mbps =
+        scope.network.baseline_mbps(&info.name).or_else(|| info.network.as_ref()?.baseline_mbps);
+    let requirements = labels::requirements(
+        info,
+        &LabelScope {
+            region: scope.region,
+            zones: scope.zones,
+            windows_build: scope.class.resolved_ami_family().windows_build(),
+            network_mbps,
+            placement_group: scope.placement_group,
+        },
+    );
+    let Capacity { capacity, overhead } = capacity::capacity(
+        info,
+        scope.class,
+        CapacityScope {
+            vm_memory_overhead: scope.vm_memory_overhead,
+            reserved_enis: scope.reserved_enis.into(),
+            seen_memory: scope.seen_memory,
+            branch_interfaces: scope.network.branch_interfaces(&info.name),
+        },
+    );
+    InstanceType {
+        name: info.name.clone(),
+        requirements,
+        capacity,
+        overhead,
+        ..InstanceType::default()
     }
-    if let Some(high_memory) = rest.strip_prefix('-') {
-        let digits = high_memory.find(|c: char| !c.is_ascii_digit())?;
-        rest = high_memory[digits..].strip_prefix("tb").filter(|_| digits > 0)?;
-    }
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (digits > 0).then(|| (category, &rest[..digits]))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What an offering that is no reservation defines beside zone and capacity type, sorted by key.
+pub fn offering_requirements(zone_id: Option<&str>) -> Vec<Requirement> {
+    let mut requirements = vec![
+        labels::does_not_exist(keys::CAPACITY_RESERVATION_ID),
+        labels::does_not_exist(keys::CAPACITY_RESERVATION_INTERRUPTIBLE),
+        labels::does_not_exist(keys::CAPACITY_RESERVATION_TYPE),
+    ];
+    if let Some(id) = zone_id {
+        requirements.push(Requirement {
+            key: keys::ZONE_ID.to_owned(),
+            operator: Operator::In,
+            values: vec![id.to_owned()],
+            min_values: None,
+        });
+    }
+    requirements.sort();
+    requirements
+}
 
-    #[test]
-    fn category_and_generation_come_from_the_family() {
-        let table = [
-            ("m5.large", Some(("m", "5"))),
-            ("c7i-flex.large", Some(("c", "7"))),
-            ("u-6tb1.112xlarge", Some(("u", "1"))),
-            ("u7i-12tb.224xlarge", Some(("u", "7"))),
-            ("inf2.xlarge", Some(("inf", "2"))),
-            ("trn1n.32xlarge", Some(("trn", "1"))),
-            ("x2iedn.metal", Some(("x", "2"))),
-            ("mac", None),
-            ("hpc7g.4xlarge", Some(("hpc", "7"))),
-        ];
-        for (name, expected) in table {
-            assert_eq!(category_and_generation(name), expected, "{name}");
+/// Whether the type can be launched with what the NodeClass asks of the hardware.
+pub fn is_compatible(info: &TypeInfo, class: &EC2NodeClassSpec) -> bool {
+    let interfaces = class.network_interfaces.as_deref().unwrap_or_default();
+    if !interfaces.is_empty() {
+        let Some(network) = &info.network else { return false };
+        let n_efa = interfaces
+            .iter()
+            .filter(|interface| interface.interface_type == InterfaceType::EfaOnly)
+            .count();
+        let fits = |interface: &NetworkInterface| {
+            usize::try_from(interface.network_card_index)
+                .ok()
+                .and_then(|card| network.cards.get(card))
+                .is_some_and(|&devices| i64::from(interface.device_index) < devices)
+        };
+        if network.ena.as_deref() == Some("unsupported")
+            || !interfaces.iter().all(fits)
+            || i64::try_from(n_efa).unwrap_or(i64::MAX) > network.max_efa
+        {
+            return false;
         }
     }
+    // Amazon Linux 2023 needs instructions that the first Graviton lacks.
+    if info.name.starts_with("a1.") && class.resolved_ami_family() == AmiFamily::Al2023 {
+        return false;
+    }
+    let nested = class.cpu_options.and_then(|options| options.nested_virtualization);
+    if nested == Some(Switch::Enabled) && !info.nested_virtualization {
+        return false;
+    }
+    class.connection_tracking.is_none() || info.hypervisor == "nitro"
 }

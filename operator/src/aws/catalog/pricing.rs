@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use tenon_planner::resources::MicroUsd;
+use tenon_state::ec2::prices as list_prices;
 
 use crate::aws::clients::Clients;
 use crate::aws::ec2;
@@ -64,7 +65,7 @@ impl Prices {
     pub fn fall_back(&self) {
         let mut table = self.table.write();
         let before = table.on_demand.len();
-        for (instance_type, price) in bundled() {
+        for (instance_type, price) in list_prices::on_demand() {
             table.on_demand.entry(instance_type.to_owned()).or_insert(price);
         }
         if table.on_demand.len() != before {
@@ -94,15 +95,6 @@ impl Prices {
             table.version += 1;
         }
     }
-}
-
-/// Instance types and their on-demand prices of one region, as published.
-fn bundled() -> impl Iterator<Item = (&'static str, MicroUsd)> {
-    let lines = include_str!("prices.tsv").lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| {
-        let (name, usd) = line.split_once('\t')?;
-        Some((name, MicroUsd::from_usd(usd.parse().ok()?)))
-    })
 }
 
 /// Reads the spot prices. No price at all is an error: then the old ones stay.
@@ -249,7 +241,6 @@ mod tests {
 
     #[test]
     fn bundled_prices_fill_gaps_and_give_way_to_the_price_list() {
-        assert_eq!(bundled().count() + 1, include_str!("prices.tsv").lines().count());
         let prices = Prices::default();
         prices.set_on_demand([("m5.large".to_owned(), MicroUsd(107_000))].into());
         let version = prices.version();

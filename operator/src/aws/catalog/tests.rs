@@ -1,18 +1,22 @@
 use tenon_crds::EC2NodeClassStatus;
-use tenon_crds::ec2nodeclass::{AmiFamily, ConnectionTracking, CpuOptions, PlacementGroupSelector};
+use tenon_crds::ec2nodeclass::{
+    AmiFamily, ConnectionTracking, CpuOptions, PlacementGroupSelector, Switch,
+};
 use tenon_crds::labels as core_labels;
-use tenon_planner::resources::MicroUsd;
+use tenon_crds::labels::aws as keys;
+use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_state::ec2::facts;
+use tenon_state::ec2::offered::{self, ClassScope};
 
 use super::*;
 use crate::aws::matching::single_value;
 
-/// A type of the fixture file, which holds what EC2 says about real types.
+/// What EC2 says about a type.
 pub(crate) fn type_info(name: &str) -> TypeInfo {
-    let all: Vec<TypeInfo> = serde_json::from_str(include_str!("types.json")).unwrap();
-    all.into_iter().find(|info| info.name == name).unwrap_or_else(|| panic!("no type {name}"))
+    facts::find(name).unwrap_or_else(|| panic!("no type {name}"))
 }
 
-/// Catalogs over types of the fixture, all of them offered in zones a and b; their prices are not known yet.
+/// Catalogs over real types, all of them offered in zones a and b; their prices are not known yet.
 pub(crate) fn mk_unpriced_catalogs(names: &[&str]) -> Catalogs {
     let catalogs = Catalogs::new(CatalogSettings {
         region: "eu-central-1".to_owned(),
@@ -129,7 +133,7 @@ fn labels_of_special_types() {
         ("p4d.24xlarge", keys::INSTANCE_NETWORK_BANDWIDTH, Some("400000")),
         ("p4d.24xlarge", keys::INSTANCE_GPU_MEMORY, Some("40960")),
         ("u-6tb1.112xlarge", keys::INSTANCE_CATEGORY, Some("u")),
-        ("c1.medium", keys::INSTANCE_NETWORK_BANDWIDTH, None),
+        ("c1.medium", keys::INSTANCE_NETWORK_BANDWIDTH, Some("300")),
         ("c1.medium", keys::INSTANCE_EBS_BANDWIDTH, None),
         ("c1.medium", keys::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ, Some("0")),
         ("c1.medium", keys::INSTANCE_HYPERVISOR, Some("xen")),
@@ -262,4 +266,55 @@ fn says_what_is_missing() {
     assert_eq!(unpriced.catalog(&mk_class(), None), Err(NoCatalog::NoPrices));
     unpriced.prices.fall_back();
     assert!(unpriced.catalog(&mk_class(), None).is_ok());
+}
+
+/// What `tenon simulate` plans on is computed from files; it has to be what the operator computes from EC2's answers.
+#[test]
+fn a_file_with_the_same_types_gives_the_same_catalog() {
+    // A file has no types that are sold in no way.
+    let is_sold = |name: &&str| !type_info(name).usage_classes.is_empty();
+    let names: Vec<&str> = facts::names().filter(is_sold).collect();
+    let catalogs = mk_catalogs(&names);
+    let mut class = mk_class();
+    for family in [AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
+        class.spec.ami_family = Some(family);
+        let computed = catalogs.catalog(&class, None).unwrap();
+        let listed: Vec<InstanceType> = computed.instance_types.iter().map(as_in_a_file).collect();
+        let scope = ClassScope {
+            class: &class.spec,
+            subnets: &class.status.as_ref().unwrap().subnets,
+            region: offered::region_of_zone("eu-central-1a"),
+            described: &BTreeMap::new(),
+            vm_memory_overhead: catalogs.settings.vm_memory_overhead,
+            reserved_enis: catalogs.settings.reserved_enis,
+            seen_memory: &BTreeMap::new(),
+        };
+        let from_file = offered::instance_types(&listed, &scope);
+        assert_eq!(from_file.unknown, Vec::<String>::new());
+        for (mine, theirs) in from_file.instance_types.iter().zip(&computed.instance_types) {
+            assert_eq!(mine, theirs, "{} with {family:?}", theirs.name);
+        }
+        assert_eq!(from_file.instance_types.len(), names.len());
+    }
+}
+
+/// What the kwok provider's format tells: name, EC2's processors and memory, and offerings.
+fn as_in_a_file(kind: &InstanceType) -> InstanceType {
+    let info = type_info(&kind.name);
+    let offerings = kind.offerings.iter().map(|offering| Offering {
+        requirements: Vec::new(),
+        available: true,
+        ..offering.clone()
+    });
+    InstanceType {
+        name: kind.name.clone(),
+        capacity: Resources {
+            cpu: info.vcpus * 1000,
+            memory: info.memory_mib << 20,
+            pods: 110,
+            ..Resources::default()
+        },
+        offerings: offerings.collect(),
+        ..InstanceType::default()
+    }
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 use jiff::Timestamp;
+use tenon_state::ec2::type_info::TypeInfo;
 
 use super::{filter, filters};
-use crate::aws::catalog::type_info::TypeInfo;
+use crate::aws::catalog::type_info::from_sdk;
 use crate::aws::error::{Error, Result};
 
 /// Instance types that can run Kubernetes nodes.
@@ -26,7 +27,7 @@ pub async fn instance_types(ec2: &Client) -> Result<Vec<TypeInfo>> {
     let mut found = Vec::new();
     while let Some(page) = pages.next().await {
         let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
-        found.extend(page.instance_types().iter().filter_map(TypeInfo::from_sdk));
+        found.extend(page.instance_types().iter().filter_map(from_sdk));
     }
     Ok(found)
 }

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use tenon_crds::ec2nodeclass::{Ami, AmiFamily, InstanceStorePolicy, KubeletConfiguration};
 use tenon_crds::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, Quantity, Taint};
 use tenon_planner::snapshot::{CapacityType, InstanceType};
+use tenon_state::ec2::family::Family as _;
 
 use super::filters::Candidate;
 use super::reserved::Reservation;
@@ -16,7 +17,6 @@ use crate::aws::ec2::requests::{
     ConnectionTracking, CpuOptions, CreateLaunchTemplate, Ebs, Enabled, InstanceMarketOptions,
     LaunchTemplateData, MetadataOptions, Named, NetworkInterface, Placement, TagSpecification,
 };
-use crate::aws::family::Family as _;
 use crate::aws::matching::image_fits;
 use crate::aws::tags::Tags;
 use crate::aws::user_data::{self, Bootstrap, ClusterFacts, UserDataError};

@@ -9,8 +9,8 @@ use tenon_crds::ec2nodeclass::{
 };
 use tenon_planner::resources::Resources;
 
+use super::family::Family;
 use super::type_info::{NetworkInfo, TypeInfo};
-use crate::aws::family::Family;
 
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;

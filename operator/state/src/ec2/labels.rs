@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenon_crds::labels::{self, aws};
 use tenon_planner::snapshot::{Operator, Requirement};
-use tenon_state::ec2::labels_of_name;
 
+use super::labels_of_name;
 use super::type_info::TypeInfo;
 
 /// What the labels depend on beside the type itself.
 #[derive(Clone, Debug)]
 pub struct LabelScope<'a> {
-    /// The region.
-    pub region: &'a str,
+    /// The region; `None` when it is not known.
+    pub region: Option<&'a str>,
     /// Zones in which the type is offered and the NodeClass has a subnet, with the zone's id when it is known.
     pub zones: &'a BTreeMap<String, Option<String>>,
     /// `amd64`-only Windows family: its build.
@@ -31,7 +31,9 @@ pub fn requirements(info: &TypeInfo, scope: &LabelScope<'_>) -> Vec<Requirement>
     };
     set(labels::INSTANCE_TYPE, info.name.clone());
     set(labels::ARCH, info.arch.clone());
-    set(labels::REGION, scope.region.to_owned());
+    if let Some(region) = scope.region {
+        set(labels::REGION, region.to_owned());
+    }
     if let Some(build) = scope.windows_build {
         set(labels::WINDOWS_BUILD, build.to_owned());
     } else {

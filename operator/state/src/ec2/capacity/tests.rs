@@ -1,8 +1,12 @@
 use tenon_crds::ec2nodeclass::{BlockDevice, NetworkInterface};
 
 use super::*;
-use crate::aws::catalog::network::NetworkTable;
-use crate::aws::catalog::tests::type_info;
+use crate::ec2::facts;
+use crate::ec2::network::NetworkTable;
+
+fn type_info(name: &str) -> TypeInfo {
+    facts::find(name).unwrap_or_else(|| panic!("no type {name}"))
+}
 
 fn scope(name: &str) -> CapacityScope {
     CapacityScope {

@@ -1,0 +1,111 @@
+use tenon_crds::labels::{self, aws};
+use tenon_planner::resources::MicroUsd;
+
+use super::*;
+
+const GIB: i64 = 1 << 30;
+
+fn offering(zone: &str, capacity_type: CapacityType) -> Offering {
+    Offering {
+        zone: zone.to_owned(),
+        capacity_type,
+        requirements: Vec::new(),
+        price: MicroUsd(96_000),
+        available: true,
+        reservation_capacity: None,
+    }
+}
+
+fn of_file(name: &str) -> InstanceType {
+    InstanceType {
+        name: name.to_owned(),
+        capacity: Resources { cpu: 2000, memory: 8 * GIB, pods: 32, ..Resources::default() },
+        offerings: vec![
+            offering("us-west-2a", CapacityType::Spot),
+            offering("us-west-2b", CapacityType::OnDemand),
+        ],
+        ..InstanceType::default()
+    }
+}
+
+fn plan(types: &[InstanceType], subnets: &[Subnet]) -> OfferedTypes {
+    let class = EC2NodeClassSpec::default();
+    let described = BTreeMap::new();
+    let scope = ClassScope {
+        class: &class,
+        subnets,
+        region: Some("us-west-2"),
+        described: &described,
+        vm_memory_overhead: VM_MEMORY_OVERHEAD,
+        reserved_enis: 0,
+        seen_memory: &BTreeMap::new(),
+    };
+    instance_types(types, &scope)
+}
+
+fn label(kind: &InstanceType, key: &str) -> String {
+    let requirement = kind.requirements.iter().find(|requirement| requirement.key == key);
+    requirement.map(|requirement| requirement.values.join(",")).unwrap_or_default()
+}
+
+#[test]
+fn a_type_that_ec2_describes_gets_its_labels_and_the_room_that_a_node_of_it_has() {
+    let found = plan(&[of_file("m5.large")], &[]);
+    let kind = &found.instance_types[0];
+    assert_eq!(label(kind, aws::INSTANCE_HYPERVISOR), "nitro");
+    assert_eq!(label(kind, labels::ZONE), "us-west-2a,us-west-2b");
+    assert_eq!(kind.allocatable().memory >> 20, 6903, "the published figure");
+    assert_eq!(kind.allocatable().pods, 29);
+    assert_eq!(found.unknown, Vec::<String>::new());
+}
+
+#[test]
+fn a_type_that_nobody_describes_keeps_what_the_file_says_and_is_named() {
+    let found = plan(&[of_file("m99.large")], &[]);
+    assert_eq!(found.unknown, ["m99.large"]);
+    let kind = &found.instance_types[0];
+    assert_eq!(label(kind, aws::INSTANCE_GENERATION), "99");
+    assert_eq!((kind.capacity.memory, kind.capacity.pods), (8 * GIB, 32));
+}
+
+#[test]
+fn offerings_are_available_where_the_node_class_has_a_subnet() {
+    let subnets = [Subnet {
+        id: "subnet-a".to_owned(),
+        zone: "us-west-2a".to_owned(),
+        zone_id: Some("usw2-az1".to_owned()),
+    }];
+    let found = plan(&[of_file("m5.large")], &subnets);
+    let kind = &found.instance_types[0];
+    let available: Vec<_> =
+        kind.offerings.iter().map(|it| (it.zone.as_str(), it.available)).collect();
+    assert_eq!(available, [("us-west-2a", true), ("us-west-2b", false)]);
+    assert_eq!(label(kind, labels::ZONE), "us-west-2a");
+    assert_eq!(label(kind, aws::ZONE_ID), "usw2-az1");
+}
+
+#[test]
+fn list_prices_offer_what_a_type_can_be_bought_as() {
+    let types = list_priced(["us-west-2a"]);
+    let kinds = |name: &str| -> Vec<CapacityType> {
+        let kind = types.iter().find(|kind| kind.name == name).unwrap();
+        kind.offerings.iter().map(|offering| offering.capacity_type).collect()
+    };
+    assert_eq!(kinds("m5.large"), [CapacityType::OnDemand, CapacityType::Spot]);
+    assert!(types.len() > 700, "{} types", types.len());
+    assert!(types.windows(2).all(|pair| pair[0].name < pair[1].name));
+}
+
+#[test]
+fn regions_follow_from_zones() {
+    for (zone, region) in [
+        ("eu-west-1a", Some("eu-west-1")),
+        ("us-gov-west-1b", Some("us-gov-west-1")),
+        ("us-west-2-lax-1a", Some("us-west-2")),
+        ("test-zone-a", None),
+        ("zone-1", None),
+        ("here", None),
+    ] {
+        assert_eq!(region_of_zone(zone), region, "{zone}");
+    }
+}
