@@ -200,15 +200,117 @@ fn lists_json_and_folders_say_the_same_as_documents() {
     }
 }
 
-#[test]
-fn the_built_in_catalog_is_named_and_its_limits_too() {
-    let bench = Bench::new();
+/// The fixture's NodePool, of an EC2NodeClass.
+fn ec2_pool() -> String {
     let text = std::fs::read_to_string(fixture("pool.yaml")).expect("read");
-    let text = text
-        .replace("group: karpenter.kwok.sh", "group: karpenter.k8s.aws")
-        .replace("kind: KWOKNodeClass\n        name", "kind: EC2NodeClass\n        name");
-    bench.write("ec2.yaml", &text);
+    let pool = text.split("---").next().expect("the NodePool");
+    pool.replace("group: karpenter.kwok.sh", "group: karpenter.k8s.aws")
+        .replace("kind: KWOKNodeClass", "kind: EC2NodeClass")
+}
+
+const EC2_CLASS: &str = "---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@latest}]
+  role: node
+  subnetSelectorTerms: [{id: subnet-a}]
+  securityGroupSelectorTerms: [{id: sg-a}]
+status:
+  subnets: [{id: subnet-a, zone: us-west-2a, zoneID: usw2-az1}]
+";
+
+#[test]
+fn the_built_in_catalog_is_named_and_so_is_what_it_assumes() {
+    let bench = Bench::new();
+    bench.write("ec2.yaml", &ec2_pool());
     assert_screen!("built_in_catalog", bench, "simulate -f ec2.yaml");
+}
+
+#[test]
+fn types_of_a_file_have_the_labels_and_the_room_of_ec2s() {
+    let bench = Bench::new();
+    let offering = |zone: &str, price: f64| {
+        serde_json::json!({"Price": price, "Available": true, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]})
+    };
+    let entry = |name: &str, memory: &str, price: f64| {
+        serde_json::json!({"name": name, "architecture": "amd64", "operatingSystems": ["linux"],
+            "resources": {"cpu": "2", "memory": memory, "pods": "110", "ephemeral-storage": "20Gi"},
+            "offerings": [offering("us-west-2a", price), offering("us-west-2b", price / 2.0)]})
+    };
+    let types = [entry("m5.large", "8Gi", 0.096), entry("t2.large", "8Gi", 0.05)];
+    bench.write("types.json", &serde_json::to_string(&types).expect("JSON"));
+    let nitro = "      requirements:\n      - {key: karpenter.k8s.aws/instance-hypervisor, operator: In, values: [nitro]}\n";
+    bench.write("ec2.yaml", &(ec2_pool().replacen("      requirements:\n", nitro, 1) + EC2_CLASS));
+    // What a node of the type has for pods is less than the file's 8 GiB; the smaller of these two pods fits beside the daemon, the larger nowhere.
+    bench.write(
+        "pods.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: fits}\nspec: {containers: [{resources: {requests: {cpu: 100m, memory: 6900Mi}}}]}\n---\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {name: large}\nspec: {containers: [{resources: {requests: {cpu: 100m, memory: 6910Mi}}}]}\n",
+    );
+    let outcome = bench.json("simulate -f ec2.yaml -f pods.yaml --catalog types.json");
+    let launch = &outcome["launches"][0];
+    assert_eq!(
+        launch["instanceTypes"],
+        serde_json::json!([{"name": "m5.large", "pricePerHour": 0.096}]),
+        "t2 runs on Xen, and there is no subnet in the cheaper zone"
+    );
+    assert_eq!(launch["pods"], serde_json::json!([{"namespace": "default", "name": "fits"}]));
+    assert_eq!(outcome["unschedulable"][0]["name"], "large");
+    assert_eq!(outcome["warnings"], serde_json::json!([]));
+    let smaller = bench.json(
+        "simulate -f ec2.yaml -f pods.yaml --catalog types.json --vm-memory-overhead-percent 0.01",
+    );
+    assert_eq!(smaller["totals"]["scheduled"], 2, "with the operator's own setting");
+}
+
+#[test]
+fn ec2s_own_description_of_a_type_is_taken_too() {
+    let bench = Bench::new();
+    let described = serde_json::json!({"InstanceTypes": [{
+        "InstanceType": "m99.large", "Hypervisor": "nitro", "SupportedUsageClasses": ["on-demand"],
+        "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+        "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 8192},
+        "NetworkInfo": {"MaximumNetworkInterfaces": 3, "Ipv4AddressesPerInterface": 10}}]});
+    let listed = serde_json::json!([{"name": "m99.large", "architecture": "amd64", "operatingSystems": ["linux"],
+        "resources": {"cpu": "2", "memory": "8Gi"}, "offerings": [{"Price": 0.1, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2a"]}]}]}]);
+    bench.write("described.json", &described.to_string());
+    bench.write("listed.json", &listed.to_string());
+    bench.write("ec2.yaml", &(ec2_pool() + EC2_CLASS));
+    let alone = bench.json("simulate -f ec2.yaml --catalog listed.json");
+    let warning = alone["warnings"][0].as_str().expect("a warning");
+    assert!(warning.contains("m99.large") && warning.contains("describe-instance-types"));
+    let both = bench
+        .json("simulate -f ec2.yaml --catalog listed.json --catalog described.json --save s.json");
+    assert_eq!(both["warnings"], serde_json::json!([]));
+    let saved = std::fs::read_to_string(bench.directory.path().join("s.json")).expect("saved");
+    let saved: serde_json::Value = serde_json::from_str(&saved).expect("JSON");
+    let kind = &saved["catalogs"][0]["instanceTypes"][0];
+    assert_eq!(kind["capacity"]["pods"], 29, "3 interfaces with 9 addresses for pods, and 2 more");
+}
+
+#[test]
+fn the_price_comes_with_its_lower_bound_or_with_why_there_is_none() {
+    let bench = Bench::new();
+    let totals = |args: &str| bench.json(args)["totals"].clone();
+    let input = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";
+    let given = totals(input);
+    let bound = given["lowerBoundPerHour"].as_f64().expect("a bound");
+    assert!(bound > 0.0 && bound <= 0.1, "{bound}");
+    assert_eq!(given["lowerBoundOmitted"], serde_json::Value::Null);
+    for (input, why) in [
+        (&*format!("{input} --what disrupt"), "pending pods were not planned for"),
+        ("simulate -f pool.yaml --catalog catalog.json", "nothing would be launched"),
+    ] {
+        let totals = totals(input);
+        assert_eq!(totals["lowerBoundPerHour"], serde_json::Value::Null);
+        assert_eq!(totals["lowerBoundOmitted"], why);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 
 /// Where the objects come from.
 #[derive(Debug, Clone, Args)]
@@ -14,15 +15,29 @@ pub struct SourceArgs {
     /// Read the cluster of the current kubeconfig; files then add to it, or replace objects of the same name
     #[arg(long, help_heading = "Input")]
     pub live: bool,
-    /// Instance types, in the JSON format of the kwok provider's instance-types file; default: the 144 generic ones
-    #[arg(long, value_name = "FILE", help_heading = "Input")]
-    pub catalog: Option<PathBuf>,
+    /// What can be launched.
+    #[command(flatten)]
+    pub catalog: CatalogArgs,
     /// Plan for this moment, such as 2026-01-31T12:00:00Z; default: now
     #[arg(long, value_name = "TIME", help_heading = "Input")]
     pub now: Option<Timestamp>,
     /// What breaks ties: the same number gives the same plan
     #[arg(long, default_value_t = 0, value_name = "N", help_heading = "Input")]
     pub seed: u64,
+}
+
+/// What can be launched.
+#[derive(Debug, Clone, Args)]
+pub struct CatalogArgs {
+    /// Instance types: a list in the format of the kwok provider's instance-types file, or what `aws ec2 describe-instance-types` prints (may be repeated)
+    #[arg(id = "catalog", long = "catalog", value_name = "FILE", help_heading = "Input")]
+    pub files: Vec<PathBuf>,
+    /// As the operator has it: the share of EC2's memory that nodes don't show
+    #[arg(long, default_value_t = VM_MEMORY_OVERHEAD, value_name = "SHARE", help_heading = "Input")]
+    pub vm_memory_overhead_percent: f64,
+    /// As the operator has it: network interfaces that pods get no addresses of
+    #[arg(long, default_value_t = 0, value_name = "N", help_heading = "Input")]
+    pub reserved_enis: u32,
 }
 
 /// `tenon simulate`

@@ -66,7 +66,7 @@ impl SimulateError {
     pub fn hints(&self) -> Vec<String> {
         let hint = match self {
             Self::Manifests { .. } => return Vec::new(),
-            Self::Catalog(_) => "--catalog takes the JSON format of the kwok provider's instance-types file: a list of objects with name, architecture, operatingSystems, resources and offerings".to_owned(),
+            Self::Catalog(_) => "--catalog takes a JSON list in the format of the kwok provider's instance-types file (objects with name, architecture, operatingSystems, resources and offerings), or what `aws ec2 describe-instance-types` prints".to_owned(),
             Self::NoInput => {
                 "name manifests with -f, or read the cluster of the current kubeconfig with --live".to_owned()
             }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use tenon_crds::{ResourceList, labels};
-use tenon_planner::Snapshot;
 use tenon_planner::plan::{self, Exclusion, Plan, PodRef, Stay};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{
     CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
 };
+use tenon_planner::{Bound, Snapshot};
 use tenon_state::{explain, resources};
 
 use super::words;
@@ -175,9 +175,12 @@ pub struct Totals {
     pub price_per_hour_after: f64,
     /// Machines whose price is not known; they count as free.
     pub nodes_without_price: usize,
-    /// US dollars per hour that any machines for the launched pods cost at least; absent when it was not computed.
+    /// US dollars per hour that any machines for the launched pods cost at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower_bound_per_hour: Option<f64>,
+    /// Why there is no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_bound_omitted: Option<&'static str>,
     /// Seconds that planning took.
     pub plan_seconds: f64,
 }
@@ -191,6 +194,8 @@ pub(super) struct Plans {
     pub(super) disrupt: Option<Plan>,
     /// How long both took, in seconds.
     pub(super) seconds: f64,
+    /// What the launches cost at least.
+    pub(super) bound: Option<Bound>,
 }
 
 impl Outcome {
@@ -280,6 +285,16 @@ fn totals(
     let gone: usize = disruptions.iter().map(|disruption| disruption.nodes.len()).sum();
     let replaced: usize = disruptions.iter().map(|disruption| disruption.replacements.len()).sum();
     let nodes_before = snapshot.nodes.len();
+    let bound = plans.bound.filter(|_| !launches.is_empty()).map(|bound| bound.price.as_usd());
+    let omitted = if plans.provision.is_none() {
+        Some("pending pods were not planned for")
+    } else if launches.is_empty() {
+        Some("nothing would be launched")
+    } else if bound.is_none() {
+        Some("the pods differ too much for a bound in time")
+    } else {
+        None
+    };
     Totals {
         pods: snapshot.pods.iter().filter(pending).count(),
         scheduled: launches.iter().map(|launch| launch.pods.len()).sum::<usize>()
@@ -289,7 +304,8 @@ fn totals(
         price_per_hour_before: micros(before),
         price_per_hour_after: micros(before + launched - saved),
         nodes_without_price: snapshot.nodes.iter().filter(|node| node.price.is_none()).count(),
-        lower_bound_per_hour: None,
+        lower_bound_per_hour: bound,
+        lower_bound_omitted: omitted,
         plan_seconds: plans.seconds,
     }
 }
