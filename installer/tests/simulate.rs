@@ -222,6 +222,23 @@ status:
 ";
 
 #[test]
+fn the_items_of_a_typed_list_need_no_kind() {
+    let bench = Bench::new();
+    let items = "- metadata: {name: a}\n  spec: {containers: [{resources: {requests: {cpu: 1}}}]}\n- metadata: {name: b}\n";
+    let head = "apiVersion: v1\nkind: PodList\n";
+    bench.write("block.yaml", &format!("{head}items:\n{items}"));
+    let list: serde_json::Value =
+        serde_saphyr::from_str(&format!("{head}items:\n{items}")).expect("YAML");
+    bench.write("list.json", &list.to_string());
+    bench.write("flow.yaml", &format!("--- {list}\n"));
+    for input in ["block.yaml", "list.json", "flow.yaml"] {
+        let outcome =
+            bench.json(&format!("simulate -f pool.yaml -f {input} --catalog catalog.json"));
+        assert_eq!(outcome["totals"]["scheduled"], 2, "{input}");
+    }
+}
+
+#[test]
 fn the_built_in_catalog_is_named_and_so_is_what_it_assumes() {
     let bench = Bench::new();
     bench.write("ec2.yaml", &ec2_pool());
@@ -367,10 +384,53 @@ fn nodes_claims_and_pools_are_explained() {
     assert_screen!("explain_running_pod", bench, &format!("explain pod lonely -n team {input}"));
 }
 
+/// Every field name of an answer. Maps whose keys are data count by their own name only.
+fn fields(value: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
+    const MAPS: [&str; 6] =
+        ["requests", "allocatable", "missing", "limits", "excludes", "skippedKinds"];
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                found.insert(key.clone());
+                if !MAPS.contains(&key.as_str()) {
+                    fields(value, found);
+                }
+            }
+        }
+        serde_json::Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_an_answer_is_in_the_manual() {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/reference/simulate.md");
+    let manual = std::fs::read_to_string(manual).expect("the manual");
+    let words: std::collections::BTreeSet<&str> =
+        manual.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let bench = Bench::new();
+    let all = "-f pool.yaml -f cluster.yaml -f workloads.yaml --catalog catalog.json";
+    let mut found = std::collections::BTreeSet::new();
+    for command in [
+        format!("simulate {all}"),
+        "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json".to_owned(),
+        format!("explain pod huge {all}"),
+        format!("explain pod lonely -n team {all}"),
+        format!("explain node node-a {all}"),
+        format!("explain nodepool default {all}"),
+    ] {
+        fields(&bench.json(&command), &mut found);
+    }
+    let missing: Vec<&String> =
+        found.iter().filter(|field| !words.contains(field.as_str())).collect();
+    assert_eq!(missing, Vec::<&String>::new());
+}
+
 #[test]
 fn what_is_not_there_can_not_be_explained() {
     let bench = Bench::new();
     let input = "-f pool.yaml -f cluster.yaml --catalog catalog.json -q";
     assert_screen!("no_such_pod", bench, &format!("explain pod lonely {input}"));
     assert_screen!("no_such_pool", bench, &format!("explain nodepool defualt {input}"));
+    assert_screen!("no_such_node", bench, &format!("explain node default-a {input}"));
 }

@@ -22,6 +22,14 @@ pub(super) fn decode(document: &Document<'_>) -> Result<Vec<Read>, Problem> {
             (header.api_version.as_str(), header.kind.as_str())
         }
     };
+    // The items of a typed list may leave out what its name tells.
+    let of_list = document.list.and_then(|(api_version, kind)| {
+        Some((api_version, kind.strip_suffix("List").filter(|kind| !kind.is_empty())?))
+    });
+    let (api_version, kind) = match of_list {
+        Some(of_list) if kind.is_empty() && api_version.is_empty() => of_list,
+        _ => (api_version, kind),
+    };
     if kind.is_empty() || api_version.is_empty() {
         let missing = if kind.is_empty() { "kind" } else { "apiVersion" };
         let mut problem = Problem::of(
@@ -32,7 +40,7 @@ pub(super) fn decode(document: &Document<'_>) -> Result<Vec<Read>, Problem> {
         return Err(problem);
     }
     if kind.ends_with("List") && document.item.is_none() {
-        return list(document);
+        return list(document, (api_version, kind));
     }
     one(document, api_version, kind).map(|read| vec![read])
 }
@@ -89,7 +97,7 @@ struct Header {
 }
 
 /// A list that could not be cut by its lines. Its items are taken one by one all the same, so that errors name them.
-fn list(document: &Document<'_>) -> Result<Vec<Read>, Problem> {
+fn list(document: &Document<'_>, header: (&str, &str)) -> Result<Vec<Read>, Problem> {
     let mut list: Value = value(document)?;
     let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
         return Ok(Vec::new());
@@ -97,8 +105,13 @@ fn list(document: &Document<'_>) -> Result<Vec<Read>, Problem> {
     let mut read = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
         let text = item.to_string();
-        let item =
-            Document { item: Some(index), text: &text, notation: Notation::Json, ..*document };
+        let item = Document {
+            item: Some(index),
+            list: Some(header),
+            text: &text,
+            notation: Notation::Json,
+            ..*document
+        };
         read.extend(decode(&item)?);
     }
     Ok(read)

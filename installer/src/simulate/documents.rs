@@ -6,6 +6,9 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+/// `apiVersion` and `kind`.
+pub(super) type Header<'a> = (&'a str, &'a str);
+
 /// A piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Document<'a> {
@@ -15,6 +18,8 @@ pub(super) struct Document<'a> {
     pub(super) number: usize,
     /// Which item of the list that the document is, from 0.
     pub(super) item: Option<usize>,
+    /// `apiVersion` and `kind` of that list, as far as they can be told: the items of a PodList need not say that they are Pods.
+    pub(super) list: Option<Header<'a>>,
     /// The line that it starts on, from 1.
     pub(super) line: usize,
     /// What it says.
@@ -34,9 +39,9 @@ pub(super) enum Notation {
     YamlItem,
 }
 
-impl Document<'_> {
+impl<'a> Document<'a> {
     /// The document as YAML that stands for itself.
-    pub(super) fn standalone(&self) -> Cow<'_, str> {
+    pub(super) fn standalone(&self) -> Cow<'a, str> {
         match self.notation {
             Notation::Json | Notation::Yaml => Cow::Borrowed(self.text),
             Notation::YamlItem => Cow::Owned(self.text.replacen('-', " ", 1)),
@@ -44,7 +49,7 @@ impl Document<'_> {
     }
 
     /// `apiVersion` and `kind`, where they can be told without parsing.
-    pub(super) fn header(&self) -> Option<(&str, &str)> {
+    pub(super) fn header(&self) -> Option<Header<'a>> {
         if self.notation == Notation::Json {
             return None;
         }
@@ -104,8 +109,15 @@ fn cut_yaml<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
         let text = &text[start..end];
         if text.lines().any(is_content) {
             number += 1;
-            let document =
-                Document { file, number, item: None, line, text, notation: Notation::Yaml };
+            let document = Document {
+                file,
+                number,
+                item: None,
+                list: None,
+                line,
+                text,
+                notation: Notation::Yaml,
+            };
             cut_list(document, documents);
         }
     };
@@ -125,7 +137,8 @@ fn cut_yaml<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
 /// A YAML list in block style becomes its items; every other document stays whole.
 fn cut_list<'a>(document: Document<'a>, documents: &mut Vec<Document<'a>>) {
     let Document { text, line, .. } = document;
-    if !document.header().is_none_or(|(_, kind)| kind.ends_with("List")) {
+    let list = document.header();
+    if !list.is_none_or(|(_, kind)| kind.ends_with("List")) {
         documents.push(document);
         return;
     }
@@ -162,6 +175,7 @@ fn cut_list<'a>(document: Document<'a>, documents: &mut Vec<Document<'a>>) {
     }
     documents.extend(items.windows(2).enumerate().map(|(item, pair)| Document {
         item: Some(item),
+        list,
         line: pair[0].1,
         text: &text[pair[0].0..pair[1].0],
         notation: Notation::YamlItem,
@@ -178,18 +192,20 @@ fn cut_json<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
         let end = value_end(text, begin);
         let line = 1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..begin]).count();
         let text = &text[begin..end];
-        let whole = Document { file, number, item: None, line, text, notation: Notation::Json };
+        let notation = Notation::Json;
+        let whole = Document { file, number, item: None, list: None, line, text, notation };
         let array = match text.as_bytes().first() {
-            Some(b'[') => Some(0),
+            Some(b'[') => Some((0, None)),
             Some(b'{') => items_of(text),
             _ => None,
         };
         match array {
-            Some(open) => {
+            Some((open, list)) => {
                 let mut lines = LineCounter { text, at: 0, line };
                 let items = elements(text, open).enumerate();
                 documents.extend(items.map(|(item, (from, to))| Document {
                     item: Some(item),
+                    list,
                     line: lines.at(from),
                     text: &text[from..to],
                     ..whole
@@ -201,20 +217,23 @@ fn cut_json<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
     }
 }
 
-/// Where the array `items` of an object opens that is a Kubernetes list.
-fn items_of(object: &str) -> Option<usize> {
+/// Where the array `items` of an object opens that is a Kubernetes list, and what the list says it is.
+fn items_of(object: &str) -> Option<(usize, Option<Header<'_>>)> {
+    let mut api_version = None;
     let mut kind = None;
     let mut items = None;
     for (from, to) in elements(object, 0) {
         let (key, value) = object[from..to].split_once(':')?;
         match key.trim() {
+            "\"apiVersion\"" => api_version = Some(value.trim().trim_matches('"')),
             "\"kind\"" => kind = Some(value.trim().trim_matches('"')),
             "\"items\"" => items = Some(to - value.trim_start().len()),
             _ => {}
         }
     }
     let open = items.filter(|&at| object[at..].starts_with('['));
-    open.filter(|_| kind.is_none_or(|kind| kind.ends_with("List")))
+    let open = open.filter(|_| kind.is_none_or(|kind| kind.ends_with("List")))?;
+    Some((open, api_version.zip(kind)))
 }
 
 /// The elements of an array or the members of an object that opens here.

@@ -267,13 +267,13 @@ fn node(
         }
     });
     let Some((position, node)) = found else {
-        let similar = snapshot
-            .nodes
-            .iter()
-            .filter(|node| node.key == name || node.name.as_deref() == Some(name));
+        // The other name of the machine, or a part of a name, as people copy them.
+        let named = |node: &&Node| {
+            node.key.contains(name) || node.name.as_deref().is_some_and(|it| it.contains(name))
+        };
         return Err(SimulateError::NotFound {
             what: format!("{} {name}", if by_claim { "NodeClaim" } else { "Node" }),
-            similar: similar.map(title).collect(),
+            similar: snapshot.nodes.iter().filter(named).take(3).map(title).collect(),
         });
     };
     let plan = plans.disrupt.as_ref();
