@@ -41,6 +41,7 @@ pub mod policy;
 pub mod prices;
 pub mod pricing;
 pub mod request;
+pub mod reservations;
 pub mod response;
 pub mod seed;
 mod server;

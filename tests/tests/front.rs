@@ -32,6 +32,8 @@ mod fleet;
 mod iam;
 #[path = "front/lists.rs"]
 mod lists;
+#[path = "front/reservations.rs"]
+mod reservations;
 #[path = "front/states.rs"]
 mod states;
 
@@ -86,6 +88,7 @@ fn on_the_front(test: impl AsyncFnOnce(Bed)) {
         let _turn = shared.turn.lock().await;
         let control = shared.front.control();
         control.heal_all();
+        shared.front.world().reservations().clear();
         control.consistency(Delays::default());
         control.state_times(StateTimes {
             pending: 0.0,

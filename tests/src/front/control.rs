@@ -18,6 +18,7 @@ use super::faults::{Effect, Fault, Shortage};
 use super::instance::{Instance, ScheduledEvent, State};
 use super::instances::StateTimes;
 use super::prices::{CapacityType, MicroUsd};
+use super::reservations::Reservation;
 use super::response::AwsError;
 use super::world::World;
 
@@ -65,6 +66,9 @@ pub enum ControlError {
     /// A share of no instances.
     #[error("no spot instance is running")]
     NoSpotInstance,
+    /// An unknown capacity reservation.
+    #[error("there is no capacity reservation {0}")]
+    NoReservation(String),
     /// An unknown fault.
     #[error("there is no fault {0}")]
     NoFault(String),
@@ -228,6 +232,34 @@ impl Control {
         let events: Vec<Event> =
             instances.iter().map(|id| Event::rebalance(&self.world, id)).collect();
         Ok(Outcome { deliveries: self.send(&events).await?, instances })
+    }
+
+    /// Reserves capacity; returns the reservation's ID.
+    pub fn reserve(&self, reservation: Reservation) -> String {
+        let id = self.world.id("cr");
+        self.world.reservations().add(Reservation { id: id.clone(), ..reservation });
+        id
+    }
+
+    /// Cancels a reservation: its instances run on without it.
+    pub fn cancel_reservation(&self, id: &str) -> Result<(), ControlError> {
+        if !self.world.reservations().update(id, |reservation| reservation.cancelled = true) {
+            return Err(ControlError::NoReservation(id.to_owned()));
+        }
+        for (instance, known) in self.alive() {
+            if known.capacity_reservation.as_deref() == Some(id) {
+                self.world
+                    .instances()
+                    .update(&instance, |instance| instance.capacity_reservation = None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a reservation end at some moment.
+    pub fn end_reservation(&self, id: &str, at: jiff::Timestamp) -> Result<(), ControlError> {
+        let known = self.world.reservations().update(id, |reservation| reservation.ends = Some(at));
+        if known { Ok(()) } else { Err(ControlError::NoReservation(id.to_owned())) }
     }
 
     /// Warns that a capacity reservation takes its instances back.

@@ -18,6 +18,7 @@ mod network;
 mod offers;
 mod pool;
 mod render;
+mod reservations;
 mod states;
 mod tags;
 mod template_data;
@@ -79,7 +80,7 @@ async fn answer(
         "DescribeInstanceTypes" => offers::types(request, world),
         "DescribeInstanceTypeOfferings" => offers::offerings(request, world).await,
         "DescribeSpotPriceHistory" => offers::spot_prices(request, world),
-        "DescribeCapacityReservations" => offers::no_reservations(request),
+        "DescribeCapacityReservations" => reservations::describe(request, world),
         "DescribePlacementGroups" => offers::no_placement_groups(request),
         "DescribeSubnets" => network::subnets(request, world).await,
         "DescribeSecurityGroups" => network::list(request, world, "securityGroupInfo").await,

@@ -109,6 +109,12 @@ pub struct Instance {
     pub monitoring: bool,
     /// Tags.
     pub tags: BTreeMap<String, String>,
+    /// The capacity reservation that it is in.
+    pub capacity_reservation: Option<String>,
+    /// How it uses capacity reservations: `open`, `none` or `capacity-reservations-only`.
+    pub reservation_preference: String,
+    /// `capacity-block` or `interruptible-capacity-reservation`, when it was bought so.
+    pub market_type: Option<String>,
     /// `sir-…` of a spot instance.
     pub spot_request_id: Option<String>,
     /// The fleet that launched it.

@@ -15,6 +15,7 @@ use super::instances::{InstanceTable, StateTimes};
 use super::moto_client::MotoClient;
 use super::prices::Prices;
 use super::request::Params;
+use super::reservations::Reservations;
 use super::templates::Templates;
 use crate::clock::Clock;
 
@@ -73,6 +74,7 @@ pub struct World {
     prices: Prices,
     consistency: Consistency,
     faults: Faults,
+    reservations: Reservations,
 }
 
 impl World {
@@ -100,6 +102,7 @@ impl World {
             prices: Prices::default(),
             consistency: Consistency::new(clock),
             faults: Faults::new(seed),
+            reservations: Reservations::default(),
         }
     }
 
@@ -176,6 +179,11 @@ impl World {
     /// Eventual consistency.
     pub fn consistency(&self) -> &Consistency {
         &self.consistency
+    }
+
+    /// Capacity reservations.
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
     /// Faults.

@@ -24,7 +24,7 @@ use tenon_tests::wait::{eventually, must};
 const COLLECTED: Duration = Duration::from_secs(130);
 
 /// Tenon, and no fault that an earlier scenario has left behind.
-async fn installed(bed: &Arc<Bed>) -> Installed {
+pub(super) async fn installed(bed: &Arc<Bed>) -> Installed {
     control(bed).heal_all();
     must(bed.aws()).machines().heal();
     let tenon = must(Installed::ensure(bed, &json!({})).await);
@@ -39,7 +39,7 @@ async fn leader(tenon: &Installed) -> String {
     lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
 }
 
-fn control(bed: &Bed) -> &Control {
+pub(super) fn control(bed: &Bed) -> &Control {
     must(bed.aws()).front().control()
 }
 
@@ -263,6 +263,16 @@ async fn is_skipped(
     what: &str,
 ) {
     must(tenon.logs().says(mark, &["skipping an object", kind, name, what]).await);
+    let look = async || {
+        let events = tenon.user().events("Invalid").await?;
+        Ok(events.iter().any(|event| {
+            let about = &event.involved_object;
+            about.kind.as_deref() == Some(kind)
+                && about.name.as_deref() == Some(name)
+                && event.message.as_deref().unwrap_or_default().contains(what)
+        }))
+    };
+    must(eventually(&format!("an event tells whoever looks at the {kind}"), LIMIT, look).await);
 }
 
 async fn what_does_not_parse_is_skipped_loudly_and_the_others_work(bed: Arc<Bed>) {
@@ -344,6 +354,9 @@ async fn the_operator_recovers_and_says_what_happened() {
             }),
             Scenario::new("a_machine_that_never_joins_is_given_up_and_replaced", |bed| {
                 Box::pin(a_machine_that_never_joins_is_given_up_and_replaced(bed))
+            }),
+            Scenario::new("machines_go_into_reservations_and_outlive_them", |bed| {
+                Box::pin(super::reservations::machines_go_into_reservations_and_outlive_them(bed))
             }),
             Scenario::new("what_does_not_parse_is_skipped_loudly_and_the_others_work", |bed| {
                 Box::pin(what_does_not_parse_is_skipped_loudly_and_the_others_work(bed))

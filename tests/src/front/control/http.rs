@@ -18,6 +18,7 @@ use super::super::faults::{Fault, Shortage};
 use super::super::instances::StateTimes;
 use super::super::prices::{CapacityType, MicroUsd};
 use super::super::request::Params;
+use super::super::reservations::Reservation;
 use super::{Check, Control, ControlError, Selection};
 
 /// The beginning of the control's paths.
@@ -141,6 +142,13 @@ async fn route(
         }
         ("DELETE", other) if other.starts_with("faults/") => {
             control.heal(other.trim_start_matches("faults/"))?;
+            done()
+        }
+        ("POST", "reservations") => {
+            json!({ "id": control.reserve(read::<Reservation>(body)?) })
+        }
+        ("DELETE", other) if other.starts_with("reservations/") => {
+            control.cancel_reservation(other.trim_start_matches("reservations/"))?;
             done()
         }
         ("POST", "price") => {

@@ -10,9 +10,11 @@ use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
 use super::super::world::{Fleet, World};
 use super::super::xml::{Element, render};
-use super::launch::{Call, Wish, overlay, overlay_tags, shortage_message, tag_specs};
+use super::launch::{
+    Call, NO_ROOM, NO_ROOM_MESSAGE, Wish, overlay, overlay_tags, shortage_message, tag_specs,
+};
 use super::pool::{Facts, Pool, pool};
-use super::{dry_run, invalid, templates};
+use super::{dry_run, invalid, reservations, templates};
 
 /// One override of one launch template.
 struct Candidate {
@@ -59,7 +61,6 @@ pub(super) async fn create(
         return Ok(AwsResponse::ec2(request, &fleet.answer));
     }
     let default_type = target.get("DefaultTargetCapacityType").unwrap_or("on-demand");
-    // Reservations don't exist in the double: their fleets find no capacity.
     let capacity_type =
         if default_type == "spot" { CapacityType::Spot } else { CapacityType::OnDemand };
     let reserved = !matches!(default_type, "spot" | "on-demand");
@@ -73,8 +74,8 @@ pub(super) async fn create(
         .map(|candidate| {
             (
                 candidate,
-                if reserved {
-                    Err(reservation_error())
+                if reserved && reservations::target(&candidate.wish.params).is_none() {
+                    Err(AwsError::new(NO_ROOM, NO_ROOM_MESSAGE))
                 } else {
                     pool(world, &facts, &candidate.wish)
                 },
@@ -96,6 +97,7 @@ pub(super) async fn create(
         fleet_id: Some(fleet_id.clone()),
         reservation_id: world.id("r"),
         taken: BTreeMap::new(),
+        reserved: BTreeMap::new(),
     };
     let mut launched: Vec<(&Candidate, Vec<Instance>)> = Vec::new();
     let mut errors: Vec<(&Candidate, AwsError)> = Vec::new();
@@ -227,12 +229,15 @@ fn launch(
     wanted: u32,
 ) -> (Vec<Instance>, Option<AwsError>) {
     let wish = &candidate.wish;
-    let (given, short) = call.world.faults().take_capacity(
-        &pool.instance_type,
-        &pool.subnet.zone,
-        wish.capacity_type,
-        wanted,
-    );
+    let (given, short) = match reservations::target(&wish.params) {
+        Some(id) => call.room(id, pool, wanted),
+        None => call.world.faults().take_capacity(
+            &pool.instance_type,
+            &pool.subnet.zone,
+            wish.capacity_type,
+            wanted,
+        ),
+    };
     let made = call.make(wish, pool, given);
     let code = if made.len() < given as usize {
         Some("InsufficientFreeAddressesInSubnet".to_owned())
@@ -244,13 +249,6 @@ fn launch(
         AwsError::new(code, message)
     });
     (made, error)
-}
-
-fn reservation_error() -> AwsError {
-    AwsError::new(
-        "ReservationCapacityExceeded",
-        "Your requested capacity exceeds the available capacity of the reservation.",
-    )
 }
 
 /// `<launchTemplateAndOverrides>`: what was asked for, given back.

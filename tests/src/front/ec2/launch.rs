@@ -13,9 +13,9 @@ use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
 use super::super::world::World;
 use super::super::xml::render;
-use super::dry_run;
 use super::pool::{Facts, Pool, pool};
 use super::render::{instance_element, reservation_elements};
+use super::{dry_run, reservations};
 
 /// What to launch in one pool.
 #[derive(Clone, Debug)]
@@ -67,9 +67,29 @@ pub(super) struct Call<'a> {
     pub(super) reservation_id: String,
     /// Addresses that this call has taken, by subnet.
     pub(super) taken: BTreeMap<String, BTreeSet<Ipv4Addr>>,
+    /// Places in capacity reservations that this call has taken, by reservation.
+    pub(super) reserved: BTreeMap<String, u32>,
 }
 
+/// A capacity reservation has no room.
+pub(super) const NO_ROOM: &str = "ReservationCapacityExceeded";
+pub(super) const NO_ROOM_MESSAGE: &str =
+    "Your requested capacity exceeds the available capacity of the reservation.";
+
 impl Call<'_> {
+    /// How many of `wanted` instances a reservation has room for, and the code of the error when these are too few.
+    pub(super) fn room(&mut self, id: &str, pool: &Pool, wanted: u32) -> (u32, Option<String>) {
+        let found = self.world.reservations().get(id).filter(|it| {
+            !it.cancelled && it.instance_type == pool.instance_type && it.zone == pool.subnet.zone
+        });
+        let taken = self.reserved.entry(id.to_owned()).or_default();
+        let free = found.map_or(0, |it| reservations::available(self.world, &it));
+        let left = free.saturating_sub(*taken);
+        let given = left.min(wanted);
+        *taken += given;
+        (given, (given < wanted).then(|| NO_ROOM.to_owned()))
+    }
+
     /// Makes up to `wanted` instances, fewer when the subnet has no more addresses.
     pub(super) fn make(&mut self, wish: &Wish, pool: &Pool, wanted: u32) -> Vec<Instance> {
         let world = self.world;
@@ -179,6 +199,15 @@ fn instance(
         tenancy: text("Placement.Tenancy", "default"),
         monitoring: params.get("Monitoring.Enabled") == Some("true"),
         tags,
+        capacity_reservation: reservations::target(params).map(str::to_owned),
+        reservation_preference: text(
+            "CapacityReservationSpecification.CapacityReservationPreference",
+            "open",
+        ),
+        market_type: params
+            .get("InstanceMarketOptions.MarketType")
+            .filter(|market| *market != "spot")
+            .map(str::to_owned),
         spot_request_id: (wish.capacity_type == CapacityType::Spot).then(|| world.id("sir")),
         fleet_id: None,
         template: wish.template.clone(),
@@ -236,6 +265,7 @@ pub(super) fn shortage_message(code: &str, wish: &Wish, pool: &Pool) -> String {
         "InsufficientInstanceCapacity" => format!(
             "We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning additional capacity. You can currently get {kind} capacity by not specifying an Availability Zone in your request or choosing other zones."
         ),
+        NO_ROOM => NO_ROOM_MESSAGE.to_owned(),
         "MaxSpotInstanceCountExceeded" => "Max spot instance count exceeded".to_owned(),
         "VcpuLimitExceeded" => "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.".to_owned(),
         "UnfulfillableCapacity" => "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again.".to_owned(),
@@ -291,6 +321,7 @@ pub(super) async fn run(
         fleet_id: None,
         reservation_id: world.id("r"),
         taken: BTreeMap::new(),
+        reserved: BTreeMap::new(),
     };
     let made = call.make(&wish, &pool, given);
     if u32::try_from(made.len()).unwrap_or(u32::MAX) < least {

@@ -157,17 +157,6 @@ pub(super) fn spot_prices(request: &AwsRequest, world: &World) -> Result<AwsResp
     Ok(list_answer(request, "spotPriceHistorySet", items.collect(), next))
 }
 
-/// There are no capacity reservations in the double.
-pub(super) fn no_reservations(request: &AwsRequest) -> Result<AwsResponse, AwsError> {
-    match request.params.list("CapacityReservationId").first() {
-        Some(id) => Err(AwsError::new(
-            "InvalidCapacityReservationId.NotFound",
-            format!("The capacity reservation ID '{id}' does not exist"),
-        )),
-        None => Ok(list_answer(request, "capacityReservationSet", vec![], None)),
-    }
-}
-
 /// There are no placement groups in the double.
 pub(super) fn no_placement_groups(request: &AwsRequest) -> Result<AwsResponse, AwsError> {
     match request.params.list("GroupName").first().or(request.params.list("GroupId").first()) {

@@ -105,6 +105,10 @@ pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Elemen
     if let Some(id) = &instance.spot_request_id {
         item.extend([leaf("instanceLifecycle", "spot"), leaf("spotInstanceRequestId", id)]);
     }
+    item.extend(instance.market_type.as_ref().map(|market| leaf("instanceLifecycle", market)));
+    if let Some(id) = &instance.capacity_reservation {
+        item.push(leaf("capacityReservationId", id));
+    }
     item.extend([leaf("clientToken", &instance.client_token), tag_set(&instance.tags)]);
     if !metal {
         item.push(leaf("hypervisor", "xen"));
@@ -132,10 +136,7 @@ pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Elemen
                 leaf("threadsPerCore", if vcpus > 1 { "2" } else { "1" }),
             ],
         ),
-        Element::node(
-            "capacityReservationSpecification",
-            vec![leaf("capacityReservationPreference", "open")],
-        ),
+        Element::node("capacityReservationSpecification", reservation_specification(instance)),
         Element::node("hibernationOptions", vec![flag("configured", false)]),
         Element::node(
             "metadataOptions",
@@ -154,6 +155,15 @@ pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Elemen
         Element::node("maintenanceOptions", vec![leaf("autoRecovery", "default")]),
     ]);
     item
+}
+
+fn reservation_specification(instance: &Instance) -> Vec<Element> {
+    let mut specification =
+        vec![leaf("capacityReservationPreference", &instance.reservation_preference)];
+    specification.extend(instance.capacity_reservation.as_ref().map(|id| {
+        Element::node("capacityReservationTarget", vec![leaf("capacityReservationId", id)])
+    }));
+    specification
 }
 
 fn tag_set(tags: &BTreeMap<String, String>) -> Element {
