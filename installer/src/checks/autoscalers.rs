@@ -12,7 +12,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Always,
         title: "no other Karpenter runs",
         cause: "Two controllers with the same CRDs and tags fight over NodeClaims, and each collects the other's instances as garbage.",
-        fix: "kubectl -n <namespace> scale deployment karpenter --replicas 0   # its NodePools and nodes stay; then install",
+        fix: "tenon adopt --cluster <cluster> --region <region>   # takes it over: its NodePools and nodes stay",
         run: other_karpenter,
     },
     Check {

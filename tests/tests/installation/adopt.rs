@@ -249,7 +249,16 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
     assert_eq!(marked(&bed).await, [""; 0], "a mark is left");
     let after = must(cluster.instances());
     assert!(now.keys().all(|id| after.contains_key(id)), "a node was replaced");
-    let kinds = ["IAM role", "SQS queue", "EventBridge rule", "Pod Identity association"];
+    let kinds = [
+        "role",
+        "inline policy",
+        "attached policy",
+        "policy",
+        "queue",
+        "rule",
+        "access entry",
+        "Pod Identity association",
+    ];
     let of = |all: &[(String, String)]| {
         let all = all.iter().filter(|(kind, _)| kinds.contains(&kind.as_str()));
         all.cloned().collect::<std::collections::BTreeSet<_>>()
