@@ -218,8 +218,8 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
     let mut claim = NodeClaim::new("", spec);
     claim.metadata = ObjectMeta {
         generate_name: Some(format!("{node_pool}-")),
-        labels: Some(labels.clone()),
-        annotations: Some(annotations.clone()),
+        labels: Some((**labels).clone()),
+        annotations: Some((**annotations).clone()),
         owner_references: Some(vec![OwnerReference {
             api_version: "karpenter.sh/v1".to_owned(),
             kind: "NodePool".to_owned(),

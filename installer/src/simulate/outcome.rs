@@ -327,7 +327,7 @@ impl Launch {
     pub(super) fn new(snapshot: &Snapshot, launch: &plan::Launch) -> Self {
         Self {
             node_pool: launch.node_pool.clone(),
-            requirements: launch.requirements.clone(),
+            requirements: launch.requirements.to_vec(),
             instance_types: launch
                 .instance_types
                 .iter()

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
+use k8s_openapi::api::core::v1::Taint;
+use rustc_hash::FxHashMap;
 
+use crate::cells::{Cell, CellId};
 use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::Key;
-use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef};
+use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef, Shared};
 use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, Operator, Pod, Requirement};
 use crate::solver::{Claim, Solver, distinct_values};
@@ -39,13 +42,13 @@ pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
 }
 
-/// The prices of a claim's types when only some capacity types may be bought.
+/// The prices of a cell's types when only some capacity types may be bought.
 pub(crate) fn prices(
     solver: &Solver<'_, '_>,
-    claim: &Claim,
+    cell: CellId,
     capacity_type: Option<CapacityType>,
 ) -> Vec<i64> {
-    let cell = &solver.cells[claim.cell];
+    let cell = &solver.cells[cell];
     let Some(capacity_type) = capacity_type else { return cell.prices.clone() };
     let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
     (0..table.len())
@@ -60,7 +63,101 @@ pub(crate) fn prices(
         .collect()
 }
 
-/// A NodeClaim for a machine to come. An error when the types that it may carry at most are too few for `minValues`.
+/// Makes launches. What those with the same cell and types have in common is made once, and they share it.
+#[derive(Debug, Default)]
+pub(crate) struct Launches {
+    drafts: FxHashMap<Choice, Result<Draft, Exclusion>>,
+}
+
+/// What decides about everything in a launch but its pods.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Choice {
+    cell: CellId,
+    capacity_type: Option<CapacityType>,
+    /// The types, the cheapest first.
+    ranked: Vec<usize>,
+    relaxed: Vec<(Key, u32)>,
+}
+
+/// A launch without its pods.
+#[derive(Clone, Debug)]
+struct Draft {
+    labels: Shared<BTreeMap<String, String>>,
+    annotations: Shared<BTreeMap<String, String>>,
+    requirements: Shared<Vec<Requirement>>,
+    instance_types: Shared<Vec<String>>,
+    capacity_types: Vec<CapacityType>,
+    taints: Shared<Vec<Taint>>,
+    startup_taints: Shared<Vec<Taint>>,
+    /// What daemons take at least.
+    overhead: Vec<i64>,
+    price: MicroUsd,
+}
+
+impl Launches {
+    /// A NodeClaim for a machine to come. An error when the types that it may carry at most are too few for `minValues`.
+    pub(crate) fn make(
+        &mut self,
+        solver: &Solver<'_, '_>,
+        claim: &Claim,
+        narrowed: &Narrowed,
+        reason: LaunchReason,
+        seed: u64,
+    ) -> Result<Launch, Exclusion> {
+        let problem = solver.problem;
+        let choice = Choice {
+            cell: claim.cell,
+            capacity_type: narrowed.capacity_type,
+            ranked: ranked(solver, claim, narrowed),
+            relaxed: claim.relaxed.clone(),
+        };
+        if !self.drafts.contains_key(&choice) {
+            let draft = Draft::new(solver, &choice, seed);
+            self.drafts.insert(choice.clone(), draft);
+        }
+        let mut draft = self.drafts[&choice].clone()?;
+        let template = &problem.templates[solver.cells[claim.cell].template];
+        let pool = &problem.snapshot.node_pools[template.pool];
+        let mut requests = claim.used.clone();
+        crate::compile::add_times(&mut requests, &draft.overhead, 1);
+        let (mut pods, mut buffer_pods) = (Vec::new(), Vec::new());
+        for pod in claim.pods.iter().map(|&pod| &problem.snapshot.pods[pod]) {
+            if pod.buffer.is_some() { &mut buffer_pods } else { &mut pods }.push(pod_ref(pod));
+        }
+        pods.sort_unstable();
+        buffer_pods.sort_unstable();
+        let mut devices = Vec::new();
+        if let Some(state) = &solver.devices {
+            devices = state.on_launch(problem, &claim.pods, template.catalog, &choice.ranked);
+            let drivers = drivers(&devices);
+            if !drivers.is_empty() {
+                draft.annotations.insert(REQUESTED_DRA_DRIVERS.to_owned(), drivers);
+            }
+        }
+        Ok(Launch {
+            node_pool: pool.name.clone(),
+            node_pool_uid: pool.uid.clone(),
+            labels: draft.labels,
+            annotations: draft.annotations,
+            requirements: draft.requirements,
+            instance_types: draft.instance_types,
+            capacity_types: draft.capacity_types,
+            requests: problem.columns.amounts(&requests),
+            taints: draft.taints,
+            startup_taints: draft.startup_taints,
+            node_class: pool.template.node_class.clone(),
+            expire_after: pool.template.expire_after.clone(),
+            termination_grace_period: pool.template.termination_grace_period.clone(),
+            pods,
+            buffer_pods,
+            devices,
+            price: draft.price,
+            reason,
+        })
+    }
+}
+
+/// One launch by itself, see [`Launches::make`].
 pub(crate) fn launch(
     solver: &Solver<'_, '_>,
     claim: &Claim,
@@ -68,43 +165,96 @@ pub(crate) fn launch(
     reason: LaunchReason,
     seed: u64,
 ) -> Result<Launch, Exclusion> {
+    Launches::default().make(solver, claim, narrowed, reason, seed)
+}
+
+/// The types that a launch carries, the cheapest first.
+fn ranked(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> Vec<usize> {
+    let cell = &solver.cells[claim.cell];
+    if narrowed.capacity_type.is_none() && !cell.requirements.has_min_values() {
+        return cell.ranked(&narrowed.types).take(narrowed.at_most).collect();
+    }
+    let mut ranked = match narrowed.capacity_type {
+        None => cell.ranked(&narrowed.types).collect(),
+        Some(_) => {
+            let prices = prices(solver, claim.cell, narrowed.capacity_type);
+            let mut ranked = crate::cells::by_price(&narrowed.types, &prices);
+            ranked.retain(|&kind| prices[kind] != NOT_FOR_SALE);
+            ranked
+        }
+    };
+    ranked.truncate(narrowed.at_most.max(needed(solver, claim, narrowed, &ranked)));
+    ranked
+}
+
+impl Draft {
+    fn new(solver: &Solver<'_, '_>, choice: &Choice, seed: u64) -> Result<Self, Exclusion> {
+        let problem = solver.problem;
+        let symbols = &problem.symbols;
+        let cell = &solver.cells[choice.cell];
+        let template = &problem.templates[cell.template];
+        let table = &problem.catalogs[template.catalog];
+        let pool = &problem.snapshot.node_pools[template.pool];
+        let ranked = &choice.ranked;
+        let mut types = FixedBitSet::with_capacity(table.len());
+        types.extend(ranked.iter().copied());
+
+        let mut min_values: BTreeMap<Key, u32> = choice.relaxed.iter().copied().collect();
+        for (key, set) in cell.requirements.iter() {
+            let Some(required) = set.min_values() else { continue };
+            let found = distinct_values(problem, table, key, set, &types);
+            let required = min_values.get(&key).copied().unwrap_or(required);
+            if found < required {
+                if solver.is_strict() {
+                    return Err(Exclusion::MinValues {
+                        key: symbols.key_name(key).to_owned(),
+                        required,
+                        found,
+                    });
+                }
+                min_values.insert(key, found);
+            }
+        }
+
+        let capacity_types = capacity_types(solver, choice);
+        let instance_types: Vec<String> =
+            ranked.iter().map(|&kind| table.names[kind].clone()).collect();
+        let requirements =
+            requirements(solver, cell, &min_values, &instance_types, &capacity_types);
+        let mut annotations = pool.template.annotations.clone();
+        let relaxed = if min_values.is_empty() { "false" } else { "true" };
+        annotations.insert(MIN_VALUES_RELAXED.to_owned(), relaxed.to_owned());
+        let price = match choice.capacity_type {
+            None => ranked.first().map_or(0, |&kind| cell.prices[kind]),
+            pinned => {
+                let prices = prices(solver, choice.cell, pinned);
+                ranked.first().map_or(0, |&kind| prices[kind])
+            }
+        };
+        Ok(Self {
+            labels: Shared::from(labels(solver, cell, seed)),
+            annotations: Shared::from(annotations),
+            requirements: Shared::from(requirements),
+            instance_types: Shared::from(instance_types),
+            capacity_types,
+            taints: Shared::from(pool.template.taints.clone()),
+            startup_taints: Shared::from(pool.template.startup_taints.clone()),
+            overhead: template.overheads.least(&types),
+            price: MicroUsd(price),
+        })
+    }
+}
+
+/// `spec.requirements`: the cell's, with the chosen types and capacity types; sorted by key.
+fn requirements(
+    solver: &Solver<'_, '_>,
+    cell: &Cell,
+    min_values: &BTreeMap<Key, u32>,
+    instance_types: &[String],
+    capacity_types: &[CapacityType],
+) -> Vec<Requirement> {
     let problem = solver.problem;
     let symbols = &problem.symbols;
-    let cell = &solver.cells[claim.cell];
-    let template = &problem.templates[cell.template];
-    let table = &problem.catalogs[template.catalog];
-    let pool = &problem.snapshot.node_pools[template.pool];
-
-    let pinned = narrowed.capacity_type.map(|_| prices(solver, claim, narrowed.capacity_type));
-    let prices = pinned.as_ref().unwrap_or(&cell.prices);
-    let mut ranked: Vec<usize> = if pinned.is_none() {
-        cell.ranked(&narrowed.types).collect()
-    } else {
-        crate::cells::by_price(&narrowed.types, prices)
-    };
-    ranked.retain(|&kind| prices[kind] != NOT_FOR_SALE);
-    ranked.truncate(narrowed.at_most.max(needed(solver, claim, narrowed, &ranked)));
-    let mut types = FixedBitSet::with_capacity(table.len());
-    types.extend(ranked.iter().copied());
-
-    let mut min_values: BTreeMap<Key, u32> = claim.relaxed.iter().copied().collect();
-    for (key, set) in cell.requirements.iter() {
-        let Some(required) = set.min_values() else { continue };
-        let found = distinct_values(problem, table, key, set, &types);
-        let required = min_values.get(&key).copied().unwrap_or(required);
-        if found < required {
-            if solver.is_strict() {
-                return Err(Exclusion::MinValues {
-                    key: symbols.key_name(key).to_owned(),
-                    required,
-                    found,
-                });
-            }
-            min_values.insert(key, found);
-        }
-    }
-
-    let capacity_types = capacity_types(solver, claim, narrowed, &ranked);
     let min_values_of = |key: Key| {
         let asked = cell.requirements.get(key).and_then(crate::requirements::ValueSet::min_values);
         // The API knows no minimum of zero.
@@ -121,10 +271,9 @@ pub(crate) fn launch(
         .filter(|&(key, _)| key != problem.keys.instance_type && key != problem.keys.capacity_type)
         .flat_map(|(key, set)| set.clone().with_min_values(min_values_of(key)).to_api(key, symbols))
         .collect();
-    let chosen: Vec<String> = ranked.iter().map(|&kind| table.names[kind].clone()).collect();
     let capacity_type_names = capacity_types.iter().map(|kind| kind.as_str().to_owned()).collect();
     for (key, values) in [
-        (problem.keys.instance_type, chosen.clone()),
+        (problem.keys.instance_type, instance_types.to_vec()),
         (problem.keys.capacity_type, capacity_type_names),
     ] {
         requirements.push(Requirement {
@@ -135,7 +284,15 @@ pub(crate) fn launch(
         });
     }
     requirements.sort_by(|a, b| a.key.cmp(&b.key));
+    requirements
+}
 
+/// The pool's labels, with a value for each custom requirement.
+fn labels(solver: &Solver<'_, '_>, cell: &Cell, seed: u64) -> BTreeMap<String, String> {
+    let problem = solver.problem;
+    let symbols = &problem.symbols;
+    let template = &problem.templates[cell.template];
+    let pool = &problem.snapshot.node_pools[template.pool];
     let mut labels = pool.template.labels.clone();
     labels.insert(crate::compile::label::NODE_POOL.to_owned(), pool.name.clone());
     for (key, set) in cell.requirements.iter() {
@@ -158,47 +315,7 @@ pub(crate) fn launch(
         };
         labels.entry(name.to_owned()).or_insert(value);
     }
-
-    let mut annotations = pool.template.annotations.clone();
-    let relaxed = if min_values.is_empty() { "false" } else { "true" };
-    annotations.insert(MIN_VALUES_RELAXED.to_owned(), relaxed.to_owned());
-
-    let mut requests = claim.used.clone();
-    crate::compile::add_times(&mut requests, &template.overheads.least(&types), 1);
-    let (mut pods, mut buffer_pods) = (Vec::new(), Vec::new());
-    for pod in claim.pods.iter().map(|&pod| &problem.snapshot.pods[pod]) {
-        if pod.buffer.is_some() { &mut buffer_pods } else { &mut pods }.push(pod_ref(pod));
-    }
-    pods.sort_unstable();
-    buffer_pods.sort_unstable();
-    let mut devices = Vec::new();
-    if let Some(state) = &solver.devices {
-        devices = state.on_launch(problem, &claim.pods, template.catalog, &ranked);
-        let drivers = drivers(&devices);
-        if !drivers.is_empty() {
-            annotations.insert(REQUESTED_DRA_DRIVERS.to_owned(), drivers);
-        }
-    }
-    Ok(Launch {
-        node_pool: pool.name.clone(),
-        node_pool_uid: pool.uid.clone(),
-        labels,
-        annotations,
-        requirements,
-        price: MicroUsd(ranked.first().map_or(0, |&kind| prices[kind])),
-        instance_types: chosen,
-        capacity_types,
-        requests: problem.columns.amounts(&requests),
-        taints: pool.template.taints.clone(),
-        startup_taints: pool.template.startup_taints.clone(),
-        node_class: pool.template.node_class.clone(),
-        expire_after: pool.template.expire_after.clone(),
-        termination_grace_period: pool.template.termination_grace_period.clone(),
-        pods,
-        buffer_pods,
-        devices,
-        reason,
-    })
+    labels
 }
 
 /// The drivers whose devices the machine itself brings, as a list with commas.
@@ -229,21 +346,18 @@ fn needed(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed, ranked: &
 }
 
 /// The capacity types that offerings of the chosen types have, sorted.
-fn capacity_types(
-    solver: &Solver<'_, '_>,
-    claim: &Claim,
-    narrowed: &Narrowed,
-    ranked: &[usize],
-) -> Vec<CapacityType> {
-    if let Some(pinned) = narrowed.capacity_type {
+fn capacity_types(solver: &Solver<'_, '_>, choice: &Choice) -> Vec<CapacityType> {
+    if let Some(pinned) = choice.capacity_type {
         return vec![pinned];
     }
-    let cell = &solver.cells[claim.cell];
+    let cell = &solver.cells[choice.cell];
     let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
+    let sold =
+        |market| choice.ranked.iter().any(|&kind| table.prices(kind)[market] != NOT_FOR_SALE);
     let mut kinds: Vec<_> = cell
         .markets
         .ones()
-        .filter(|&market| ranked.iter().any(|&kind| table.prices(kind)[market] != NOT_FOR_SALE))
+        .filter(|&market| sold(market))
         .map(|market| table.markets[market].capacity_type)
         .collect();
     kinds.sort_unstable();

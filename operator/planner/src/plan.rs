@@ -4,6 +4,7 @@
 //! snapshot gives the same bytes.
 
 mod device;
+mod shared;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, Requirement};
 
 pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
+pub use shared::Shared;
 
 /// The version of the format.
 pub const PLAN_VERSION: u32 = 1;
@@ -55,7 +57,7 @@ pub struct PodRef {
     pub uid: String,
 }
 
-/// A NodeClaim to create.
+/// A NodeClaim to create. A plan has thousands of them that say mostly the same, so they share what they can.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Launch {
@@ -64,21 +66,21 @@ pub struct Launch {
     /// Its uid, for the owner reference.
     pub node_pool_uid: String,
     /// Labels of the NodeClaim, with a concrete value for each custom requirement of the pool. Without those that only the simulation uses.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Shared<BTreeMap<String, String>>,
     /// Annotations of the NodeClaim: the template's, the pool's hash and its version, `nodeclaim-min-values-relaxed`.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Shared<BTreeMap<String, String>>,
     /// `spec.requirements`, with the instance types and the capacity types that are left; sorted by key.
-    pub requirements: Vec<Requirement>,
+    pub requirements: Shared<Vec<Requirement>>,
     /// Instance types that hold the pods, cheapest first, at most [`crate::Policy::max_instance_types`].
-    pub instance_types: Vec<String>,
+    pub instance_types: Shared<Vec<String>>,
     /// The capacity types that available offerings of these types have.
     pub capacity_types: Vec<CapacityType>,
     /// Requests of the pods and the daemons.
     pub requests: Resources,
     /// `spec.taints`.
-    pub taints: Vec<Taint>,
+    pub taints: Shared<Vec<Taint>>,
     /// `spec.startupTaints`.
-    pub startup_taints: Vec<Taint>,
+    pub startup_taints: Shared<Vec<Taint>>,
     /// `spec.nodeClassRef`.
     pub node_class: NodeClassRef,
     /// `spec.expireAfter`.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::Cancel;
 use crate::compile::Problem;
-use crate::launch::{Narrowed, launch, pod_ref};
+use crate::launch::{Launches, Narrowed, pod_ref};
 use crate::pack::{Strategy, pack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
@@ -35,9 +35,11 @@ pub fn provision(
     plan.report.cancelled = cancel.is_cancelled();
     plan.report.node_pools.clone_from(&problem.skipped);
     plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut launches = Launches::default();
     for claim in &packed.solver.claims {
         let narrowed = Narrowed::nothing(&packed.solver, claim);
-        match launch(&packed.solver, claim, &narrowed, LaunchReason::Provisioned, seed) {
+        let reason = LaunchReason::Provisioned;
+        match launches.make(&packed.solver, claim, &narrowed, reason, seed) {
             Ok(launch) => plan.launches.push(launch),
             Err(reason) => {
                 let template = packed.solver.cells[claim.cell].template;

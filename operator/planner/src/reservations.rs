@@ -235,8 +235,8 @@ impl<'s> Reservations<'s> {
         capacity_types.dedup();
         let mut narrowed = launch.clone();
         narrowed.price = price;
-        narrowed.instance_types = kinds.iter().map(|kind| kind.name.clone()).collect();
-        let mut names = narrowed.instance_types.clone();
+        let mut names: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
+        narrowed.instance_types = names.clone().into();
         names.sort_unstable();
         let mut kind_names: Vec<String> =
             capacity_types.iter().map(|kind| kind.as_str().to_owned()).collect();

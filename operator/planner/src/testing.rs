@@ -127,7 +127,7 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> (Node, Option<Str
     for need in single.filter(|need| need.operator == Operator::In && need.values.len() == 1) {
         labels.insert(need.key.clone(), need.values[0].clone());
     }
-    labels.extend(launch.labels.clone());
+    labels.extend((*launch.labels).clone());
     for (name, value) in [
         ("topology.kubernetes.io/zone", offer.zone.as_str()),
         ("karpenter.sh/capacity-type", offer.capacity_type.as_str()),
@@ -155,7 +155,7 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> (Node, Option<Str
         claim: Some(claim),
         phase: NodePhase::Initialized,
         labels,
-        taints: launch.taints.clone(),
+        taints: launch.taints.to_vec(),
         capacity: kind.capacity.clone(),
         allocatable: kind.allocatable(),
         price: Some(offer.price),

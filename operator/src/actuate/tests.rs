@@ -13,19 +13,20 @@ fn launch() -> Launch {
     Launch {
         node_pool: "default".to_owned(),
         node_pool_uid: "pool-uid".to_owned(),
-        labels: [pair("team", "a")].into(),
-        annotations: [pair("note", "b")].into(),
+        labels: BTreeMap::from([pair("team", "a")]).into(),
+        annotations: BTreeMap::from([pair("note", "b")]).into(),
         requirements: vec![Requirement {
             key: "cpu".to_owned(),
             operator: snapshot::Operator::Gte,
             values: vec!["4".to_owned()],
             min_values: Some(2),
-        }],
-        instance_types: vec!["c-4x".to_owned()],
+        }]
+        .into(),
+        instance_types: vec!["c-4x".to_owned()].into(),
         capacity_types: vec![],
         requests: Resources { cpu: 1500, memory: 1 << 30, pods: 3, ..Resources::default() },
-        taints: vec![taint("kept")],
-        startup_taints: vec![taint("start")],
+        taints: vec![taint("kept")].into(),
+        startup_taints: vec![taint("start")].into(),
         node_class: snapshot::NodeClassRef {
             group: "karpenter.kwok.sh".to_owned(),
             kind: "KWOKNodeClass".to_owned(),

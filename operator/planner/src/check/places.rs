@@ -177,7 +177,7 @@ pub(super) fn labels_of(
     certain.extend(single(&kind.requirements));
     certain.extend(single(&offer.requirements));
     certain.extend(single(&launch.requirements));
-    certain.extend(launch.labels.clone());
+    certain.extend((*launch.labels).clone());
     for (key, value) in [
         ("karpenter.sh/nodepool", pool.name.as_str()),
         ("karpenter.sh/registered", "true"),

@@ -67,7 +67,7 @@ pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Re
 }
 
 fn allows(solver: &Solver<'_, '_>, claim: &Claim, capacity_type: CapacityType) -> bool {
-    crate::launch::prices(solver, claim, Some(capacity_type))
+    crate::launch::prices(solver, claim.cell, Some(capacity_type))
         .iter()
         .any(|&price| price != NOT_FOR_SALE)
 }
@@ -136,7 +136,7 @@ fn filter_same_type(
 
 /// How many of the cheapest types it takes to have all `minValues`.
 fn needed_for_min_values(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> usize {
-    let prices = crate::launch::prices(solver, claim, narrowed.capacity_type);
+    let prices = crate::launch::prices(solver, claim.cell, narrowed.capacity_type);
     let mut ranked: Vec<_> = narrowed.types.ones().collect();
     ranked.sort_by_key(|&kind| (prices[kind], kind));
     let mut types = FixedBitSet::with_capacity(prices.len());

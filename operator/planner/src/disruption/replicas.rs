@@ -166,7 +166,7 @@ pub(super) fn launch(
     let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &narrowed, reason, seed);
     let mut launch = found.ok()?;
     // The NodeClaim carries the pool's requirements as they are, not a list of types.
-    launch.requirements.clone_from(&snapshot.node_pools[pool].template.requirements);
+    launch.requirements = snapshot.node_pools[pool].template.requirements.clone().into();
     launch.requirements.sort_by(|a, b| a.key.cmp(&b.key));
     Some(launch)
 }

@@ -212,8 +212,8 @@ fn a_claim_without_an_instance_takes_the_pods_that_it_was_made_for() {
     let mut pending = node("claim-1", "default", "m.large", "zone-b");
     pending.name = None;
     pending.phase = NodePhase::Pending;
-    pending.labels = launch.labels.clone();
-    pending.requirements = launch.requirements.clone();
+    pending.labels = (*launch.labels).clone();
+    pending.requirements = launch.requirements.to_vec();
     pending.allocatable = launch.requests.clone();
     pending.capacity = crate::resources::Resources::default();
     let after = make()
