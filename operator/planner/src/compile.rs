@@ -24,7 +24,7 @@ use crate::requirements::Requirements;
 use crate::resources::Resources;
 use crate::snapshot::{NodePhase, PodShape, Snapshot};
 use crate::topology::{Domains, Rules};
-use machines::Machines;
+use machines::{Machines, PodsOn};
 use shapes::{Class, Shape};
 use types::{Template, TypeTable};
 
@@ -53,6 +53,9 @@ pub(crate) struct WellKnownKeys {
     pub(crate) initialized: Key,
 }
 
+/// The first columns.
+const BASE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+
 /// The columns of amounts.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
@@ -66,9 +69,7 @@ pub(crate) struct Columns {
 impl Columns {
     fn collect(snapshot: &Snapshot) -> Self {
         let mut columns = Self::default();
-        for name in ["cpu", "memory", "ephemeral-storage", "pods"] {
-            columns.names.insert(name.to_owned());
-        }
+        columns.names.extend(BASE.map(str::to_owned));
         let mut use_all = |amounts: &Resources| {
             for name in amounts.extended.keys() {
                 if !columns.names.contains(name) {
@@ -137,7 +138,18 @@ impl Columns {
 
     /// Amounts as a row.
     pub(crate) fn row(&self, amounts: &Resources) -> Vec<i64> {
-        self.names.iter().map(|name| amounts.get(name)).collect()
+        let mut row = Vec::with_capacity(self.len());
+        self.extend_row(amounts, &mut row);
+        row
+    }
+
+    /// Adds amounts as a row to others.
+    pub(crate) fn extend_row(&self, amounts: &Resources, rows: &mut Vec<i64>) {
+        let Resources { cpu, memory, ephemeral_storage, pods, extended } = amounts;
+        rows.extend([cpu, memory, ephemeral_storage, pods]);
+        rows.extend(
+            self.names[BASE.len()..].iter().map(|name| extended.get(name).copied().unwrap_or(0)),
+        );
     }
 
     /// A row as amounts.
@@ -175,8 +187,10 @@ pub(crate) struct Problem<'a> {
     pub(crate) devices: Option<Box<devices::Table<'a>>>,
     /// Topology domains of machines.
     pub(crate) domains: Domains,
-    /// Indices of [`Snapshot::pods`] by the machine they are bound to.
-    pub(crate) pods_on: Vec<Vec<usize>>,
+    /// Pods by the machine they are bound to.
+    pub(crate) pods_on: PodsOn,
+    /// Pods that may need a place, as indices of [`Snapshot::pods`].
+    pub(crate) restless: Vec<usize>,
 }
 
 impl<'a> Problem<'a> {
@@ -211,17 +225,14 @@ impl<'a> Problem<'a> {
         .collect();
         well_known.extend(catalogs.iter().flat_map(|catalog| catalog.keys.iter().copied()));
 
-        let mut pods_on = vec![Vec::new(); snapshot.nodes.len()];
-        for (index, pod) in snapshot.pods.iter().enumerate() {
-            if let crate::snapshot::Placement::Bound(node) = pod.placement {
-                pods_on[node.0 as usize].push(index);
-            }
-        }
         let daemons = Daemons::new(snapshot, &columns, &mut symbols);
         let (shapes, classes) = shapes::compile(snapshot, policy, &columns, &mut symbols);
         let class_of: Vec<_> = shapes.iter().map(|shape| shape.class).collect();
         let rules = Rules::new(snapshot, &class_of, policy.preferences, &mut symbols);
         let template_inputs = types::template_requirements(snapshot, &mut symbols);
+        let devices = devices::Table::new(snapshot, &mut symbols);
+        let asked = machines::asked(&classes, &daemons, &rules, devices.as_deref());
+        let mut looked = machines::look(snapshot, &shapes, columns.len());
         let mut problem = Self {
             snapshot,
             policy,
@@ -234,10 +245,11 @@ impl<'a> Problem<'a> {
             shapes,
             classes,
             rules,
-            machines: Machines::new(snapshot, &mut symbols),
-            devices: devices::Table::new(snapshot, &mut symbols),
+            machines: Machines::new(snapshot, &asked, &mut symbols),
+            devices,
             domains: Domains::default(),
-            pods_on,
+            pods_on: std::mem::take(&mut looked.on),
+            restless: std::mem::take(&mut looked.restless),
             symbols,
         };
         problem.well_known = vec![false; problem.symbols.n_keys()];
@@ -254,7 +266,7 @@ impl<'a> Problem<'a> {
                     .push(SkippedPool { name: snapshot.node_pools[pool].name.clone(), reason }),
             }
         }
-        machines::fill_room(&mut problem, &daemons);
+        machines::fill_room(&mut problem, &daemons, &looked);
         problem.domains = Domains::new(&problem, &problem.rules);
         problem
     }
@@ -342,7 +354,7 @@ pub(crate) fn machine_meets(problem: &Problem<'_>, machine: usize, wanted: &Requ
     let pending = problem.snapshot.nodes[machine].phase == NodePhase::Pending;
     wanted.iter().all(|(key, set)| match problem.machines.label(machine, key) {
         Some(value) => set.has(value, symbols),
-        None if pending => match problem.machines.promised[machine].get(key) {
+        None if pending => match problem.machines.promised(machine, key) {
             Some(promised) => promised.is_subset(set, symbols),
             None => set.admits_absence(),
         },

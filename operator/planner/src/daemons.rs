@@ -8,7 +8,7 @@ use rustc_hash::FxBuildHasher;
 use crate::compile::shapes::{HostPort, host_ports, ports_conflict};
 use crate::compile::taints::{Preferred, untolerated};
 use crate::compile::types::TypeTable;
-use crate::compile::{Columns, Problem, add_times, machine_meets};
+use crate::compile::{Columns, Problem, add_times, machine_meets, take_times};
 use crate::intern::Symbols;
 use crate::requirements::Requirements;
 use crate::snapshot::{NodePhase, PodShape, Snapshot};
@@ -148,6 +148,19 @@ impl Daemons {
             group.ports.extend(self.list[index].ports.iter().cloned());
         }
         group
+    }
+
+    /// What they ask of machines.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = &Requirements> {
+        self.list.iter().flat_map(|daemon| &daemon.terms)
+    }
+
+    /// Takes off a machine's row what daemons are still going to take.
+    pub(crate) fn take_to_come(&self, problem: &Problem<'_>, machine: usize, row: &mut [i64]) {
+        let pending = problem.snapshot.nodes[machine].phase == NodePhase::Pending;
+        if pending || !self.list.is_empty() {
+            take_times(row, &self.still_to_come(problem, machine), 1);
+        }
     }
 
     /// What daemons are still going to take of a machine that exists, beyond those that run on it; never negative.

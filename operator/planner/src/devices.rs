@@ -132,6 +132,12 @@ impl<'a> Table<'a> {
         Some(Box::new(table))
     }
 
+    /// What decides whether machines reach devices.
+    pub(crate) fn selectors(&self) -> impl Iterator<Item = &Requirements> {
+        let terms = self.terms.iter().flatten().map(|(_, requirements)| requirements);
+        self.reaches.iter().chain(terms)
+    }
+
     fn publish(&mut self, snapshot: &'a Snapshot, symbols: &mut Symbols) {
         let nodes = snapshot.nodes.iter().enumerate();
         let machines: FxHashMap<&str, usize> =

@@ -1,9 +1,9 @@
 //! NodePool limits: how much a pool may still launch.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
 
 use crate::compile::Problem;
 use crate::compile::types::{Template, TypeTable};
@@ -47,13 +47,19 @@ impl Amount {
 
 impl Limits {
     pub(crate) fn new(problem: &Problem<'_>) -> Self {
-        let mut used: BTreeMap<&str, (Vec<i64>, i64)> = BTreeMap::new();
-        for (index, node) in problem.snapshot.nodes.iter().enumerate() {
+        let pool = |template: &Template| &problem.snapshot.node_pools[template.pool];
+        let limited = problem.templates.iter().filter(|template| !pool(template).limits.is_empty());
+        let mut used: FxHashMap<&str, (Vec<i64>, i64)> = limited
+            .map(|template| (pool(template).name.as_str(), (vec![0; problem.columns.len()], 0)))
+            .collect();
+        let nodes = if used.is_empty() { &[][..] } else { &problem.snapshot.nodes[..] };
+        let mut capacity = Vec::new();
+        for (index, node) in nodes.iter().enumerate() {
             let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
-            let Some(pool) = pool.filter(|_| !node.deleting) else { continue };
-            let entry = used.entry(pool).or_insert_with(|| (vec![0; problem.columns.len()], 0));
-            let capacity = capacity_of(problem, index);
-            entry.0.iter_mut().zip(capacity).for_each(|(sum, amount)| *sum += amount);
+            let entry = pool.filter(|_| !node.deleting).and_then(|pool| used.get_mut(pool));
+            let Some(entry) = entry else { continue };
+            capacity_of(problem, index, &mut capacity);
+            entry.0.iter_mut().zip(&capacity).for_each(|(sum, amount)| *sum += amount);
             entry.1 += 1;
         }
         let pools = problem
@@ -185,11 +191,12 @@ impl Limits {
 }
 
 /// What counts of a machine against limits: its capacity, or the largest that a claim without an instance may become.
-fn capacity_of(problem: &Problem<'_>, machine: usize) -> Vec<i64> {
+fn capacity_of(problem: &Problem<'_>, machine: usize, capacity: &mut Vec<i64>) {
     let node = &problem.snapshot.nodes[machine];
-    let mut capacity = problem.columns.row(&node.capacity);
+    capacity.clear();
+    problem.columns.extend_row(&node.capacity, capacity);
     if !node.capacity.is_zero() {
-        return capacity;
+        return;
     }
     let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
     let pool =
@@ -201,14 +208,13 @@ fn capacity_of(problem: &Problem<'_>, machine: usize) -> Vec<i64> {
             capacity.iter_mut().zip(row).for_each(|(most, &amount)| *most = amount.max(*most));
         }
     }
-    capacity
 }
 
 /// The types that a claim without an instance lists.
 pub(crate) fn promised_types(problem: &Problem<'_>, machine: usize, catalog: usize) -> FixedBitSet {
     let table = &problem.catalogs[catalog];
     let mut types = FixedBitSet::with_capacity(table.len());
-    let promised = problem.machines.promised[machine].get(problem.keys.instance_type);
+    let promised = problem.machines.promised(machine, problem.keys.instance_type);
     for &value in promised.and_then(|set| set.listed()).unwrap_or_default() {
         if let Some(kind) = table.find(problem.symbols.value_name(value)) {
             types.insert(kind);

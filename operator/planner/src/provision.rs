@@ -105,8 +105,9 @@ fn best<'p, 'a>(
     demands: &[Demand],
     cancel: &dyn Cancel,
 ) -> Packed<'p, 'a> {
+    let fresh = Solver::new(problem);
     let run = |strategy| {
-        let mut solver = Solver::new(problem);
+        let mut solver = fresh.clone();
         let mut demands = demands.to_vec();
         let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
         Packed { solver, demands, waiting }
@@ -149,14 +150,13 @@ pub(crate) fn demands(
     wanted: impl Fn(usize) -> bool,
 ) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
     let snapshot = problem.snapshot;
-    let pods = snapshot.pods.iter().enumerate().filter(|(_, pod)| match pod.placement {
+    let moves = |pod: &Pod| match pod.placement {
         Placement::Unschedulable => !pod.daemon && !pod.mirror && !pod.terminating,
         Placement::Waiting => false,
-        Placement::Bound(node) => {
-            snapshot.nodes[node.0 as usize].deleting && is_currently_reschedulable(pod)
-        }
-    });
-    demands_of(problem, pods.map(|(index, _)| index).filter(|&index| wanted(index)))
+        Placement::Bound(_) => is_currently_reschedulable(pod),
+    };
+    let pods = problem.restless.iter().copied().filter(|&pod| moves(&snapshot.pods[pod]));
+    demands_of(problem, pods.filter(|&index| wanted(index)))
 }
 
 /// The same for given pods.

@@ -199,6 +199,11 @@ impl Rules {
         found
     }
 
+    /// Topology keys other than the host name.
+    pub(crate) fn domain_keys(&self) -> impl Iterator<Item = Key> {
+        self.groups.iter().filter(|group| !group.host).map(|group| group.key)
+    }
+
     /// How many groups there are.
     pub(crate) fn len(&self) -> usize {
         self.groups.len()

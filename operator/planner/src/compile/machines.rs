@@ -1,19 +1,25 @@
 //! Machines that exist or are on their way, as a table.
 
-use crate::compile::shapes::HostPort;
-use crate::compile::{Problem, label};
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use crate::compile::shapes::{Class, HostPort, Shape};
+use crate::compile::{Columns, Problem, label};
 use crate::daemons::Daemons;
+use crate::devices;
 use crate::intern::{Key, Symbols, Value};
-use crate::requirements::Requirements;
-use crate::snapshot::{NodePhase, Snapshot};
+use crate::requirements::{Requirements, ValueSet};
+use crate::snapshot::{Node, NodePhase, Placement, Snapshot};
+use crate::topology::Rules;
 
 /// Machines, by index into [`Snapshot::nodes`].
 #[derive(Debug, Default)]
 pub(crate) struct Machines {
-    /// Sorted by key.
-    labels: Vec<Vec<(Key, Value)>>,
+    /// Keys that pods, daemons or topology rules ask machines for, with what machines say; the other labels of machines are not read. Sorted by key.
+    labels: Vec<(Key, Vec<Option<Value>>)>,
     /// Requirements of claims that have no instance yet.
-    pub(crate) promised: Vec<Requirements>,
+    promised: FxHashMap<usize, Requirements>,
     /// What pods may still use, daemons to come already taken off.
     room: Vec<i64>,
     width: usize,
@@ -26,22 +32,13 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
-    pub(crate) fn new(snapshot: &Snapshot, symbols: &mut Symbols) -> Self {
-        let hostname = symbols.key(label::HOSTNAME);
-        let mut machines = Self::default();
-        for node in &snapshot.nodes {
-            let mut labels: Vec<_> = node
-                .labels
-                .iter()
-                .map(|(key, value)| (symbols.key(key), symbols.value(value)))
-                .collect();
-            if !node.labels.contains_key(label::HOSTNAME) {
-                let name = symbols.value(node.name.as_deref().unwrap_or(&node.key));
-                labels.push((hostname, name));
+    /// With the labels that something asks for.
+    pub(crate) fn new(snapshot: &Snapshot, asked: &BTreeSet<Key>, symbols: &mut Symbols) -> Self {
+        let mut machines = Self { labels: labels(snapshot, asked, symbols), ..Self::default() };
+        for (index, node) in snapshot.nodes.iter().enumerate() {
+            if !node.requirements.is_empty() {
+                machines.promised.insert(index, Requirements::new(&node.requirements, symbols));
             }
-            labels.sort_unstable();
-            machines.labels.push(labels);
-            machines.promised.push(Requirements::new(&node.requirements, symbols));
         }
         machines.order =
             (0..snapshot.nodes.len()).filter(|&node| !snapshot.nodes[node].deleting).collect();
@@ -64,7 +61,8 @@ impl Machines {
     }
 
     fn number(&mut self) {
-        self.positions = vec![None; self.labels.len()];
+        let n = self.order.iter().max().map_or(0, |last| last + 1);
+        self.positions = vec![None; n];
         for (position, &machine) in self.order.iter().enumerate() {
             self.positions[machine] = Some(position);
         }
@@ -72,13 +70,19 @@ impl Machines {
 
     /// Where a machine stands in `order`, if it takes pods.
     pub(crate) fn position(&self, machine: usize) -> Option<usize> {
-        self.positions[machine]
+        self.positions.get(machine).copied().flatten()
     }
 
-    /// A label's value.
+    /// The value of a label that something asks for.
     pub(crate) fn label(&self, machine: usize, key: Key) -> Option<Value> {
-        let labels = &self.labels[machine];
-        labels.binary_search_by_key(&key, |&(key, _)| key).ok().map(|at| labels[at].1)
+        let at = self.labels.binary_search_by_key(&key, |&(key, _)| key);
+        debug_assert!(at.is_ok(), "the label was asked for when the snapshot was compiled");
+        self.labels[at.ok()?].1[machine]
+    }
+
+    /// What a claim that has no instance yet says about a label.
+    pub(crate) fn promised(&self, machine: usize, key: Key) -> Option<&ValueSet> {
+        self.promised.get(&machine)?.get(key)
     }
 
     /// The room of all machines, row by row.
@@ -92,23 +96,124 @@ impl Machines {
     }
 }
 
+/// Every key that machines may be asked for.
+pub(super) fn asked(
+    classes: &[Class],
+    daemons: &Daemons,
+    rules: &Rules,
+    devices: Option<&devices::Table<'_>>,
+) -> BTreeSet<Key> {
+    let variants = classes.iter().flat_map(|class| &class.variants);
+    let of_pods = variants
+        .map(|variant| &variant.requirements)
+        .chain(classes.iter().flat_map(|class| &class.required));
+    let of_devices = devices.into_iter().flat_map(devices::Table::selectors);
+    let sets = of_pods.chain(daemons.terms()).chain(of_devices);
+    sets.flat_map(|set| set.iter().map(|(key, _)| key)).chain(rules.domain_keys()).collect()
+}
+
+/// What machines say about some keys, column by column.
+fn labels(
+    snapshot: &Snapshot,
+    asked: &BTreeSet<Key>,
+    symbols: &mut Symbols,
+) -> Vec<(Key, Vec<Option<Value>>)> {
+    let mut columns: Vec<_> = asked.iter().map(|&key| (key, Vec::new())).collect();
+    for (key, values) in &mut columns {
+        let name = symbols.key_name(*key).to_owned();
+        let of = |node: &Node| {
+            let value = node.labels.get(&name).map(String::as_str);
+            let host = || node.name.as_deref().unwrap_or(&node.key);
+            let value = value.or_else(|| (name == label::HOSTNAME).then(host));
+            value.map(|value| symbols.value(value))
+        };
+        values.extend(snapshot.nodes.iter().map(of));
+    }
+    columns
+}
+
+/// Pods by the machine that they are bound to, as indices of [`Snapshot::pods`].
+#[derive(Debug, Default)]
+pub(crate) struct PodsOn {
+    /// By machine, where its pods begin; one more at the end.
+    starts: Vec<usize>,
+    pods: Vec<usize>,
+}
+
+impl std::ops::Index<usize> for PodsOn {
+    type Output = [usize];
+
+    fn index(&self, machine: usize) -> &[usize] {
+        &self.pods[self.starts[machine]..self.starts[machine + 1]]
+    }
+}
+
+/// What one look at every pod finds.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    pub(crate) on: PodsOn,
+    /// Pods that may need a place: those that wait for one, and those on machines that go away.
+    pub(crate) restless: Vec<usize>,
+    /// By machine and column: what bound pods use.
+    used: Vec<i64>,
+}
+
+/// Looks at every pod once: there may be many, and all of them together are more than caches hold.
+pub(super) fn look(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> Looked {
+    let n = snapshot.nodes.len();
+    let mut looked = Looked { used: vec![0; n * width], ..Looked::default() };
+    let mut starts = vec![0; n + 1];
+    let mut bound = Vec::with_capacity(snapshot.pods.len());
+    for (index, pod) in snapshot.pods.iter().enumerate() {
+        match pod.placement {
+            Placement::Bound(node) => {
+                let machine = node.0 as usize;
+                bound.push((machine, index));
+                starts[machine + 1] += 1;
+                let row = &mut looked.used[machine * width..(machine + 1) * width];
+                super::add_times(row, &shapes[pod.shape.0 as usize].requests, 1);
+                if snapshot.nodes[machine].deleting {
+                    looked.restless.push(index);
+                }
+            }
+            Placement::Unschedulable => looked.restless.push(index),
+            Placement::Waiting => {}
+        }
+    }
+    for machine in 0..n {
+        starts[machine + 1] += starts[machine];
+    }
+    let mut next = starts.clone();
+    let mut pods = vec![0; bound.len()];
+    for (machine, index) in bound {
+        pods[next[machine]] = index;
+        next[machine] += 1;
+    }
+    looked.on = PodsOn { starts, pods };
+    looked
+}
+
 /// Computes rooms and ports: allocatable less bound pods less daemons that are still to come.
-pub(crate) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons) {
-    let width = problem.columns.len();
+pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, looked: &Looked) {
+    let columns: &Columns = &problem.columns;
+    let width = columns.len();
+    let with_ports = problem.shapes.iter().any(|shape| !shape.ports.is_empty());
     let mut room = Vec::with_capacity(problem.snapshot.nodes.len() * width);
     let mut ports = Vec::with_capacity(problem.snapshot.nodes.len());
     for (index, node) in problem.snapshot.nodes.iter().enumerate() {
-        let mut row = problem.columns.row(&node.allocatable);
+        columns.extend_row(&node.allocatable, &mut room);
+        let row = &mut room[index * width..];
+        super::take_times(row, &looked.used[index * width..], 1);
+        daemons.take_to_come(problem, index, row);
+        super::volumes::fill_room(problem, daemons, index, row);
         let mut used_ports = Vec::new();
-        for &pod in &problem.pods_on[index] {
-            let shape = &problem.shapes[problem.snapshot.pods[pod].shape.0 as usize];
-            super::take_times(&mut row, &shape.requests, 1);
-            used_ports.extend(shape.ports.iter().cloned());
+        if with_ports {
+            for &pod in &problem.pods_on[index] {
+                let shape = &problem.shapes[problem.snapshot.pods[pod].shape.0 as usize];
+                used_ports.extend(shape.ports.iter().cloned());
+            }
         }
-        super::take_times(&mut row, &daemons.still_to_come(problem, index), 1);
         daemons.reserve_ports(problem, index, &mut used_ports);
-        super::volumes::fill_room(problem, daemons, index, &mut row);
-        room.extend(row);
         ports.push(used_ports);
     }
     problem.machines.room = room;

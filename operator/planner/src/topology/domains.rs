@@ -31,8 +31,7 @@ struct Table {
 
 impl Domains {
     pub(crate) fn new(problem: &Problem<'_>, rules: &Rules) -> Self {
-        let keys: BTreeSet<Key> =
-            rules.groups.iter().filter(|group| !group.host).map(|group| group.key).collect();
+        let keys: BTreeSet<Key> = rules.domain_keys().collect();
         let n = problem.snapshot.nodes.len();
         let positions = problem.machines.order.len();
         let table = |key: Key| {
@@ -89,7 +88,7 @@ impl Domains {
 }
 
 fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
-    let promised = || match problem.machines.promised[machine].get(key)?.listed()? {
+    let promised = || match problem.machines.promised(machine, key)?.listed()? {
         [value] => Some(*value),
         _ => None,
     };
