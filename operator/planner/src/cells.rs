@@ -12,7 +12,7 @@ use crate::compile::{Problem, shapes::ClassId};
 use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::reasons::no_type;
-use crate::requirements::Requirements;
+use crate::requirements::{Requirements, ValueSet};
 use crate::topology::cell_values;
 
 /// Index of a cell.
@@ -41,6 +41,7 @@ pub(crate) struct Cells {
     list: Vec<Cell>,
     index: FxHashMap<(usize, Requirements), Result<CellId, Exclusion>>,
     joins: FxHashMap<(CellId, ClassId, usize), Result<CellId, Exclusion>>,
+    domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
     values: FxHashMap<(CellId, Key), Vec<Value>>,
 }
 
@@ -74,6 +75,20 @@ impl Cells {
         let result = self.join_anew(problem, cell, class, variant);
         self.joins.insert((cell, class, variant), result.clone());
         result
+    }
+
+    /// The same where nobody asks what keeps the pod off.
+    pub(crate) fn joined(
+        &mut self,
+        problem: &Problem<'_>,
+        cell: CellId,
+        class: ClassId,
+        variant: usize,
+    ) -> Option<CellId> {
+        match self.joins.get(&(cell, class, variant)) {
+            Some(known) => known.as_ref().ok().copied(),
+            None => self.join(problem, cell, class, variant).ok(),
+        }
     }
 
     fn join_anew(
@@ -128,6 +143,24 @@ impl Cells {
         requirements.extend(wanted, symbols);
         let (template, types) = (cell.template, cell.types.clone());
         self.intern(problem, template, requirements, &types)
+    }
+
+    /// The cell in which a label has one value, if there is any machine in it.
+    pub(crate) fn at(
+        &mut self,
+        problem: &Problem<'_>,
+        cell: CellId,
+        key: Key,
+        value: Value,
+    ) -> Option<CellId> {
+        if let Some(&known) = self.domains.get(&(cell, key, value)) {
+            return known;
+        }
+        let mut wanted = Requirements::default();
+        wanted.add(key, ValueSet::one_of([value]), &problem.symbols);
+        let found = self.narrow(problem, cell, &wanted).ok();
+        self.domains.insert((cell, key, value), found);
+        found
     }
 
     /// The values of a label that machines of a cell can have, sorted.

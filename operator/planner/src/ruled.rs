@@ -127,8 +127,8 @@ impl Placing {
         let problem = solver.problem;
         let class = problem.shapes[demand.shape].class;
         for slot in self.known..bins.n_cells() {
-            let joined = solver.cells.join(problem, bins.cell(slot), class, demand.variant);
-            let Ok(cell) = joined else { continue };
+            let joined = solver.cells.joined(problem, bins.cell(slot), class, demand.variant);
+            let Some(cell) = joined else { continue };
             let (cells, counts) = (&mut solver.cells, &mut solver.counts);
             // Whether a machine holds the pod is another question for each.
             let any = &mut |_: &Cells, _| true;
@@ -322,14 +322,22 @@ impl Placing {
             return target;
         }
         let prices = &solver.cells[cell].prices;
-        let price = |kind: usize| {
+        let price =
+            |kind: usize, n: usize| (prices[kind] + problem.policy.node_price.0) as f64 / n as f64;
+        let mut best: Option<(f64, usize)> = None;
+        for kind in solver.cells[cell].ranked(types) {
+            // From here on they cost more even if all pods went on one of them.
+            if best.is_some_and(|(least, _)| price(kind, most) > least) {
+                break;
+            }
             let n = times(&shape.requests, template.net(kind)).clamp(1, most);
-            (prices[kind] + problem.policy.node_price.0) as f64 / n as f64
-        };
-        let best = types
-            .ones()
-            .map(|kind| (price(kind), kind))
-            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let each = (price(kind, n), kind);
+            let better =
+                |best: &(f64, usize)| each.0.total_cmp(&best.0).then(each.1.cmp(&best.1)).is_lt();
+            if best.as_ref().is_none_or(better) {
+                best = Some(each);
+            }
+        }
         let (_, best) = best.expect("the caller has made sure that there are types");
         self.targets.push((cell, most, best));
         best

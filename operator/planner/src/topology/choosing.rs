@@ -11,7 +11,7 @@ use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
-use crate::requirements::{Requirements, ValueSet};
+use crate::requirements::ValueSet;
 
 /// The cell of a machine to come once a pod is there.
 #[derive(Clone, Copy, Debug)]
@@ -111,11 +111,9 @@ impl Counts {
         while let Some(Reverse(domain)) = domains.pop() {
             let mut cell = so_far.cell;
             if !only {
-                let mut wanted = Requirements::default();
-                wanted.add(key, ValueSet::one_of([domain.value]), &problem.symbols);
-                match cells.narrow(problem, cell, &wanted) {
-                    Ok(narrower) => cell = narrower,
-                    Err(_) => {
+                match cells.at(problem, cell, key, domain.value) {
+                    Some(narrower) => cell = narrower,
+                    None => {
                         blocking = blocking.or(Some(rules[0]));
                         continue;
                     }
