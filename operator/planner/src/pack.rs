@@ -8,6 +8,7 @@
 //!
 //! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger exists that would hold one more pod. Both are run, and
 //! the cheaper plan is taken, so that a plan is never dearer than Karpenter's.
+//! The second is given up as soon as it costs as much as the first ([`crate::solver::Budget`]).
 
 mod bins;
 mod loads;
@@ -74,7 +75,7 @@ pub(crate) fn pack(
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])
     {
-        if cancel.is_cancelled() {
+        if solver.stops(cancel) {
             break;
         }
         match solver.home(&demands[seed]) {
@@ -143,7 +144,7 @@ fn place_ruled(
             }
             progress |= demand.left() < before;
         }
-        if !progress || waiting.is_empty() || cancel.is_cancelled() {
+        if !progress || waiting.is_empty() || solver.stops(cancel) {
             break;
         }
     }

@@ -12,7 +12,7 @@ use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, Waiti
 use crate::policy::Policy;
 use crate::reservations::Reservations;
 use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
-use crate::solver::{Demand, Home, Solver};
+use crate::solver::{Budget, Demand, Home, Solver};
 
 /// Plans places for all pods that need one: those that kube-scheduler found none for, and those on machines that go away.
 ///
@@ -106,28 +106,27 @@ fn best<'p, 'a>(
     cancel: &dyn Cancel,
 ) -> Packed<'p, 'a> {
     let fresh = Solver::new(problem);
-    let run = |strategy| {
+    let run = |strategy, budget| {
         let mut solver = fresh.clone();
+        solver.budget = budget;
         let mut demands = demands.to_vec();
         let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
         Packed { solver, demands, waiting }
     };
-    let first = run(Strategy::Cheapest);
+    let first = run(Strategy::Cheapest, None);
     if first.solver.claims.is_empty() {
         return first;
     }
     let rank = |packed: &Packed<'_, '_>| {
         let left: usize = packed.demands.iter().map(Demand::left).sum();
-        let node_price = problem.policy.node_price.0;
-        let price: i64 =
-            packed.solver.claims.iter().map(|claim| packed.solver.price(claim) + node_price).sum();
-        (left, price)
+        (left, packed.solver.cost())
     };
     let small = first.solver.claims.len() <= SMALL;
     let others = [Some(Strategy::Plain).filter(|_| small), Some(Strategy::Fill)];
     others.into_iter().flatten().fold(first, |best, strategy| {
-        let other = run(strategy);
-        if rank(&other) < rank(&best) { other } else { best }
+        let (left, price) = rank(&best);
+        let other = run(strategy, (left == 0).then(|| Budget::new(price)));
+        if rank(&other) < (left, price) { other } else { best }
     })
 }
 

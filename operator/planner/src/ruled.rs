@@ -35,7 +35,7 @@ pub(crate) fn place(
         let mut placing = Placing::new(bins, solver.problem, demand);
         loop {
             solver.place_on_machines(demand, open);
-            if demand.left() == 0 || cancel.is_cancelled() {
+            if demand.left() == 0 || solver.stops(cancel) {
                 return None;
             }
             if placing.on_claim(solver, bins, demand, strategy) {

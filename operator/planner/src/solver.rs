@@ -1,5 +1,7 @@
 //! The state of a plan in the making: what is left on machines that exist, and the machines to come.
 
+mod budget;
+
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
@@ -12,6 +14,7 @@ use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::rooms::{Query, Rooms, first};
 use crate::topology::Counts;
+pub(crate) use budget::Budget;
 
 /// Where a demand opens machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +86,8 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) claims: Vec<Claim>,
     /// Devices that are left; `None` where claims are not planned for.
     pub(crate) devices: Option<Box<devices::State>>,
+    /// What the plan may cost, if it matters.
+    pub(crate) budget: Option<Budget>,
     /// Pod and machine.
     pub(crate) placed: Vec<(usize, usize)>,
     /// Machines that take no pods in this simulation.
@@ -113,6 +118,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             counts: Counts::new(problem),
             claims: Vec::new(),
             devices: devices::State::new(problem),
+            budget: None,
             placed: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
             room: machines.room().to_vec(),
@@ -420,12 +426,6 @@ impl<'p, 'a> Solver<'p, 'a> {
                 self.rooms.change(position, column, before, *amount);
             }
         }
-    }
-
-    /// The price of a claim: that of the cheapest type that holds its pods.
-    pub(crate) fn price(&self, claim: &Claim) -> i64 {
-        let cell = &self.cells[claim.cell];
-        cell.cheapest(&claim.types).map_or(0, |kind| cell.prices[kind])
     }
 }
 

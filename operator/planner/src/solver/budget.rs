@@ -1,0 +1,49 @@
+//! When a way of packing is given up: once it costs as much as a plan that has a place for every pod.
+
+use super::{Claim, Solver};
+use crate::Cancel;
+
+/// What another plan costs, in micro-dollars. Machines to come only get dearer, so what they cost is a lower bound of what the plan will.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    price: i64,
+    /// With how many machines prices are added up again: by an eighth more each time, so that it costs little.
+    look_at: usize,
+    spent: bool,
+}
+
+impl Budget {
+    pub(crate) fn new(price: i64) -> Self {
+        Self { price, look_at: 0, spent: false }
+    }
+}
+
+impl Solver<'_, '_> {
+    /// The price of a claim: that of the cheapest type that holds its pods.
+    pub(crate) fn price(&self, claim: &Claim) -> i64 {
+        let cell = &self.cells[claim.cell];
+        cell.cheapest(&claim.types).map_or(0, |kind| cell.prices[kind])
+    }
+
+    /// What all machines to come cost, with the price of having a machine.
+    pub(crate) fn cost(&self) -> i64 {
+        let node_price = self.problem.policy.node_price.0;
+        self.claims.iter().map(|claim| self.price(claim) + node_price).sum()
+    }
+
+    /// Whether to go no further: nobody wants to know any more, or the plan costs too much to be of use.
+    pub(crate) fn stops(&mut self, cancel: &dyn Cancel) -> bool {
+        cancel.is_cancelled() || self.is_too_dear()
+    }
+
+    fn is_too_dear(&mut self) -> bool {
+        let Some(budget) = self.budget else { return false };
+        if budget.spent || self.claims.len() < budget.look_at {
+            return budget.spent;
+        }
+        let spent = self.cost() >= budget.price;
+        let look_at = self.claims.len() + self.claims.len() / 8 + 1;
+        self.budget = Some(Budget { look_at, spent, ..budget });
+        spent
+    }
+}
