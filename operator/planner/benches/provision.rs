@@ -1,6 +1,6 @@
 //! How long a plan takes, and what it costs.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench provision` times the batches; the first lines say how many machines each plan has, what it
+//! `cargo bench -p tenon-planner --features testing --bench provision` times the batches; other lines say how many machines each plan has, what it
 //! costs, and how far that is from the lower bound of the relaxation.
 
 mod worlds;
@@ -15,6 +15,10 @@ use worlds::{
     awkward, aws_types, batch, cluster, diverse, fake_types, full, is_common, lopsided, on_demand,
     pool, preferring, services,
 };
+
+/// The operator's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn plan(snapshot: &Snapshot, policy: &Policy) -> Plan {
     provision(snapshot, policy, Timestamp::UNIX_EPOCH, 1, &())
@@ -89,5 +93,5 @@ fn prices(_: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, prices, growth, sizes);
+criterion_group!(benches, growth, sizes, prices);
 criterion_main!(benches);
