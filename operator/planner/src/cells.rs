@@ -3,6 +3,8 @@
 //! A machine to come is in one cell at a time and moves to a narrower one with each pod that asks for more. Cells are interned: the instance types that
 //! meet a set of requirements, and what each costs then, are worked out once however many machines and pods arrive at it.
 
+use std::sync::Arc;
+
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
@@ -38,7 +40,7 @@ pub(crate) struct Cell {
 /// All cells that were needed so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
-    list: Vec<Cell>,
+    list: Vec<Arc<Cell>>,
     index: FxHashMap<(usize, Requirements), Result<CellId, Exclusion>>,
     joins: FxHashMap<(CellId, ClassId, usize), Result<CellId, Exclusion>>,
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
@@ -184,7 +186,7 @@ impl Cells {
             return known.clone();
         }
         let made = Cell::new(problem, template, &key.1, candidates).map(|cell| {
-            self.list.push(cell);
+            self.list.push(Arc::new(cell));
             CellId(u32::try_from(self.list.len() - 1).expect("cells are fewer than pods"))
         });
         self.index.insert(key, made.clone());
@@ -245,8 +247,10 @@ pub(crate) fn frontier(problem: &Problem<'_>, template: usize, by_price: &[usize
     let mut best: Vec<usize> = Vec::new();
     for &kind in by_price {
         let net = compiled.net(kind);
+        // The dearer ones are larger, so that they come closer to it.
         let beaten = best
             .iter()
+            .rev()
             .any(|&other| compiled.net(other).iter().zip(net).all(|(have, want)| have >= want));
         if !beaten {
             best.push(kind);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::Cancel;
+use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::launch::{Launches, Narrowed, pod_ref};
 use crate::pack::{Strategy, pack};
@@ -106,14 +107,14 @@ fn best<'p, 'a>(
     cancel: &dyn Cancel,
 ) -> Packed<'p, 'a> {
     let fresh = Solver::new(problem);
-    let run = |strategy, budget| {
+    let run = |strategy, cells: &Cells, budget| {
         let mut solver = fresh.clone();
-        solver.budget = budget;
+        (solver.cells, solver.budget) = (cells.clone(), budget);
         let mut demands = demands.to_vec();
         let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
         Packed { solver, demands, waiting }
     };
-    let first = run(Strategy::Cheapest, None);
+    let first = run(Strategy::Cheapest, &fresh.cells, None);
     if first.solver.claims.is_empty() {
         return first;
     }
@@ -125,7 +126,8 @@ fn best<'p, 'a>(
     let others = [Some(Strategy::Plain).filter(|_| small), Some(Strategy::Fill)];
     others.into_iter().flatten().fold(first, |best, strategy| {
         let (left, price) = rank(&best);
-        let other = run(strategy, (left == 0).then(|| Budget::new(price)));
+        let budget = (left == 0).then(|| Budget::new(price));
+        let other = run(strategy, &best.solver.cells, budget);
         if rank(&other) < (left, price) { other } else { best }
     })
 }

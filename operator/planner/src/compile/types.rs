@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 use indexmap::IndexSet;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::fitting::Fitting;
 use super::volumes::UNLIMITED;
@@ -53,6 +53,8 @@ impl TypeTable {
             keys: IndexSet::default(),
         };
         let mut offers = Vec::new();
+        // Most offerings differ in nothing but zone and capacity type.
+        let mut usual: FxHashMap<(&str, CapacityType), usize> = FxHashMap::default();
         let (zone, capacity_type) = (symbols.key(label::ZONE), symbols.key(label::CAPACITY_TYPE));
         let instance_type = symbols.key(label::INSTANCE_TYPE);
         for (index, kind) in catalog.instance_types.iter().enumerate() {
@@ -72,17 +74,25 @@ impl TypeTable {
             }
             table.allocatable.extend(allocatable);
             for offering in &kind.offerings {
-                let mut requirements = Requirements::new(&offering.requirements, symbols);
-                for (key, value) in [
-                    (zone, offering.zone.as_str()),
-                    (capacity_type, offering.capacity_type.as_str()),
-                ] {
-                    let value = symbols.value(value);
-                    requirements.add(key, ValueSet::one_of([value]), symbols);
+                let plain = offering.requirements.is_empty();
+                let place = (offering.zone.as_str(), offering.capacity_type);
+                let known = usual.get(&place).copied().filter(|_| plain);
+                let market = known.unwrap_or_else(|| {
+                    let mut requirements = Requirements::new(&offering.requirements, symbols);
+                    for (key, value) in [
+                        (zone, offering.zone.as_str()),
+                        (capacity_type, offering.capacity_type.as_str()),
+                    ] {
+                        let value = symbols.value(value);
+                        requirements.add(key, ValueSet::one_of([value]), symbols);
+                    }
+                    table.keys.extend(requirements.iter().map(|(key, _)| key));
+                    let market = Market { capacity_type: offering.capacity_type, requirements };
+                    markets.insert_full(market).0
+                });
+                if plain {
+                    usual.insert(place, market);
                 }
-                table.keys.extend(requirements.iter().map(|(key, _)| key));
-                let market = Market { capacity_type: offering.capacity_type, requirements };
-                let market = markets.insert_full(market).0;
                 if offering.is_launchable() {
                     offers.push((index, market, offering.price.0));
                 }
