@@ -402,12 +402,21 @@ pub struct UninstallArgs {
     /// Show what would be removed and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Keep the nodes, and what they need to run: operator, NodePools and queue go, instances stay
+    #[arg(long, conflicts_with = "aws_only")]
+    pub keep_nodes: bool,
+    /// Remove nodes, operator and CRDs, and leave what the installer made in AWS
+    #[arg(long, conflicts_with = "aws_only")]
+    pub k8s_only: bool,
+    /// Remove what the installer made in AWS, after somebody else (GitOps) has removed the operator
+    #[arg(long)]
+    pub aws_only: bool,
     /// Keep the CRDs
     #[arg(long)]
     pub keep_crds: bool,
-    /// How long pods may take to leave their nodes when the operator can't drain them anymore
-    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "TIME")]
-    pub drain_timeout: Duration,
+    /// How long disruption budgets may hold pods up; default: as long as they want while the operator drains, 5m without it
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub drain_timeout: Option<Duration>,
     /// Give up waiting for any one thing after this time
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
     pub timeout: Duration,

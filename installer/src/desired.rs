@@ -393,7 +393,7 @@ impl Desired {
 
     /// The operator's Deployment.
     pub fn deployment(&self) -> Option<&Object> {
-        self.operator.iter().find(|object| object.resource.kind == "Deployment")
+        self.operator.iter().find(|object| object.is_deployment())
     }
 }
 

@@ -85,6 +85,14 @@ pub enum ExpectedError {
         /// Why, each with what to do instead.
         reasons: Vec<String>,
     },
+    /// What was asked for would do harm.
+    #[error("refused: {n} against it", n = count(reasons.len(), "reason"))]
+    Refused {
+        /// What would come of it.
+        reasons: Vec<String>,
+        /// What to do instead.
+        hints: Vec<String>,
+    },
     /// The settings say that the installation stays.
     #[error("refused: protect.preventUninstall is set for this installation")]
     Protected,
@@ -190,6 +198,7 @@ impl ExpectedError {
             | Self::Locked { .. }
             | Self::Moved { .. }
             | Self::Unfit { .. }
+            | Self::Refused { .. }
             | Self::Protected
             | Self::NotConfirmed { .. } => EXIT_REFUSED,
             Self::Step { source: Failure::Foreign { .. } | Failure::Refused { .. }, .. } => {
@@ -212,6 +221,7 @@ impl ExpectedError {
             Self::Locked { .. } => "locked",
             Self::Moved { .. } => "moved",
             Self::Unfit { .. } => "unfit",
+            Self::Refused { .. } => "refused",
             Self::Protected => "protected",
             Self::Step { .. } => "step",
             Self::Timeout { .. } => "timeout",
@@ -225,7 +235,9 @@ impl ExpectedError {
     pub fn details(&self) -> Vec<String> {
         match self {
             Self::Settings { problems } => problems.iter().map(ToString::to_string).collect(),
-            Self::Preflight { reasons } | Self::Unfit { reasons, .. } => reasons.clone(),
+            Self::Preflight { reasons }
+            | Self::Unfit { reasons, .. }
+            | Self::Refused { reasons, .. } => reasons.clone(),
             Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
@@ -258,6 +270,7 @@ impl ExpectedError {
                 vec!["choose other names (--name-prefix), or remove what is in the way; nothing was changed".to_owned()]
             }
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
+            Self::Refused { hints, .. } => hints.clone(),
             Self::Simulate(error) => error.hints(),
             Self::Moved { .. } => vec!["make the plan again and look at it".to_owned()],
             Self::Locked { ends: None, .. } => {

@@ -198,10 +198,21 @@ impl Journal {
 
     /// Notes what became of a step, durably. At least one of the two places must take it.
     pub async fn note(&mut self, step: &str, state: State) -> Result<(), String> {
-        let entry = Entry { step: step.to_owned(), state, at: clock::now() };
-        match self.record.steps.iter_mut().find(|entry| entry.step == step) {
-            Some(earlier) => *earlier = entry,
-            None => self.record.steps.push(entry),
+        self.note_all(&[step.to_owned()], state).await
+    }
+
+    /// Notes what became of several steps, in one write.
+    pub async fn note_all(&mut self, steps: &[String], state: State) -> Result<(), String> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let at = clock::now();
+        for step in steps {
+            let entry = Entry { step: step.clone(), state, at };
+            match self.record.steps.iter_mut().find(|earlier| earlier.step == entry.step) {
+                Some(earlier) => *earlier = entry,
+                None => self.record.steps.push(entry),
+            }
         }
         self.write().await
     }
@@ -244,10 +255,24 @@ impl Journal {
         )
     }
 
+    /// Removes the record from the cluster. The one on this machine stays and says that the command came to its end: something of the installation is left.
+    pub async fn leave_cluster(mut self) -> Result<(), KubeError> {
+        self.record.finished = true;
+        if let Some(file) = &self.file {
+            // Without it, what is left is still found by its tags.
+            let _ = write_file(file, &self.record);
+        }
+        self.delete_from_cluster().await
+    }
+
+    async fn delete_from_cluster(&self) -> Result<(), KubeError> {
+        let (resource, key) = config_map(&self.namespace);
+        self.cluster.delete(&resource, &key, kube::api::PropagationPolicy::Background).await
+    }
+
     /// Removes the record from both places: the last act of an uninstall.
     pub async fn remove(self) -> Result<(), KubeError> {
-        let (resource, key) = config_map(&self.namespace);
-        self.cluster.delete(&resource, &key, kube::api::PropagationPolicy::Background).await?;
+        self.delete_from_cluster().await?;
         if let Some(file) = &self.file {
             // Gone already is as good.
             let _ = std::fs::remove_file(file);

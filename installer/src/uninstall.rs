@@ -4,38 +4,49 @@
 //! is removed by hand only when the operator is gone, and only after what it protects is proven gone. Every step may be repeated, so an interrupted
 //! uninstall is resumed by running it again.
 
+mod guard;
 mod inventory;
+mod kept_nodes;
+mod mode;
 mod nodes;
+mod objects;
+mod proof;
 pub mod resources;
 pub mod risk;
+mod steps;
 mod stranded;
 
-use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::api::PropagationPolicy;
-use tokio::time::Instant;
 
+pub use guard::guard;
 pub use inventory::Inventory;
+pub use mode::{Mode, Side};
+pub use proof::{Proof, Query};
 
-use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, release, wait};
+use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, release};
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, Failure};
-use crate::journal::{Journal, State};
-use crate::kubernetes::object::{Object, label};
+use crate::journal::Journal;
+use crate::kubernetes::client::KubeError;
+use crate::kubernetes::object::Object;
 use crate::observe;
 use crate::observe::world;
-use crate::ownership::INSTALL_ID;
 use crate::printer::Printer;
+use steps::Task;
+
+/// How long pods may take to leave their nodes when we drain them ourselves and nobody said how long.
+const EVICT_FOR: Duration = Duration::from_mins(5);
 
 /// How to uninstall.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Leave the CRDs.
-    pub keep_crds: bool,
-    /// How long pods may take to leave their nodes when we drain them ourselves.
-    pub drain_timeout: Duration,
+    /// What is removed.
+    pub mode: Mode,
+    /// How long pods may take to leave their nodes; without it as long as their budgets want, if the operator drains them.
+    pub drain_timeout: Option<Duration>,
     /// How long any one wait may take.
     pub timeout: Duration,
     /// For tests of resuming: abort right after this many steps.
@@ -44,29 +55,10 @@ pub struct Options {
     pub backup_dir: Option<PathBuf>,
 }
 
-/// What an uninstall comes to.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Proof {
-    /// What was removed.
-    pub removed: Vec<String>,
-    /// What was left on purpose, and why.
-    pub kept: Vec<String>,
-    /// What is still there although it should not be.
-    pub left: Vec<String>,
-}
-
-impl Proof {
-    /// For people.
-    pub fn text(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        lines.extend(self.kept.iter().map(|kept| format!("kept: {kept}")));
-        if self.left.is_empty() {
-            lines.push(format!("{} removed. Looked again for everything that bears this installation's mark or belongs to its nodes: nothing is left.", crate::errors::count(self.removed.len(), "thing")));
-        } else {
-            lines.push("Still there:".to_owned());
-            lines.extend(self.left.iter().map(|left| format!("  {left}")));
-        }
-        lines
+impl Options {
+    /// How long pods may take when there is no operator to wait for.
+    fn evict_for(&self) -> Duration {
+        self.drain_timeout.unwrap_or(EVICT_FOR)
     }
 }
 
@@ -106,59 +98,45 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes everything in order, then looks whether anything is left.
-    pub async fn run(mut self, inventory: Inventory) -> Result<Proof, ExpectedError> {
-        let mut kept = Vec::from_iter(inventory.provider_stays.clone());
+    pub async fn run(mut self, mut inventory: Inventory) -> Result<Proof, ExpectedError> {
         if inventory.is_empty() {
             return Ok(Proof::default());
         }
+        // Where there are no nodes, there is nothing to keep for them.
+        self.options.mode.keep_nodes &= inventory.has_nodes();
+        let mode = self.options.mode;
+        let mut kept = Vec::from_iter(inventory.provider_stays.clone());
+        kept.extend(mode.narrow(&mut inventory, self.desired));
         if inventory.has_node_objects() {
             self.back_up(&inventory)?;
         }
-        self.remove_nodes(&inventory).await?;
-        self.remove_operator(&inventory).await?;
-        if self.options.keep_crds {
-            kept.extend(inventory.crds.iter().map(|crd| format!("{} (--keep-crds)", crd.key())));
+        if mode.keep_nodes {
+            self.stop_operator(&inventory).await?;
+            self.release_nodes(&inventory).await?;
         } else {
-            self.remove_crds(&inventory, &mut kept).await?;
+            self.remove_nodes(&inventory).await?;
+            self.stop_operator(&inventory).await?;
         }
-        self.remove_aws(&inventory).await?;
+        self.remove_rest(&inventory, &mut kept).await?;
         self.remove_namespace(&inventory).await?;
-        let left = Box::pin(self.look_again()).await?;
-        if left.is_empty() {
-            let done = self.counter.done();
-            let Self { journal, mut removed, .. } = self;
-            journal.remove().await.map_err(|error| ExpectedError::Step {
-                step: "record".to_owned(),
-                done,
-                source: error.into(),
-            })?;
-            removed.push("the record of the installation".to_owned());
-            return Ok(Proof { removed, kept, left });
-        }
-        Ok(Proof { removed: self.removed, kept, left })
-    }
-
-    /// Notes a step, takes it, notes that it was taken.
-    async fn step<F>(&mut self, id: &str, what: &str, action: F) -> Result<(), ExpectedError>
-    where
-        F: Future<Output = Result<(), Failure>>,
-    {
-        let began = Instant::now();
+        let (left, queries) = Box::pin(self.look_again()).await?;
         let done = self.counter.done();
-        let failed = |source: Failure| ExpectedError::Step { step: id.to_owned(), done, source };
-        self.journal
-            .note(id, State::Begun)
-            .await
-            .map_err(|error| failed(Failure::Journal(error)))?;
-        if let Err(error) = action.await {
-            let _ = self.journal.note(id, State::Failed).await;
-            return Err(failed(error));
+        let Self { mut journal, mut removed, .. } = self;
+        let failed = |source| ExpectedError::Step { step: "record".to_owned(), done, source };
+        if !left.is_empty() {
+            return Ok(Proof { removed, kept, left, queries });
         }
-        self.counter.step_done();
-        let _ = self.journal.note(id, State::Done).await;
-        self.printer.done(what, "removed", began.elapsed());
-        self.removed.push(what.to_owned());
-        Ok(())
+        if mode.keep_nodes {
+            journal.finish().await.map_err(|error| failed(Failure::Journal(error)))?;
+        } else {
+            let gone = match mode.side {
+                Side::Kubernetes => journal.leave_cluster().await,
+                Side::Both | Side::Aws => journal.remove().await,
+            };
+            gone.map_err(|error| failed(error.into()))?;
+            removed.push("the record of the installation".to_owned());
+        }
+        Ok(Proof { removed, kept, left, queries })
     }
 
     /// NodePools, NodeClaims and NodeClasses as they are, in a file that `kubectl apply` takes.
@@ -175,206 +153,109 @@ impl<'a> Remover<'a> {
         Ok(())
     }
 
-    async fn remove_operator(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        let context = self.context.clone();
+    /// The Deployment with its pods: nobody is left then who needs the rest.
+    async fn stop_operator(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
+        let context = &self.context.clone();
         let timeout = self.options.timeout;
-        // The Deployment first and with its pods, so that nobody is left who needs the rest.
-        let (deployments, others): (Vec<_>, Vec<_>) =
-            inventory.operator.iter().partition(|object| object.resource.kind == "Deployment");
-        for object in deployments {
-            self.step(
-                &step_id(object),
-                &object.key().to_string(),
-                delete_and_wait(&context, object, PropagationPolicy::Foreground, timeout),
-            )
-            .await?;
-        }
-        for object in others.into_iter().rev() {
-            self.step(
-                &step_id(object),
-                &object.key().to_string(),
-                delete_and_wait(&context, object, PropagationPolicy::Background, timeout),
-            )
-            .await?;
-        }
-        if !inventory.releases.is_empty() {
-            self.step(
-                "helm-release",
-                "Helm release",
-                release::delete(&context, self.namespace, &inventory.releases),
-            )
-            .await?;
-        }
-        if let Some(lease) = &inventory.lease {
-            self.step(
-                &step_id(lease),
-                &lease.key().to_string(),
-                delete_and_wait(&context, lease, PropagationPolicy::Background, timeout),
-            )
-            .await?;
-        }
-        Ok(())
+        let deployments = inventory.operator.iter().filter(|object| object.is_deployment());
+        let remove = |object| Task::object(context, object, PropagationPolicy::Foreground, timeout);
+        self.steps(deployments.map(remove).collect()).await
     }
 
-    async fn remove_crds(
+    /// What the operator lived on. Most of it has no order; the queue goes after the rules that send to it, and roles after what holds them.
+    async fn remove_rest(
         &mut self,
         inventory: &Inventory,
         kept: &mut Vec<String>,
     ) -> Result<(), ExpectedError> {
-        let context = self.context.clone();
+        let context = &self.context.clone();
         let timeout = self.options.timeout;
-        for crd in &inventory.crds {
-            let Some(served) = resources::served_by(&crd.body) else { continue };
-            let objects = context
-                .cluster
-                .list(&served)
-                .await
-                .map_err(|error| ExpectedError::Observe(error.into()))?;
-            if objects.is_empty() {
-                self.step(
-                    &step_id(crd),
-                    &crd.key().to_string(),
-                    delete_and_wait(&context, crd, PropagationPolicy::Background, timeout),
-                )
-                .await?;
-            } else {
-                kept.push(format!(
-                    "{}: there are still {}",
-                    crd.key(),
-                    crate::errors::count(objects.len(), "object")
-                ));
-            }
+        let crds = self.unused_crds(inventory, kept).await?;
+        let others = inventory.operator.iter().filter(|object| !object.is_deployment());
+        let objects = others.chain(&inventory.lease).chain(crds);
+        let mut tasks = objects
+            .map(|object| Task::object(context, object, PropagationPolicy::Background, timeout))
+            .collect::<Vec<_>>();
+        if !inventory.releases.is_empty() {
+            let delete = release::delete(context, self.namespace, &inventory.releases);
+            tasks.push(Task::new("helm-release", "Helm release", delete));
         }
-        Ok(())
+        tasks.extend(self.swept(inventory, context).await?);
+        tasks.extend(in_aws(self.desired, inventory, context));
+        self.steps(tasks).await?;
+        let mut last = Vec::new();
+        if let Some((name, url)) = &inventory.queue {
+            let delete = messaging::delete_queue(context, url, name);
+            last.push(Task::new("queue", format!("SQS queue {name}"), delete));
+        }
+        last.extend(inventory.roles.iter().map(|name| {
+            let delete = iam::delete_role(context, name);
+            Task::new(format!("role/{name}"), format!("IAM role {name}"), delete)
+        }));
+        self.steps(last).await
     }
 
-    async fn remove_aws(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        let context = self.context.clone();
-        self.sweep(inventory).await?;
-        if let Some(id) = &inventory.association {
-            self.step(
-                "association",
-                "Pod Identity association",
-                eks::delete_association(&context, id),
-            )
-            .await?;
-        }
-        if let Some(name) = &inventory.fargate {
-            self.step(
-                "fargate",
-                &format!("Fargate profile {name}"),
-                eks::delete_fargate(&context, name),
-            )
-            .await?;
-        }
-        if let Some(role) = &inventory.aws_auth {
-            self.step("aws-auth", &format!("{role} in aws-auth"), aws_auth::unmap(&context))
-                .await?;
-        }
-        if let Some(arn) = &inventory.access_entry {
-            self.step("access-entry", "EKS access entry", eks::delete_access_entry(&context, arn))
-                .await?;
-        }
-        for (name, targets) in &inventory.rules {
-            self.step(
-                &format!("rule/{name}"),
-                &format!("EventBridge rule {name}"),
-                messaging::delete_rule(&context, name, targets),
-            )
-            .await?;
-        }
-        if let Some((name, url)) = &inventory.queue {
-            self.step(
-                "queue",
-                &format!("SQS queue {name}"),
-                messaging::delete_queue(&context, url, name),
-            )
-            .await?;
-        }
-        let tags = self.desired.discovery_tags.clone();
-        for id in &inventory.marked {
-            self.step(
-                &format!("discovery/{id}"),
-                &format!("discovery tag of {id}"),
-                ec2::untag(&context, id, &tags),
-            )
-            .await?;
-        }
-        if let Some(name) = &inventory.profile {
-            self.step(
-                &format!("instance-profile/{name}"),
-                &format!("instance profile {name}"),
-                iam::delete_instance_profile(&context, name),
-            )
-            .await?;
-        }
-        if let Some(arn) = &inventory.provider {
-            self.step("oidc-provider", "identity provider", iam::delete_provider(&context, arn))
-                .await?;
-        }
-        for name in &inventory.roles {
-            self.step(
-                &format!("role/{name}"),
-                &format!("IAM role {name}"),
-                iam::delete_role(&context, name),
-            )
-            .await?;
-        }
-        Ok(())
+    /// CRDs without objects. Removing one with objects would remove those, too, and wait for their finalizers.
+    async fn unused_crds<'i>(
+        &self,
+        inventory: &'i Inventory,
+        kept: &mut Vec<String>,
+    ) -> Result<Vec<&'i Object>, ExpectedError> {
+        let cluster = &self.context.cluster;
+        let looks = inventory.crds.iter().filter_map(|crd| {
+            let served = resources::served_by(&crd.body)?;
+            Some(async move { Ok((crd, cluster.list(&served).await?.len())) })
+        });
+        let found = futures::future::try_join_all(looks).await;
+        let found = found.map_err(|error: KubeError| ExpectedError::Observe(error.into()))?;
+        let (unused, used): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(_, objects)| *objects == 0);
+        kept.extend(used.into_iter().map(|(crd, objects)| {
+            format!("{}: there are still {}", crd.key(), crate::errors::count(objects, "object"))
+        }));
+        Ok(unused.into_iter().map(|(crd, _)| crd).collect())
     }
 
     /// Launch templates and instance profiles that the operator made and did not get to remove.
-    async fn sweep(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        let context = self.context.clone();
-        let observe = |error: crate::aws::AwsError| ExpectedError::Observe(error.into());
+    async fn swept<'t>(
+        &self,
+        inventory: &Inventory,
+        context: &'t Context,
+    ) -> Result<Vec<Task<'t>>, ExpectedError> {
+        if self.options.mode.keep_nodes || self.options.mode.side == Side::Aws {
+            // Nodes hold the profiles; and in AWS alone, what was found was found just now.
+            let templates = inventory.launch_templates.iter().cloned();
+            let profiles = inventory.instance_profiles.iter().cloned();
+            return Ok(templates
+                .map(|id| launch_template(context, id))
+                .chain(profiles.map(|name| instance_profile(context, name)))
+                .collect());
+        }
         // Asked anew: the operator has removed most of what was there before.
-        let templates = observe::ec2::launch_templates(&context.aws, &self.desired.scope)
-            .await
-            .map_err(observe)?;
-        for id in templates {
-            self.step(
-                &format!("launch-template/{id}"),
-                &format!("launch template {id}"),
-                ec2::delete_launch_template(&context, &id),
-            )
-            .await?;
-        }
-        let profiles = observe::iam::instance_profiles(
-            &context.aws,
-            &self.desired.scope.instance_profile_path(),
+        let path = self.desired.scope.instance_profile_path();
+        let (templates, profiles) = tokio::try_join!(
+            observe::ec2::launch_templates(&context.aws, &self.desired.scope),
+            observe::iam::instance_profiles(&context.aws, &path),
         )
-        .await
-        .map_err(observe)?;
-        for name in profiles {
-            self.step(
-                &format!("instance-profile/{name}"),
-                &format!("instance profile {name}"),
-                iam::delete_instance_profile(&context, &name),
-            )
-            .await?;
-        }
-        tracing::debug!(
-            before = inventory.launch_templates.len() + inventory.instance_profiles.len(),
-            "swept"
-        );
-        Ok(())
+        .map_err(|error| ExpectedError::Observe(error.into()))?;
+        Ok(templates
+            .into_iter()
+            .map(|id| launch_template(context, id))
+            .chain(profiles.into_iter().map(|name| instance_profile(context, name)))
+            .collect())
     }
 
     async fn remove_namespace(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        let Some(namespace) = &inventory.namespace else { return Ok(()) };
-        let context = self.context.clone();
+        let context = &self.context.clone();
         let timeout = self.options.timeout;
-        self.step(
-            &step_id(namespace),
-            &namespace.key().to_string(),
-            delete_and_wait(&context, namespace, PropagationPolicy::Background, timeout),
-        )
-        .await
+        let namespace = inventory.namespace.iter();
+        let remove = |object| Task::object(context, object, PropagationPolicy::Background, timeout);
+        self.steps(namespace.map(remove).collect()).await
     }
 
     /// The proof: the same queries as at the beginning, and they must find nothing. Lists of EC2 lag behind, so it is asked until two answers agree.
-    async fn look_again(&self) -> Result<Vec<String>, ExpectedError> {
-        let mut before: Option<Vec<String>> = None;
+    async fn look_again(&self) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {
+        let mut before = None;
         for _ in 0..10 {
             let world =
                 Box::pin(world::read(&self.context.aws, &self.context.cluster, self.desired))
@@ -383,60 +264,65 @@ impl<'a> Remover<'a> {
             let mut inventory =
                 Inventory::read(&self.context, self.desired, &world, self.namespace).await?;
             inventory.has_record = false;
-            if self.options.keep_crds {
-                inventory.crds.clear();
+            self.options.mode.narrow(&mut inventory, self.desired);
+            let found = (inventory.lines(), proof::queries(self.desired, &inventory));
+            if before.as_ref() == Some(&found) {
+                return Ok(found);
             }
-            let left = inventory.lines();
-            if before.as_ref() == Some(&left) {
-                return Ok(left);
-            }
-            before = Some(left);
+            before = Some(found);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         Ok(before.unwrap_or_default())
     }
 }
 
-fn step_id(object: &Object) -> String {
-    format!("{}/{}", object.resource.kind, object.name)
+/// Steps in AWS that need no other.
+fn in_aws<'t>(
+    desired: &'t Desired,
+    inventory: &'t Inventory,
+    context: &'t Context,
+) -> Vec<Task<'t>> {
+    let mut tasks = Vec::new();
+    if let Some(id) = &inventory.association {
+        let delete = eks::delete_association(context, id);
+        tasks.push(Task::new("association", "Pod Identity association", delete));
+    }
+    if let Some(name) = &inventory.fargate {
+        let delete = eks::delete_fargate(context, name);
+        tasks.push(Task::new("fargate", format!("Fargate profile {name}"), delete));
+    }
+    if let Some(role) = &inventory.aws_auth {
+        let unmap = aws_auth::unmap(context);
+        tasks.push(Task::new("aws-auth", format!("{role} in aws-auth"), unmap));
+    }
+    if let Some(arn) = &inventory.access_entry {
+        let delete = eks::delete_access_entry(context, arn);
+        tasks.push(Task::new("access-entry", "EKS access entry", delete));
+    }
+    for (name, targets) in &inventory.rules {
+        let delete = messaging::delete_rule(context, name, targets);
+        let what = format!("EventBridge rule {name}");
+        tasks.push(Task::new(format!("rule/{name}"), what, delete));
+    }
+    for id in &inventory.marked {
+        let untag = ec2::untag(context, id, &desired.discovery_tags);
+        let what = format!("discovery tag of {id}");
+        tasks.push(Task::new(format!("discovery/{id}"), what, untag));
+    }
+    tasks.extend(inventory.profile.iter().map(|name| instance_profile(context, name.clone())));
+    if let Some(arn) = &inventory.provider {
+        let delete = iam::delete_provider(context, arn);
+        tasks.push(Task::new("oidc-provider", "identity provider", delete));
+    }
+    tasks
 }
 
-/// Deletes an object of ours, and waits until it is gone.
-async fn delete_and_wait(
-    context: &Context,
-    object: &Object,
-    propagation: PropagationPolicy,
-    timeout: Duration,
-) -> Result<(), Failure> {
-    let key = object.key();
-    wait::transient(wait::Tries::seconds(60), || {
-        context.cluster.delete(&object.resource, &key, propagation.clone())
-    })
-    .await?;
-    wait::until(
-        &format!("{} to be gone", object.key()),
-        timeout,
-        Duration::from_millis(200),
-        || async {
-            Ok(match context.cluster.get(&object.resource, &object.key()).await? {
-                None => Ok(()),
-                // Deleted and made anew by somebody else is gone, too.
-                Some(live)
-                    if live.pointer("/metadata/deletionTimestamp").is_none()
-                        && label(&live, INSTALL_ID).is_none()
-                        && object.resource.kind != "Lease" =>
-                {
-                    Ok(())
-                }
-                Some(live) => {
-                    let finalizers = live
-                        .pointer("/metadata/finalizers")
-                        .map(ToString::to_string)
-                        .unwrap_or_default();
-                    Err(format!("it is still there, with finalizers {finalizers}"))
-                }
-            })
-        },
-    )
-    .await
+fn launch_template(context: &Context, id: String) -> Task<'_> {
+    let (step, what) = (format!("launch-template/{id}"), format!("launch template {id}"));
+    Task::new(step, what, async move { ec2::delete_launch_template(context, &id).await })
+}
+
+fn instance_profile(context: &Context, name: String) -> Task<'_> {
+    let (step, what) = (format!("instance-profile/{name}"), format!("instance profile {name}"));
+    Task::new(step, what, async move { iam::delete_instance_profile(context, &name).await })
 }

@@ -8,7 +8,7 @@ use crate::journal::Journal;
 use crate::printer::Printer;
 use crate::prompt::{Prompt, Terminal};
 use crate::uninstall::risk::Risk;
-use crate::uninstall::{Inventory, Options, Remover};
+use crate::uninstall::{Inventory, Mode, Options, Remover, Side, guard};
 
 /// Uninstalls.
 pub async fn run(
@@ -38,16 +38,30 @@ pub async fn run(
     let mut inventory =
         Inventory::read(&context, &session.desired, &session.world, &session.settings.namespace)
             .await?;
-    let risk = risk(&session, &inventory).await?;
-    let mut lines = inventory.lines();
-    lines.extend(risk.lines());
+    let mode = mode(args);
+    guard(mode, &inventory, &session.desired, &session.world)?;
+    let risk = risk(&session, &inventory, mode).await?;
+    let (mut lines, kept) = shown(&session, &inventory, mode);
     if args.dry_run {
-        printer.json(&serde_json::json!({"schema": "tenon.sh/uninstall/v1alpha1", "target": session.target_json(), "inventory": inventory.lines(), "risk": risk}));
+        printer.json(&serde_json::json!({
+            "schema": "tenon.sh/uninstall/v1alpha1",
+            "target": session.target_json(),
+            "inventory": lines,
+            "kept": kept,
+            "risk": risk,
+        }));
+        lines.extend(kept.iter().map(|kept| format!(" = kept: {kept}")));
+        lines.extend(risk.lines());
         printer.text(&lines.join("\n"));
         return Ok(0);
     }
+    lines.extend(kept.iter().map(|kept| format!(" = kept: {kept}")));
+    lines.extend(risk.lines());
     for line in lines {
         printer.note(&line);
+    }
+    if mode.keep_nodes && inventory.has_nodes() {
+        printer.warn("nodes that are kept run, and cost, until somebody terminates them; an operator that is installed into this cluster later terminates them, because it knows no NodeClaim of theirs");
     }
     if !inventory.is_empty() && !args.yes {
         confirm(global, &session.settings.cluster)?;
@@ -62,6 +76,7 @@ pub async fn run(
             &session.settings.namespace,
         )
         .await?;
+        guard(mode, &inventory, &session.desired, &session.world)?;
     }
     let journal = Journal::new(
         &session.desired.installation.id,
@@ -72,7 +87,7 @@ pub async fn run(
         &session.settings.namespace,
     );
     let options = Options {
-        keep_crds: args.keep_crds,
+        mode,
         drain_timeout: args.drain_timeout,
         timeout: args.timeout,
         fault_after: global.fault_exit_after_step,
@@ -98,6 +113,7 @@ pub async fn run(
         "removed": proof.removed,
         "kept": proof.kept,
         "left": proof.left,
+        "proof": proof.queries,
     }));
     for line in proof.text() {
         printer.text(&line);
@@ -105,9 +121,27 @@ pub async fn run(
     Ok(if proof.left.is_empty() { 0 } else { crate::errors::EXIT_PARTIAL })
 }
 
-/// Without NodeClaims there are no nodes whose pods would have to move.
-async fn risk(session: &Session, inventory: &Inventory) -> Result<Risk, ExpectedError> {
-    if inventory.node_claims.is_empty() {
+fn mode(args: &UninstallArgs) -> Mode {
+    let side = match (args.k8s_only, args.aws_only) {
+        (true, _) => Side::Kubernetes,
+        (_, true) => Side::Aws,
+        (false, false) => Side::Both,
+    };
+    Mode { side, keep_nodes: args.keep_nodes, keep_crds: args.keep_crds }
+}
+
+/// What goes and what stays, in this mode.
+fn shown(session: &Session, inventory: &Inventory, mut mode: Mode) -> (Vec<String>, Vec<String>) {
+    let mut goes = inventory.clone();
+    mode.keep_nodes &= inventory.has_nodes();
+    let mut kept = Vec::from_iter(inventory.provider_stays.clone());
+    kept.extend(mode.narrow(&mut goes, &session.desired));
+    (goes.lines(), kept)
+}
+
+/// Where no node goes, no pod has to move.
+async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Risk, ExpectedError> {
+    if !inventory.has_nodes() || mode.keep_nodes {
         return Ok(Risk::default());
     }
     let cluster = &session.target.cluster;

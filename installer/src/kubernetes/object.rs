@@ -97,6 +97,11 @@ impl Object {
         }
     }
 
+    /// It runs pods.
+    pub fn is_deployment(&self) -> bool {
+        self.resource.kind == "Deployment"
+    }
+
     /// Adds annotations.
     pub fn annotate(&mut self, annotations: BTreeMap<String, String>) {
         for (key, value) in annotations {

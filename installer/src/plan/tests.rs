@@ -64,7 +64,7 @@ fn settings(extra: &str) -> Settings {
         .expect("complete settings")
 }
 
-fn desired(extra: &str) -> Desired {
+pub(crate) fn desired(extra: &str) -> Desired {
     Desired::new(&settings(extra), &facts()).expect("the cluster is fit")
 }
 

@@ -213,6 +213,11 @@ impl Inventory {
         !(self.node_pools.is_empty() && self.node_claims.is_empty() && self.node_classes.is_empty())
     }
 
+    /// There are nodes, or claims to some.
+    pub fn has_nodes(&self) -> bool {
+        !(self.node_claims.is_empty() && self.instances.is_empty())
+    }
+
     /// There is nothing to remove.
     pub fn is_empty(&self) -> bool {
         self.lines().is_empty()

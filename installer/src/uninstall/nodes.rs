@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use kube::api::PropagationPolicy;
+use serde_json::json;
+use tenon_crds::labels::TERMINATION_TIMESTAMP;
 use tokio::time::Instant;
 
+use super::objects::{delete_all, key};
 use super::{Inventory, Remover, resources, stranded};
-use crate::apply::{Context, ec2, wait};
+use crate::apply::{Context, wait};
 use crate::errors::{ExpectedError, Failure};
 use crate::kubernetes::client::Cluster;
-use crate::kubernetes::object::{Key, Object};
+use crate::kubernetes::object::Object;
 use crate::observe;
 use crate::printer::Printer;
 
@@ -44,7 +46,8 @@ impl Remover<'_> {
                 context: &context,
                 deployment: deployment.as_ref(),
                 timeout,
-                evict_for: self.options.drain_timeout,
+                evict_for: self.options.evict_for(),
+                forced_after: self.options.drain_timeout,
                 printer: self.printer,
             };
             self.step("nodeclaims", "NodeClaims and their nodes", drain.run(self.desired)).await?;
@@ -52,12 +55,9 @@ impl Remover<'_> {
         if !inventory.instances.is_empty() || !claims.is_empty() {
             let desired = self.desired;
             let lives = operator_lives(&context.cluster, deployment.as_ref()).await;
-            self.step(
-                "instances",
-                "EC2 instances",
-                no_instances(&context, desired, lives, timeout),
-            )
-            .await?;
+            let evict_for = (!lives).then(|| self.options.evict_for());
+            let prove = no_instances(&context, desired, evict_for, timeout);
+            self.step("instances", "EC2 instances", prove).await?;
         }
         let classes = inventory.node_classes.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         if !classes.is_empty() {
@@ -68,34 +68,6 @@ impl Remover<'_> {
         }
         Ok(())
     }
-}
-
-fn key(resource: &kube::core::ApiResource, name: &str) -> Key {
-    Key {
-        api_version: resource.api_version.clone(),
-        kind: resource.kind.clone(),
-        namespace: None,
-        name: name.to_owned(),
-    }
-}
-
-async fn delete_all(
-    cluster: &Cluster,
-    resource: kube::core::ApiResource,
-    names: &[String],
-) -> Result<(), Failure> {
-    futures::future::try_join_all(names.iter().map(|name| {
-        let key = key(&resource, name);
-        let resource = &resource;
-        async move {
-            wait::transient(wait::Tries::seconds(30), || {
-                cluster.delete(resource, &key, PropagationPolicy::Background)
-            })
-            .await
-        }
-    }))
-    .await?;
-    Ok(())
 }
 
 /// Whether an operator is there to drain nodes and to take its finalizers off.
@@ -120,6 +92,8 @@ struct Drain<'a> {
     deployment: Option<&'a Object>,
     timeout: Duration,
     evict_for: Duration,
+    /// When the operator is to stop waiting for budgets.
+    forced_after: Option<Duration>,
     printer: Printer,
 }
 
@@ -146,6 +120,9 @@ impl Drain<'_> {
                 .filter(|claim| claim.metadata.deletion_timestamp.is_none())
                 .map(ResourceExt::name_any)
                 .collect::<Vec<_>>();
+            if let Some(at_most) = self.forced_after {
+                set_deadline(cluster, &claims, at_most).await?;
+            }
             delete_all(cluster, resource.clone(), &doomed).await?;
             if operator_lives(cluster, self.deployment).await {
                 alive_at = Instant::now();
@@ -179,6 +156,28 @@ impl Drain<'_> {
     }
 }
 
+/// Tells the operator until when it may wait for budgets. A claim that has a time already keeps it: it is its owner's, or was set here before.
+async fn set_deadline(
+    cluster: &Cluster,
+    claims: &[kube::api::DynamicObject],
+    at_most: Duration,
+) -> Result<(), Failure> {
+    let resource = resources::node_claims();
+    let until = crate::clock::now() + at_most;
+    let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for claim in claims {
+        if claim.annotations().contains_key(TERMINATION_TIMESTAMP) {
+            continue;
+        }
+        let patch = json!({"metadata": {"annotations": {TERMINATION_TIMESTAMP: until}}});
+        match cluster.merge(&resource, &key(&resource, &claim.name_any()), &patch).await {
+            Err(error) if error.is_not_found() => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
 /// What holds the claims up, as their conditions say it.
 fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
     let reasons = claims.iter().take(3).map(|claim| {
@@ -203,26 +202,26 @@ fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
     )
 }
 
-/// Proves that no instance is left. The operator's garbage collection takes those without a claim; without an operator they are terminated here.
+/// Proves that no instance is left. The operator's garbage collection takes those without a claim; `evict_for` is given when there is no operator, and then they
+/// are drained and terminated here.
 async fn no_instances(
     context: &Context,
     desired: &crate::desired::Desired,
-    operator_lives: bool,
+    evict_for: Option<Duration>,
     timeout: Duration,
 ) -> Result<(), Failure> {
     let mut empty = 0;
-    let mut terminated = false;
     let end = Instant::now() + timeout;
+    if let Some(evict_for) = evict_for {
+        let left = observe::ec2::instances(&context.aws, &desired.scope).await?;
+        stranded::remove_instances(context, &left, evict_for, timeout).await?;
+    }
     loop {
         let left = observe::ec2::instances(&context.aws, &desired.scope).await?;
         // EC2's lists lag behind: once empty is no proof.
         empty = if left.is_empty() { empty + 1 } else { 0 };
         if empty == 2 {
             return Ok(());
-        }
-        if !left.is_empty() && !operator_lives && !terminated {
-            ec2::terminate(context, &left).await?;
-            terminated = true;
         }
         if Instant::now() >= end {
             return Err(Failure::Wait {

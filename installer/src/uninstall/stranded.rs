@@ -13,17 +13,17 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::objects::key;
 use super::resources;
 use crate::apply::{Context, ec2, iam};
 use crate::aws::{Calling, IfThere};
 use crate::desired::Desired;
 use crate::errors::{Failure, count};
 use crate::kubernetes::client::Eviction;
-use crate::kubernetes::object::Key;
 use crate::observe;
 
-const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
-const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
+pub(super) const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
+pub(super) const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 
 /// How many nodes are drained at once.
 const AT_ONCE: usize = 10;
@@ -69,10 +69,7 @@ async fn remove_claim(
         prove_terminated(context, &instance, timeout).await?;
     }
     if !node.is_empty() {
-        let resource = ApiResource::erase::<Node>(&());
-        let key = key(&resource, &node);
-        context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
-        context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?;
+        remove_node(context, &node).await?;
     }
     let resource = resources::node_claims();
     let key = key(&resource, &claim.name_any());
@@ -81,13 +78,49 @@ async fn remove_claim(
     Ok(())
 }
 
-fn key(resource: &ApiResource, name: &str) -> Key {
-    Key {
-        api_version: resource.api_version.clone(),
-        kind: resource.kind.clone(),
-        namespace: None,
-        name: name.to_owned(),
+/// Drains, terminates and proves gone instances that have no NodeClaim, and removes their Nodes.
+pub(crate) async fn remove_instances(
+    context: &Context,
+    ids: &[String],
+    drain_timeout: Duration,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    if ids.is_empty() {
+        return Ok(());
     }
+    let nodes: Vec<Node> = context.cluster.all().await?;
+    let removals = ids.iter().map(|id| {
+        let node = nodes.iter().find(|node| instance_of(node) == Some(id)).map(Node::name_any);
+        async move {
+            if let Some(node) = &node {
+                drain(context, node, drain_timeout).await?;
+            }
+            ec2::terminate(context, std::slice::from_ref(id)).await?;
+            prove_terminated(context, id, timeout).await?;
+            match &node {
+                Some(node) => remove_node(context, node).await,
+                None => Ok(()),
+            }
+        }
+    });
+    let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
+    while let Some(result) = removals.next().await {
+        result?;
+    }
+    Ok(())
+}
+
+/// The instance behind a node.
+fn instance_of(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()?.rsplit('/').next()
+}
+
+/// Removes a Node whose instance is gone.
+async fn remove_node(context: &Context, name: &str) -> Result<(), Failure> {
+    let resource = ApiResource::erase::<Node>(&());
+    let key = key(&resource, name);
+    context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
+    Ok(context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?)
 }
 
 /// Cordons a node and evicts its pods, as long as their budgets take, and no longer than `at_most`.

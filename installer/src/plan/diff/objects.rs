@@ -18,10 +18,6 @@ pub(crate) fn step_id(object: &Object) -> String {
     }
 }
 
-fn is_deployment(object: &Object) -> bool {
-    object.resource.kind == "Deployment"
-}
-
 impl Differ<'_> {
     /// A namespace that exists is used, whoever made it.
     pub(super) fn namespace(&mut self) {
@@ -37,7 +33,7 @@ impl Differ<'_> {
         for object in &desired.crds {
             self.object(object, &[]);
         }
-        let before_deployment = desired.operator.iter().filter(|object| !is_deployment(object));
+        let before_deployment = desired.operator.iter().filter(|object| !object.is_deployment());
         for object in before_deployment.clone() {
             self.object(object, std::slice::from_ref(&namespace));
         }
@@ -127,7 +123,7 @@ impl Differ<'_> {
         } else {
             first_difference(&object.body, live).map(|path| format!("{path} was changed"))
         };
-        if is_deployment(object) && self.identity_changes() {
+        if object.is_deployment() && self.identity_changes() {
             self.add(
                 step(Op::Update, Action::Restart(object.clone()))
                     .because(["the pods' identity changes"]),

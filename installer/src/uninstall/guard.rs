@@ -1,0 +1,112 @@
+//! What an uninstall refuses to begin with, because it could not end well.
+
+use serde_json::Value;
+
+use super::{Inventory, Mode, Side};
+use crate::desired::Desired;
+use crate::errors::{ExpectedError, count};
+use crate::kubernetes::object::{annotation, label};
+use crate::observe::world::World;
+use crate::ownership::INSTALL_ID;
+
+/// Refuses what would leave nodes without an operator, or an operator without its role.
+pub fn guard(
+    mode: Mode,
+    inventory: &Inventory,
+    desired: &Desired,
+    world: &World,
+) -> Result<(), ExpectedError> {
+    let live = desired.deployment().and_then(|object| {
+        world.objects.get(&object.key()).map(|live| (object.key().to_string(), live))
+    });
+    let id = desired.installation.id.as_str();
+    let mut reasons = Vec::new();
+    let mut hints = Vec::new();
+    match (mode.side, live) {
+        (Side::Aws, live) => {
+            if inventory.has_nodes() {
+                let instances = count(inventory.instances.len(), "EC2 instance");
+                let claims = count(inventory.node_claims.len(), "NodeClaim");
+                reasons.push(format!("{claims} and {instances} are left, and nobody could remove them without the operator's role"));
+                hints.push("delete the NodePools and wait until their nodes are gone".to_owned());
+            }
+            if let Some((name, live)) = live {
+                reasons.push(format!("{name} is still there and works with what would be removed"));
+                hints.push(match git_ops(live) {
+                    Some(owner) => format!("remove it by {owner}, then run this again"),
+                    None => "leave --aws-only out to remove it, too".to_owned(),
+                });
+            }
+        }
+        (Side::Both | Side::Kubernetes, Some((name, live)))
+            if label(live, INSTALL_ID) != Some(id) =>
+        {
+            let owner = git_ops(live);
+            reasons.push(match &owner {
+                Some(owner) => format!("{name} is {owner}'s: removed here, it would come back without its nodes and its role"),
+                None => format!("{name} is not this installation's, and would go on without its role"),
+            });
+            let by = owner.map_or_else(|| "whatever made it".to_owned(), str::to_owned);
+            hints.push(format!("delete the NodePools and wait until their nodes are gone, remove the operator by {by}, then run `tenon uninstall --aws-only`"));
+        }
+        _ => {}
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(ExpectedError::Refused { reasons, hints }) }
+}
+
+/// The GitOps tool that an object belongs to, by the marks that it leaves.
+fn git_ops(live: &Value) -> Option<&'static str> {
+    let has = |key: &str| label(live, key).is_some() || annotation(live, key).is_some();
+    let flux = ["kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name"];
+    let argo = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
+    if flux.into_iter().any(has) {
+        Some("Flux")
+    } else if argo.into_iter().any(has) {
+        Some("Argo CD")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::tests::desired;
+
+    fn world(desired: &Desired, labels: &Value) -> World {
+        let deployment = desired.deployment().expect("there is one");
+        let live = json!({"metadata": {"name": deployment.name, "labels": labels}});
+        World { objects: [(deployment.key(), live)].into(), ..World::default() }
+    }
+
+    fn refusal(result: Result<(), ExpectedError>) -> String {
+        let error = result.expect_err("it is refused");
+        assert_eq!(error.exit_code(), crate::errors::EXIT_REFUSED);
+        [error.details(), error.hints()].concat().join("\n")
+    }
+
+    #[test]
+    fn an_operator_of_ours_may_be_removed_and_one_of_git_ops_may_not() {
+        let desired = desired("");
+        let inventory = Inventory::default();
+        let ours = world(&desired, &json!({INSTALL_ID: desired.installation.id}));
+        guard(Mode::default(), &inventory, &desired, &ours).expect("it is ours");
+        let flux = world(&desired, &json!({"helm.toolkit.fluxcd.io/name": "tenon"}));
+        let text = refusal(guard(Mode::default(), &inventory, &desired, &flux));
+        assert!(text.contains("Flux") && text.contains("--aws-only"), "{text}");
+    }
+
+    #[test]
+    fn aws_alone_goes_only_when_nobody_needs_it_any_more() {
+        let desired = desired("");
+        let mode = Mode { side: Side::Aws, ..Mode::default() };
+        guard(mode, &Inventory::default(), &desired, &World::default()).expect("nobody needs it");
+        let there = world(&desired, &json!({}));
+        refusal(guard(mode, &Inventory::default(), &desired, &there));
+        let nodes = Inventory { instances: vec!["i-1".to_owned()], ..Inventory::default() };
+        let text = refusal(guard(mode, &nodes, &desired, &World::default()));
+        assert!(text.contains("1 EC2 instance"), "{text}");
+    }
+}

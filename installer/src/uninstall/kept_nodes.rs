@@ -1,0 +1,127 @@
+//! Nodes that stay when their operator goes. Their finalizers and owners are taken off, or the first deletion of a Node would hang, and the garbage collector
+//! would remove it with its NodeClaim. Nothing is proven gone here, because nothing goes: the user asked for it.
+
+use kube::ResourceExt;
+use kube::api::{DynamicObject, PropagationPolicy};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use super::objects::{delete_all, key};
+use super::stranded::{self, CLAIM_FINALIZER, CLASS_FINALIZER};
+use super::{Inventory, Remover, resources};
+use crate::apply::{Context, wait};
+use crate::desired::Desired;
+use crate::errors::{ExpectedError, Failure};
+
+impl Remover<'_> {
+    /// Lets go of the nodes, then removes what their operator worked by. The operator must be gone: it would take a deleted NodeClaim for a command.
+    pub(super) async fn release_nodes(
+        &mut self,
+        inventory: &Inventory,
+    ) -> Result<(), ExpectedError> {
+        let context = &self.context.clone();
+        let desired = self.desired;
+        let names = |objects: &[DynamicObject]| {
+            objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
+        };
+        let (evict_for, timeout) = (self.options.evict_for(), self.options.timeout);
+        let release = release_claims(context, desired, evict_for, timeout);
+        self.step("nodeclaims", "NodeClaims, without their nodes", release).await?;
+        let pools = names(&inventory.node_pools);
+        if !pools.is_empty() {
+            let delete = delete_all(&context.cluster, resources::node_pools(), &pools);
+            self.step("nodepools", &format!("NodePools {}", pools.join(", ")), delete).await?;
+        }
+        let classes = names(&inventory.node_classes);
+        if !classes.is_empty() {
+            let release = async {
+                let resource = resources::node_classes();
+                delete_all(&context.cluster, resource.clone(), &classes).await?;
+                for name in &classes {
+                    let key = key(&resource, name);
+                    context.cluster.remove_finalizer(&resource, &key, CLASS_FINALIZER).await?;
+                }
+                Ok(())
+            };
+            self.step("nodeclasses", &format!("EC2NodeClasses {}", classes.join(", ")), release)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+async fn release_claims(
+    context: &Context,
+    desired: &Desired,
+    evict_for: std::time::Duration,
+    timeout: std::time::Duration,
+) -> Result<(), Failure> {
+    let resource = resources::node_claims();
+    let claims = context.cluster.list(&resource).await?;
+    // A node that its operator was about to remove is half drained: that is brought to its end.
+    let (going, staying): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|claim| claim.metadata.deletion_timestamp.is_some());
+    stranded::remove_claims(context, desired, &going, evict_for, timeout).await?;
+    for claim in &staying {
+        let node = claim.data.pointer("/status/nodeName").and_then(Value::as_str);
+        if let Some(node) = node.filter(|node| !node.is_empty()) {
+            release_node(context, node).await?;
+        }
+        let key = key(&resource, &claim.name_any());
+        context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
+        context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?;
+    }
+    Ok(())
+}
+
+async fn release_node(context: &Context, name: &str) -> Result<(), Failure> {
+    let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
+    let key = key(&resource, name);
+    let released = wait::transient(wait::Tries::seconds(30), || async {
+        match context.cluster.get(&resource, &key).await? {
+            Some(live) => context.cluster.merge(&resource, &key, &without_owner(&live)).await,
+            None => Ok(()),
+        }
+    });
+    Ok(released.await?)
+}
+
+/// A patch that takes Karpenter's finalizer and owner off a Node and leaves all others, if nobody has changed it since.
+fn without_owner(node: &Value) -> Value {
+    let list = |pointer: &str, stays: &dyn Fn(&Value) -> bool| {
+        let all = node.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        all.filter(|entry| stays(entry)).cloned().collect::<Vec<_>>()
+    };
+    let group = "karpenter.sh/";
+    json!({"metadata": {
+        "resourceVersion": node.pointer("/metadata/resourceVersion"),
+        "finalizers": list("/metadata/finalizers", &|entry| entry != CLAIM_FINALIZER),
+        "ownerReferences": list("/metadata/ownerReferences", &|owner| {
+            owner["kind"] != "NodeClaim"
+                || !owner["apiVersion"].as_str().is_some_and(|version| version.starts_with(group))
+        }),
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_loses_karpenter_s_finalizer_and_owner_and_keeps_the_others() {
+        let node = json!({"metadata": {
+            "resourceVersion": "7",
+            "finalizers": ["example.com/mine", CLAIM_FINALIZER],
+            "ownerReferences": [
+                {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-1"},
+                {"apiVersion": "example.com/v1", "kind": "NodeClaim", "name": "other"},
+            ],
+        }});
+        let expected = json!({"metadata": {
+            "resourceVersion": "7",
+            "finalizers": ["example.com/mine"],
+            "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "NodeClaim", "name": "other"}],
+        }});
+        assert_eq!(without_owner(&node), expected);
+    }
+}
