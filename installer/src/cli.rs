@@ -379,9 +379,12 @@ pub struct StatusArgs {
     /// What is asked for; default: what the installation recorded.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Wait until the operator and the NodeClasses are ready
+    /// Wait until the operator, the EC2NodeClasses and the NodePools are ready
     #[arg(long)]
     pub wait: bool,
+    /// Show the status again whenever it changes, until interrupted
+    #[arg(long, conflicts_with_all = ["wait", "exit_code"])]
+    pub watch: bool,
     /// Give up waiting after this time
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
     pub timeout: Duration,

@@ -115,6 +115,57 @@ impl Printer {
     }
 }
 
+/// The widest a line may be that is written again and again: a longer one would wrap, and leave its first part behind.
+const WIDTH: usize = 79;
+
+/// What is being waited for, on one line. On a terminal the line is written again and again, elsewhere once for every change.
+pub struct StatusLine {
+    printer: Printer,
+    on_terminal: bool,
+    last: String,
+}
+
+impl StatusLine {
+    /// Nothing is shown yet.
+    pub fn new(printer: Printer) -> Self {
+        let on_terminal = !printer.quiet && std::io::stderr().is_terminal();
+        Self { printer, on_terminal, last: String::new() }
+    }
+
+    /// Shows what is waited for, and since when.
+    pub fn show(&mut self, what: &str, since: Duration) {
+        if self.on_terminal {
+            let mut stderr = anstream::stderr();
+            let _ = write!(stderr, "\r\x1b[2K{}", shortened(what, since));
+            let _ = stderr.flush();
+        } else if self.last != what {
+            self.printer.note(&format!("   {what}"));
+        }
+        what.clone_into(&mut self.last);
+    }
+
+    /// Takes the line away.
+    pub fn end(&mut self) {
+        if self.on_terminal && !self.last.is_empty() {
+            let mut stderr = anstream::stderr();
+            let _ = write!(stderr, "\r\x1b[2K");
+            let _ = stderr.flush();
+        }
+        self.last.clear();
+    }
+}
+
+fn shortened(what: &str, since: Duration) -> String {
+    let clock = format!(" {} s", since.as_secs());
+    let room = WIDTH.saturating_sub(3 + clock.chars().count());
+    let what = if what.chars().count() > room {
+        what.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+    } else {
+        what.to_owned()
+    };
+    format!("   {what}{clock}")
+}
+
 /// An error and what is behind it, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -163,4 +214,18 @@ pub fn counts(plan: &Plan) -> String {
         Op::Adopt => "adopt",
     };
     plan.counts().iter().map(|(op, n)| format!("{n} {}", word(*op))).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_written_again_never_wraps() {
+        let short = shortened("operator: 0 of 2 pods", Duration::from_secs(7));
+        assert_eq!(short, "   operator: 0 of 2 pods 7 s");
+        let long = shortened(&"x".repeat(200), Duration::from_secs(1234));
+        assert_eq!(long.chars().count(), WIDTH);
+        assert!(long.ends_with("… 1234 s"), "{long}");
+    }
 }

@@ -1,5 +1,7 @@
 //! `tenon status`: what is installed, what differs, and whether it works.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -8,7 +10,7 @@ use super::session::{Fallback, Session, observe_failed, source};
 use crate::apply::wait;
 use crate::cli::{GlobalArgs, StatusArgs};
 use crate::errors::{EXIT_DRIFT, EXIT_FAILURE, ExpectedError};
-use crate::printer::Printer;
+use crate::printer::{Printer, StatusLine};
 use crate::uninstall::resources;
 
 /// One line of the report.
@@ -23,40 +25,150 @@ struct Line {
     detail: String,
 }
 
+/// How it is at one moment.
+#[derive(Debug, Clone, PartialEq)]
+struct Report {
+    lines: Vec<Line>,
+    in_sync: bool,
+    warnings: Vec<String>,
+}
+
+impl Report {
+    fn healthy(&self) -> bool {
+        self.lines.iter().all(|line| line.ok)
+    }
+
+    fn json(&self, target: &Value) -> Value {
+        json!({
+            "schema": "tenon.sh/status/v1alpha1",
+            "target": target,
+            "inSync": self.in_sync,
+            "healthy": self.healthy(),
+            "checks": self.lines,
+            "warnings": self.warnings,
+        })
+    }
+
+    fn text(&self) -> String {
+        let line = |line: &Line| {
+            format!(" {} {:<24} {}", if line.ok { "✔" } else { "✘" }, line.id, line.detail)
+        };
+        self.lines.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How often Kubernetes is asked while somebody waits or watches.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// How often AWS is asked while somebody watches: its part changes rarely, and each look is some dozens of calls.
+const AWS_EVERY: Duration = Duration::from_secs(30);
+
 /// Shows what is installed and whether it works.
 pub async fn run(
     global: &GlobalArgs,
     args: &StatusArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let session =
+    let mut session =
         Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
             .await?;
     session.introduce(*printer);
-    if args.wait {
-        let end = Instant::now() + args.timeout;
-        let cluster = &session.target.cluster;
-        if let Some(deployment) = session.desired.deployment() {
-            wait::until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
-        }
-        for object in &session.desired.node_objects {
-            wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
-        }
+    if args.watch {
+        return Box::pin(watch(&mut session, *printer)).await;
     }
+    if args.wait {
+        wait_until_ready(&session, args.timeout, *printer).await?;
+    }
+    let report = report(&session).await?;
+    printer.json(&report.json(&session.target_json()));
+    for warning in &report.warnings {
+        printer.warn(warning);
+    }
+    printer.text(&report.text());
+    Ok(match (args.exit_code, report.in_sync, report.healthy()) {
+        (true, false, _) => EXIT_DRIFT,
+        (true, true, false) => EXIT_FAILURE,
+        _ => 0,
+    })
+}
+
+/// Waits until the operator serves and every EC2NodeClass and NodePool is ready. On a terminal the reason takes one line, which is written again and again.
+async fn wait_until_ready(
+    session: &Session,
+    at_most: Duration,
+    printer: Printer,
+) -> Result<(), ExpectedError> {
+    let began = Instant::now();
+    let mut status = StatusLine::new(printer);
+    loop {
+        let lines = working(session).await?;
+        let missing = missing(session, &lines);
+        let Some(missing) = missing else {
+            status.end();
+            printer.done("operator, EC2NodeClasses and NodePools", "ready", began.elapsed());
+            return Ok(());
+        };
+        status.show(&missing, began.elapsed());
+        if began.elapsed() >= at_most {
+            status.end();
+            return Err(ExpectedError::Timeout {
+                what: "the installation to be ready".to_owned(),
+                seconds: began.elapsed().as_secs(),
+                last: missing,
+            });
+        }
+        tokio::time::sleep(EVERY.min(at_most)).await;
+    }
+}
+
+/// What is not ready yet, in one line; what should be there and is not counts, too.
+fn missing(session: &Session, lines: &[Line]) -> Option<String> {
+    let of = |id: &str| lines.iter().any(|line| line.id == id);
+    let absent = session
+        .desired
+        .node_objects
+        .iter()
+        .map(|object| format!("{}/{}", object.resource.kind, object.name));
+    let absent = absent.filter(|id| !of(id)).map(|id| format!("{id}: it does not exist"));
+    let lacking = lines.iter().filter(|line| !line.ok);
+    let mut all = lacking.map(|line| format!("{}: {}", line.id, line.detail)).chain(absent);
+    let first = all.next()?;
+    Some(match all.count() {
+        0 => first,
+        more => format!("{first} (and {more} more)"),
+    })
+}
+
+/// Shows the status whenever it changes, until the command is interrupted.
+async fn watch(session: &mut Session, printer: Printer) -> Result<u8, ExpectedError> {
+    let target = session.target_json();
+    let mut looked = Instant::now();
+    let mut before = None;
+    loop {
+        if looked.elapsed() >= AWS_EVERY {
+            Box::pin(session.look_again()).await?;
+            looked = Instant::now();
+        }
+        let now = report(session).await?;
+        if before.as_ref() != Some(&now) {
+            printer.json(&now.json(&target));
+            printer.text(&format!("{}\n{}", crate::clock::now().strftime("%H:%M:%SZ"), now.text()));
+            before = Some(now);
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+async fn report(session: &Session) -> Result<Report, ExpectedError> {
     let plan = session.plan()?;
+    let detail = |step: &crate::plan::Step| match step.op {
+        crate::plan::Op::Create => format!("{} {} is missing", step.kind, step.resource),
+        _ => format!("{} {} differs: {}", step.kind, step.resource, step.reasons.join("; ")),
+    };
     let mut lines = plan
         .steps
         .iter()
-        .map(|step| Line {
-            id: step.id.clone(),
-            ok: false,
-            detail: match step.op {
-                crate::plan::Op::Create => format!("{} {} is missing", step.kind, step.resource),
-                _ => {
-                    format!("{} {} differs: {}", step.kind, step.resource, step.reasons.join("; "))
-                }
-            },
-        })
+        .map(|step| Line { id: step.id.clone(), ok: false, detail: detail(step) })
         .collect::<Vec<_>>();
     let in_sync = lines.is_empty();
     if in_sync {
@@ -73,32 +185,8 @@ pub async fn run(
             "{how}: run `tenon install` with the same settings to go on, or `tenon uninstall` to take back what is done"
         ),
     }));
-    lines.extend(working(&session).await?);
-    let healthy = lines.iter().all(|line| line.ok);
-    printer.json(&json!({
-        "schema": "tenon.sh/status/v1alpha1",
-        "target": session.target_json(),
-        "inSync": in_sync,
-        "healthy": healthy,
-        "checks": lines,
-        "warnings": plan.warnings,
-    }));
-    for warning in &plan.warnings {
-        printer.warn(warning);
-    }
-    for line in &lines {
-        printer.text(&format!(
-            " {} {:<24} {}",
-            if line.ok { "✔" } else { "✘" },
-            line.id,
-            line.detail
-        ));
-    }
-    Ok(match (args.exit_code, in_sync, healthy) {
-        (true, false, _) => EXIT_DRIFT,
-        (true, true, false) => EXIT_FAILURE,
-        _ => 0,
-    })
+    lines.extend(working(session).await?);
+    Ok(Report { lines, in_sync, warnings: plan.warnings })
 }
 
 async fn working(session: &Session) -> Result<Vec<Line>, ExpectedError> {
@@ -146,4 +234,30 @@ async fn working(session: &Session) -> Result<Vec<Line>, ExpectedError> {
         detail: format!("{ready} of {} ready", claims.len()),
     });
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(id: &str, ok: bool, detail: &str) -> Line {
+        Line { id: id.to_owned(), ok, detail: detail.to_owned() }
+    }
+
+    #[test]
+    fn a_report_is_healthy_when_every_line_is() {
+        let mut report = Report {
+            lines: vec![line("installation", true, "everything is there and as it should be")],
+            in_sync: true,
+            warnings: Vec::new(),
+        };
+        assert!(report.healthy());
+        report.lines.push(line("EC2NodeClass/default", false, "SubnetsNotFound: no subnets"));
+        assert!(!report.healthy());
+        insta::assert_snapshot!(report.text(), @r"
+         ✔ installation             everything is there and as it should be
+         ✘ EC2NodeClass/default     SubnetsNotFound: no subnets
+        ");
+        assert_eq!(report.json(&json!({}))["healthy"], false);
+    }
 }
