@@ -151,6 +151,7 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         "iam:GetOpenIDConnectProvider",
         "iam:ListInstanceProfiles",
         "iam:ListOpenIDConnectProviders",
+        "iam:ListRoles",
     ];
     let ec2 = [
         "ec2:DescribeAvailabilityZones",
@@ -161,6 +162,7 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         "ec2:DescribeNetworkInterfaces",
         "ec2:DescribeRouteTables",
         "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSpotInstanceRequests",
         "ec2:DescribeSubnets",
         "ec2:DescribeVolumes",
         "ec2:DescribeVpcAttribute",
@@ -310,7 +312,15 @@ fn uninstall(of: &CallerScope) -> Vec<Statement> {
             .when("StringEquals", format!("aws:ResourceTag/{}", of.scope.cluster_tag()), ["owned"])
             .when("StringLike", "aws:ResourceTag/karpenter.sh/nodepool", ["*"])
     };
+    let of_cni = |statement: Statement| {
+        let tag = "aws:ResourceTag/cluster.k8s.amazonaws.com/name";
+        statement.when("StringEquals", tag, [&of.scope.cluster])
+    };
     vec![
+        of_cni(
+            Statement::allow("RemoveInterfaces", ["ec2:DeleteNetworkInterface"])
+                .on([of.ec2("network-interface")]),
+        ),
         Statement::allow(
             "RemoveRoles",
             ["iam:DeleteRole", "iam:DeleteRolePolicy", "iam:DetachRolePolicy"],
@@ -337,9 +347,17 @@ fn uninstall(of: &CallerScope) -> Vec<Statement> {
         owned(
             Statement::allow(
                 "RemoveInstances",
-                ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
+                [
+                    "ec2:CancelSpotInstanceRequests",
+                    "ec2:DeleteLaunchTemplate",
+                    "ec2:TerminateInstances",
+                ],
             )
-            .on([of.ec2("instance"), of.ec2("launch-template")]),
+            .on([
+                of.ec2("instance"),
+                of.ec2("launch-template"),
+                of.ec2("spot-instances-request"),
+            ]),
         ),
     ]
 }

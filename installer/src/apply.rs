@@ -160,7 +160,9 @@ fn past(op: Op) -> &'static str {
 async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
     match action {
         Action::EnsureRole { role, changes } => iam::ensure_role(context, role, changes).await,
-        Action::DeleteRole { name } => iam::delete_role(context, name).await,
+        Action::DeleteRole { name } => {
+            iam::delete_role(&context.aws, &context.install_id, name).await
+        }
         Action::EnsureProfile { profile, create, replaces } => {
             iam::ensure_profile(context, profile, *create, replaces.as_deref()).await
         }
@@ -189,10 +191,10 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
         Action::TagEks { arn, tags } => eks::tag_eks(context, arn, tags).await,
         Action::CreateQueue(queue) => messaging::create_queue(context, queue).await,
         Action::UpdateQueue { url, queue } => messaging::update_queue(context, url, queue).await,
-        Action::DeleteQueue { url, name } => messaging::delete_queue(context, url, name).await,
+        Action::DeleteQueue { url, name } => messaging::delete_queue(&context.aws, url, name).await,
         Action::EnsureRule { rule, create } => messaging::ensure_rule(context, rule, *create).await,
         Action::DeleteRule { name, targets } => {
-            messaging::delete_rule(context, name, targets).await
+            messaging::delete_rule(&context.aws, name, targets).await
         }
         Action::Tag { id, tags } => ec2::tag(context, id, tags).await,
         Action::Untag { id, tags } => ec2::untag(context, id, tags).await,
@@ -232,7 +234,11 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
 }
 
 fn check_owner(context: &Context, what: &str, tags: &Tags) -> Result<(), Failure> {
-    if tags.get(INSTALL_ID) == Some(&context.install_id) {
+    check_owner_id(&context.install_id, what, tags)
+}
+
+fn check_owner_id(install_id: &str, what: &str, tags: &Tags) -> Result<(), Failure> {
+    if tags.get(INSTALL_ID).is_some_and(|id| id == install_id) {
         Ok(())
     } else {
         Err(Failure::Foreign { what: what.to_owned() })

@@ -103,6 +103,8 @@ impl AwsError {
             "InvalidLaunchTemplateName.NotFoundException",
             "InvalidLaunchTemplateId.NotFound",
             "InvalidInstanceID.NotFound",
+            "InvalidNetworkInterfaceID.NotFound",
+            "InvalidSpotInstanceRequestID.NotFound",
             "InvalidSubnetID.NotFound",
             "InvalidGroup.NotFound",
         ])

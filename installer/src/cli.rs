@@ -59,6 +59,10 @@ pub enum Command {
     Adopt(crate::commands::adopt::AdoptArgs),
     /// Remove nodes, operator and everything that the installer made
     Uninstall(UninstallArgs),
+    /// Find what an operator or an installation left behind in AWS, and remove it with --yes
+    ///
+    /// Works without an installation, and after the cluster itself is gone.
+    Sweep(crate::commands::sweep::SweepArgs),
     /// Show what the operator would launch, place and remove, and change nothing
     Simulate(SimulateArgs),
     /// Tell why a pod, node or NodePool is as it is

@@ -20,6 +20,7 @@ pub mod rollback;
 mod session;
 pub mod simulate;
 pub mod status;
+pub mod sweep;
 pub mod uninstall;
 pub mod upgrade;
 pub mod version;

@@ -25,6 +25,7 @@ use crate::ownership::{DISCOVERY, DISCOVERY_MARK, Installation, Tags};
 use crate::settings::Settings;
 use crate::settings::config::{Discovery, Event, Host, ProfileMode};
 use fit::{Identity, security_groups, subnets};
+pub(crate) use interruption::rule_name;
 
 /// The name of the EKS add-on that hands role credentials to pods.
 pub const AGENT: &str = "eks-pod-identity-agent";
@@ -351,7 +352,7 @@ impl Desired {
             rules,
             rule_names: Event::ALL
                 .into_iter()
-                .map(|event| interruption::rule_name(settings, event.rule()))
+                .map(|event| rule_name(settings, event.rule()))
                 .collect(),
             discovery: match settings.discovery {
                 Discovery::Tags => {

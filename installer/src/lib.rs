@@ -36,6 +36,7 @@ pub mod prompt;
 pub mod retry;
 pub mod settings;
 pub mod simulate;
+pub mod sweep;
 pub mod target;
 pub mod uninstall;
 pub mod upgrade;
@@ -103,6 +104,9 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         }
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await
+        }
+        Command::Sweep(args) => {
+            Box::pin(commands::sweep::run(&cli.global, args, printer, cleanup)).await
         }
         Command::Simulate(args) => {
             Box::pin(commands::simulate::run(&cli.global, args, printer)).await

@@ -25,6 +25,7 @@ pub use guard::guard;
 pub use inventory::Inventory;
 pub use mode::{Mode, Side};
 pub use proof::{Proof, Query};
+pub(crate) use stranded::{prove_terminated, remove_instances};
 
 use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, release};
 use crate::desired::Desired;
@@ -185,11 +186,11 @@ impl<'a> Remover<'a> {
         self.steps(tasks).await?;
         let mut last = Vec::new();
         if let Some((name, url)) = &inventory.queue {
-            let delete = messaging::delete_queue(context, url, name);
+            let delete = messaging::delete_queue(&context.aws, url, name);
             last.push(Task::new("queue", format!("SQS queue {name}"), delete));
         }
         last.extend(inventory.roles.iter().map(|name| {
-            let delete = iam::delete_role(context, name);
+            let delete = iam::delete_role(&context.aws, &context.install_id, name);
             Task::new(format!("role/{name}"), format!("IAM role {name}"), delete)
         }));
         self.steps(last).await
@@ -300,7 +301,7 @@ fn in_aws<'t>(
         tasks.push(Task::new("access-entry", "EKS access entry", delete));
     }
     for (name, targets) in &inventory.rules {
-        let delete = messaging::delete_rule(context, name, targets);
+        let delete = messaging::delete_rule(&context.aws, name, targets);
         let what = format!("EventBridge rule {name}");
         tasks.push(Task::new(format!("rule/{name}"), what, delete));
     }
@@ -319,10 +320,10 @@ fn in_aws<'t>(
 
 fn launch_template(context: &Context, id: String) -> Task<'_> {
     let (step, what) = (format!("launch-template/{id}"), format!("launch template {id}"));
-    Task::new(step, what, async move { ec2::delete_launch_template(context, &id).await })
+    Task::new(step, what, async move { ec2::delete_launch_template(&context.aws, &id).await })
 }
 
 fn instance_profile(context: &Context, name: String) -> Task<'_> {
     let (step, what) = (format!("instance-profile/{name}"), format!("instance profile {name}"));
-    Task::new(step, what, async move { iam::delete_instance_profile(context, &name).await })
+    Task::new(step, what, async move { iam::delete_instance_profile(&context.aws, &name).await })
 }

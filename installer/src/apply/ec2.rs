@@ -3,7 +3,7 @@
 use aws_sdk_ec2::types::Tag;
 
 use super::Context;
-use crate::aws::{Calling, IfThere};
+use crate::aws::{Aws, Calling, IfThere};
 use crate::errors::Failure;
 use crate::ownership::Tags;
 
@@ -34,18 +34,16 @@ pub(crate) async fn untag(context: &Context, id: &str, tags: &Tags) -> Result<()
 }
 
 /// Removes a launch template; one that is gone is no error.
-pub(crate) async fn delete_launch_template(context: &Context, id: &str) -> Result<(), Failure> {
-    let call = context.aws.ec2.delete_launch_template().launch_template_id(id).send().await;
+pub(crate) async fn delete_launch_template(aws: &Aws, id: &str) -> Result<(), Failure> {
+    let call = aws.ec2.delete_launch_template().launch_template_id(id).send().await;
     call.calling("ec2:DeleteLaunchTemplate", id).if_there()?;
     Ok(())
 }
 
 /// Asks EC2 to terminate instances; those that are gone already are no error.
-pub(crate) async fn terminate(context: &Context, ids: &[String]) -> Result<(), Failure> {
+pub(crate) async fn terminate(aws: &Aws, ids: &[String]) -> Result<(), Failure> {
     for id in ids {
-        context
-            .aws
-            .ec2
+        aws.ec2
             .terminate_instances()
             .instance_ids(id)
             .send()

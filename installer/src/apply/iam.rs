@@ -2,8 +2,8 @@
 
 use aws_sdk_iam::types::Tag;
 
-use super::{Context, check_owner};
-use crate::aws::{Calling, IfThere};
+use super::{Context, check_owner, check_owner_id};
+use crate::aws::{Aws, Calling, IfThere};
 use crate::desired::{Profile, Provider, Role};
 use crate::errors::Failure;
 use crate::observe::iam;
@@ -133,8 +133,8 @@ pub(super) async fn ensure_role(
 }
 
 /// Removes an instance profile, and its role from it.
-pub(crate) async fn delete_instance_profile(context: &Context, name: &str) -> Result<(), Failure> {
-    let api = &context.aws.iam;
+pub(crate) async fn delete_instance_profile(aws: &Aws, name: &str) -> Result<(), Failure> {
+    let api = &aws.iam;
     let what = || format!("instance profile {name}");
     let found = api
         .get_instance_profile()
@@ -167,12 +167,12 @@ pub(crate) async fn delete_instance_profile(context: &Context, name: &str) -> Re
     Ok(())
 }
 
-/// Removes a role with everything that hangs on it. A profile that is not the operator's stays, and so does the role then.
-pub(crate) async fn delete_role(context: &Context, name: &str) -> Result<(), Failure> {
-    let api = &context.aws.iam;
+/// Removes an installation's role with everything that hangs on it. A profile that is not the operator's stays, and so does the role then.
+pub(crate) async fn delete_role(aws: &Aws, install_id: &str, name: &str) -> Result<(), Failure> {
+    let api = &aws.iam;
     let what = || format!("role {name}");
-    let Some(state) = iam::role(&context.aws, name).await? else { return Ok(()) };
-    check_owner(context, &format!("IAM {}", what()), &state.tags)?;
+    let Some(state) = iam::role(aws, name).await? else { return Ok(()) };
+    check_owner_id(install_id, &format!("IAM {}", what()), &state.tags)?;
     for arn in &state.attached {
         api.detach_role_policy()
             .role_name(name)

@@ -4,7 +4,7 @@ use aws_sdk_eventbridge::types::{RuleState, Tag, Target};
 use aws_sdk_sqs::types::QueueAttributeName;
 
 use super::{Context, check_owner};
-use crate::aws::{AwsError, Calling, IfThere};
+use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::desired::{Queue, Rule};
 use crate::errors::Failure;
 use crate::observe::messaging;
@@ -74,10 +74,8 @@ pub(super) async fn update_queue(
 }
 
 /// Removes a queue; one that is gone is no error.
-pub(crate) async fn delete_queue(context: &Context, url: &str, name: &str) -> Result<(), Failure> {
-    context
-        .aws
-        .sqs
+pub(crate) async fn delete_queue(aws: &Aws, url: &str, name: &str) -> Result<(), Failure> {
+    aws.sqs
         .delete_queue()
         .queue_url(url)
         .send()
@@ -154,12 +152,8 @@ pub(super) async fn ensure_rule(
 }
 
 /// Removes a rule and its targets; one that is gone is no error.
-pub(crate) async fn delete_rule(
-    context: &Context,
-    name: &str,
-    targets: &[String],
-) -> Result<(), Failure> {
-    let events = &context.aws.events;
+pub(crate) async fn delete_rule(aws: &Aws, name: &str, targets: &[String]) -> Result<(), Failure> {
+    let events = &aws.events;
     let what = || format!("rule {name}");
     for ids in targets.chunks(10) {
         let call = || async {

@@ -207,7 +207,7 @@ async fn look_at(
     tokio::try_join!(world, recorded)
 }
 
-async fn take_lock(
+pub(super) async fn take_lock(
     target: &Target,
     file: Option<&Path>,
     global: &GlobalArgs,

@@ -11,7 +11,7 @@ use crate::ownership::Installation;
 use crate::settings::Settings;
 
 /// The name of a rule.
-pub(super) fn rule_name(settings: &Settings, rule: InterruptionRule) -> String {
+pub(crate) fn rule_name(settings: &Settings, rule: InterruptionRule) -> String {
     names::name(&[&settings.name_prefix, &settings.cluster, rule.suffix()], names::RULE)
 }
 

@@ -1,21 +1,28 @@
 //! What EC2 holds: the network that nodes are to use, and what the operator made.
 
-use aws_sdk_ec2::types::Filter;
+use aws_sdk_ec2::types::{Filter, Instance};
 use tenon_iam_policies::Scope;
 
 use crate::aws::{Aws, AwsError, Calling};
 use crate::ownership::{DISCOVERY_MARK, Tags};
 
-const NODE_POOL_TAG: &str = "karpenter.sh/nodepool";
+/// The tag of what belongs to a node: the name of its NodePool.
+pub const NODE_POOL_TAG: &str = "karpenter.sh/nodepool";
 const CLUSTER_NAME_TAG: &str = "eks:eks-cluster-name";
 
 /// What the cluster's operator made carries this tag.
-fn of_cluster(scope: &Scope) -> Filter {
+pub fn of_cluster(scope: &Scope) -> Filter {
     Filter::builder().name(format!("tag:{}", scope.cluster_tag())).values("owned").build()
 }
 
-/// Instances that NodePools of this cluster launched and that are not terminated.
+/// Ids of the instances that NodePools of this cluster launched and that are not terminated.
 pub async fn instances(aws: &Aws, scope: &Scope) -> Result<Vec<String>, AwsError> {
+    let found = node_instances(aws, scope).await?;
+    Ok(found.into_iter().filter_map(|instance| instance.instance_id).collect())
+}
+
+/// The same with all that EC2 says of them.
+pub async fn node_instances(aws: &Aws, scope: &Scope) -> Result<Vec<Instance>, AwsError> {
     let pool = Filter::builder().name("tag-key").values(NODE_POOL_TAG).build();
     let states =
         ["pending", "running", "stopping", "stopped", "shutting-down"].map(str::to_owned).to_vec();
@@ -34,7 +41,6 @@ pub async fn instances(aws: &Aws, scope: &Scope) -> Result<Vec<String>, AwsError
     Ok(reservations
         .into_iter()
         .flat_map(|reservation| reservation.instances.unwrap_or_default())
-        .filter_map(|instance| instance.instance_id)
         .collect())
 }
 

@@ -93,7 +93,8 @@ async fn read_node_role(aws: &Aws, name: Option<&str>) -> Result<Option<String>,
     Ok(role.and_then(|role| role.role).map(|role| role.arn))
 }
 
-async fn read_caller(aws: &Aws) -> Result<Caller, AwsError> {
+/// Asks STS who calls.
+pub async fn read_caller(aws: &Aws) -> Result<Caller, AwsError> {
     let identity =
         aws.sts.get_caller_identity().send().await.calling("sts:GetCallerIdentity", "*")?;
     Ok(Caller {

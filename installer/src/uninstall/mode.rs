@@ -169,7 +169,7 @@ mod tests {
             assert!(kept.contains(word), "{word} is not kept: {kept}");
         }
         assert!(kept.contains(&desired.node_role.name), "{kept}");
-        assert_eq!(left.roles, [desired.controller_role.name.clone()]);
+        assert_eq!(left.roles, std::slice::from_ref(&desired.controller_role.name));
         assert!(left.queue.is_some() && !left.operator.is_empty() && !left.crds.is_empty());
         assert!(left.instances.is_empty() && left.access_entry.is_none() && !left.has_record);
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::objects::key;
 use super::resources;
 use crate::apply::{Context, ec2, iam};
-use crate::aws::{Calling, IfThere};
+use crate::aws::{Aws, Calling, IfThere};
 use crate::desired::Desired;
 use crate::errors::{Failure, count};
 use crate::kubernetes::client::Eviction;
@@ -64,9 +64,9 @@ async fn remove_claim(
     if !instance.is_empty() {
         // Only what carries the cluster's tags is terminated; one that is not in that list is terminated already, or was never ours.
         if ours.contains(&instance) {
-            ec2::terminate(context, std::slice::from_ref(&instance)).await?;
+            ec2::terminate(&context.aws, std::slice::from_ref(&instance)).await?;
         }
-        prove_terminated(context, &instance, timeout).await?;
+        prove_terminated(&context.aws, &instance, timeout).await?;
     }
     if !node.is_empty() {
         remove_node(context, &node).await?;
@@ -95,8 +95,8 @@ pub(crate) async fn remove_instances(
             if let Some(node) = &node {
                 drain(context, node, drain_timeout).await?;
             }
-            ec2::terminate(context, std::slice::from_ref(id)).await?;
-            prove_terminated(context, id, timeout).await?;
+            ec2::terminate(&context.aws, std::slice::from_ref(id)).await?;
+            prove_terminated(&context.aws, id, timeout).await?;
             match &node {
                 Some(node) => remove_node(context, node).await,
                 None => Ok(()),
@@ -173,12 +173,15 @@ pub(super) fn must_leave(pod: &Pod) -> bool {
 }
 
 /// Waits until EC2 says twice in a row that an instance is terminated or unknown.
-async fn prove_terminated(context: &Context, id: &str, at_most: Duration) -> Result<(), Failure> {
+pub(crate) async fn prove_terminated(
+    aws: &Aws,
+    id: &str,
+    at_most: Duration,
+) -> Result<(), Failure> {
     let end = Instant::now() + at_most;
     let mut gone = 0;
     loop {
-        let found = context
-            .aws
+        let found = aws
             .ec2
             .describe_instances()
             .instance_ids(id)
@@ -226,10 +229,10 @@ pub(super) async fn remove_classes(
         observe::iam::instance_profiles(&context.aws, &desired.scope.instance_profile_path())
             .await?
     {
-        iam::delete_instance_profile(context, &name).await?;
+        iam::delete_instance_profile(&context.aws, &name).await?;
     }
     for id in observe::ec2::launch_templates(&context.aws, &desired.scope).await? {
-        ec2::delete_launch_template(context, &id).await?;
+        ec2::delete_launch_template(&context.aws, &id).await?;
     }
     let resource = resources::node_classes();
     for class in classes {

@@ -1,0 +1,276 @@
+//! `tenon sweep`: show what nobody looks after any more, and remove it if that is wanted.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tenon_iam_policies::{Features, Partition, Scope};
+
+use super::session::{observe_failed, source, take_lock, unreachable_target};
+use crate::apply::Context;
+use crate::aws::{Aws, AwsError};
+use crate::cleanup::Cleanup;
+use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
+use crate::errors::{EXIT_PARTIAL, ExpectedError, count};
+use crate::names;
+use crate::observe::facts::{self, Facts};
+use crate::ownership::Installation;
+use crate::printer::Printer;
+use crate::prompt::{Prompt, Terminal};
+use crate::settings::Settings;
+use crate::settings::config::Event;
+use crate::sweep::find::Kind;
+use crate::sweep::{self, ClusterSeen, Orphan, Sweeper};
+use crate::target::{self, Target};
+
+/// `tenon sweep`
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// What was asked for: names and paths, where they are not the default ones.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Remove without being asked; without it, and without a terminal, nothing is removed
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Refuse to terminate more instances than this
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    pub max_terminate: usize,
+    /// How long pods may take to leave a node before it goes
+    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "TIME")]
+    pub drain_timeout: Duration,
+}
+
+/// Where is looked.
+struct Place {
+    settings: Settings,
+    aws: Aws,
+    scope: Scope,
+    /// The cluster and its installation, if it is there.
+    cluster: Option<(Facts, Target, Installation)>,
+}
+
+impl Place {
+    async fn open(global: &GlobalArgs, args: &SettingArgs) -> Result<Self, ExpectedError> {
+        let settings = Settings::resolve(source(args)?, global, args, &target::infer(global))?;
+        let aws = Aws::connect(global, &settings.region).await;
+        let facts = match facts::read(&aws, &settings.cluster, &settings.region, None).await {
+            Ok(facts) => Some(facts),
+            Err(error) if is_no_cluster(&error) => None,
+            Err(error) => return Err(observe_failed(error)),
+        };
+        let account = match &facts {
+            Some(facts) => facts.caller.account.clone(),
+            None => facts::read_caller(&aws).await.map_err(observe_failed)?.account,
+        };
+        if let Some(wanted) = settings.account_id.as_ref().filter(|wanted| **wanted != account) {
+            return Err(ExpectedError::Refused {
+                reasons: vec![format!(
+                    "the credentials are of account {account}, and the settings name {wanted}"
+                )],
+                hints: vec!["use the credentials of that account (--profile)".to_owned()],
+            });
+        }
+        let scope = Scope {
+            partition: Partition::of_region(&settings.region),
+            region: settings.region.clone(),
+            account,
+            cluster: settings.cluster.clone(),
+            queue: settings.queue_name.clone(),
+            node_roles: Vec::new(),
+            features: Features::default(),
+        };
+        let cluster = match facts {
+            None => None,
+            Some(facts) => {
+                let target = Target::connect(global, &aws, &facts.cluster)
+                    .await
+                    .map_err(|error| unreachable_target(&error))?;
+                let installation = Installation::new(
+                    &facts.cluster.arn,
+                    facts.cluster.created_at,
+                    &settings.cluster,
+                    settings.tags.clone(),
+                );
+                Some((facts, target, installation))
+            }
+        };
+        Ok(Self { settings, aws, scope, cluster })
+    }
+
+    async fn orphans(&self) -> Result<Vec<Orphan>, ExpectedError> {
+        let settings = &self.settings;
+        let parts = [settings.name_prefix.as_str(), settings.cluster.as_str()];
+        let queue = settings.queue_name.clone().unwrap_or_else(|| names::queue_name(&parts));
+        let rules = Event::ALL
+            .into_iter()
+            .map(|event| crate::desired::rule_name(settings, event.rule()))
+            .collect::<Vec<_>>();
+        // AWS first: a claim is made before its instance, so each instance that is seen has its claim by then, if it ever had one.
+        let seen = sweep::look(&self.aws, &self.scope, &queue, &rules, &settings.role_path).await;
+        let seen = seen.map_err(observe_failed)?;
+        let cluster = match &self.cluster {
+            None => ClusterSeen::Gone,
+            Some((_, target, installation)) => {
+                sweep::look_at_cluster(&target.cluster, &installation.id)
+                    .await
+                    .map_err(observe_failed)?
+            }
+        };
+        Ok(sweep::orphans(&seen, &cluster, &settings.cluster, crate::clock::now()))
+    }
+
+    fn context(&self) -> Option<Context> {
+        let (_, target, installation) = self.cluster.as_ref()?;
+        Some(Context {
+            aws: self.aws.clone(),
+            cluster: target.cluster.clone(),
+            cluster_name: self.settings.cluster.clone(),
+            install_id: installation.id.clone(),
+        })
+    }
+}
+
+fn is_no_cluster(error: &AwsError) -> bool {
+    error.action == "eks:DescribeCluster" && error.is_not_found()
+}
+
+/// Sweeps.
+pub async fn run(
+    global: &GlobalArgs,
+    args: &SweepArgs,
+    printer: &Printer,
+    cleanup: &Cleanup,
+) -> Result<u8, ExpectedError> {
+    let place = Box::pin(Place::open(global, &args.settings)).await?;
+    let lock = match &place.cluster {
+        Some((_, target, _)) if args.yes => {
+            Some(take_lock(target, None, global, "sweep", cleanup).await?)
+        }
+        _ => None,
+    };
+    introduce(&place, *printer);
+    let orphans = place.orphans().await?;
+    show(&orphans, *printer);
+    let instances = orphans.iter().filter(|orphan| orphan.kind == Kind::Instance).count();
+    let removable = orphans.iter().filter(|orphan| orphan.removable).count();
+    if removable == 0 || !wanted(global, args, &place.settings.cluster, removable)? {
+        report(&place, &orphans, &[], &[], *printer);
+        if removable > 0 {
+            printer.note("Nothing was removed: --yes removes all of it.");
+        }
+        return Ok(0);
+    }
+    if instances > args.max_terminate {
+        return Err(ExpectedError::Refused {
+            reasons: vec![format!(
+                "{instances} instances would be terminated, and {} are allowed",
+                args.max_terminate
+            )],
+            hints: vec![format!("look at the list; `--max-terminate {instances}` allows as many")],
+        });
+    }
+    let lock = match (&place.cluster, lock) {
+        (Some((_, target, _)), None) => {
+            Some(take_lock(target, None, global, "sweep", cleanup).await?)
+        }
+        (_, lock) => lock,
+    };
+    let context = place.context();
+    let sweeper = Sweeper {
+        aws: &place.aws,
+        context: context.as_ref(),
+        drain_timeout: args.drain_timeout,
+        printer: *printer,
+    };
+    let outcome = sweeper.remove(&orphans).await;
+    for (orphan, error) in &outcome.failed {
+        printer.warn(&format!("{} {} is left: {error}", orphan.kind.noun(), orphan.id));
+    }
+    let left = look_again(&place).await?;
+    drop(lock);
+    report(&place, &orphans, &outcome.removed, &left, *printer);
+    let is_left = left.iter().any(|orphan| orphan.removable);
+    printer.text(&format!(
+        "{} removed. Looked again: {}.",
+        count(outcome.removed.len(), "thing"),
+        if is_left {
+            format!("{} left", left.len())
+        } else {
+            "nothing is left to remove".to_owned()
+        }
+    ));
+    Ok(if is_left { EXIT_PARTIAL } else { 0 })
+}
+
+/// Lists of EC2 lag behind: asked until nothing is left, or two answers agree.
+async fn look_again(place: &Place) -> Result<Vec<Orphan>, ExpectedError> {
+    let mut before = None;
+    for _ in 0..10 {
+        let left = place.orphans().await?;
+        if !left.iter().any(|orphan| orphan.removable) || before.as_ref() == Some(&left) {
+            return Ok(left);
+        }
+        before = Some(left);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    Ok(before.unwrap_or_default())
+}
+
+fn introduce(place: &Place, printer: Printer) {
+    let Scope { cluster, region, account, .. } = &place.scope;
+    let there = if place.cluster.is_some() { "" } else { ", which is gone" };
+    printer.note(&format!("cluster {cluster} in {region}, account {account}{there}"));
+}
+
+fn show(orphans: &[Orphan], printer: Printer) {
+    if orphans.is_empty() {
+        printer.text("Nothing is left behind.");
+    }
+    for orphan in orphans {
+        let sign = if orphan.removable { "-" } else { "?" };
+        printer.text(&format!(" {sign} {} {}  ({})", orphan.kind.noun(), orphan.id, orphan.why));
+    }
+}
+
+fn report(
+    place: &Place,
+    orphans: &[Orphan],
+    removed: &[Orphan],
+    left: &[Orphan],
+    printer: Printer,
+) {
+    let Scope { cluster, region, account, .. } = &place.scope;
+    printer.json(&json!({
+        "schema": "tenon.sh/sweep/v1alpha1",
+        "target": {
+            "cluster": cluster,
+            "region": region,
+            "account": account,
+            "clusterExists": place.cluster.is_some(),
+        },
+        "orphans": orphans,
+        "removed": removed,
+        "left": left,
+    }));
+}
+
+/// Whether what was shown is to be removed: `--yes`, or the cluster's name on a terminal.
+fn wanted(
+    global: &GlobalArgs,
+    args: &SweepArgs,
+    cluster: &str,
+    removable: usize,
+) -> Result<bool, ExpectedError> {
+    if args.yes {
+        return Ok(true);
+    }
+    if !Printer::is_interactive() || global.non_interactive || global.ci {
+        return Ok(false);
+    }
+    let question = format!(
+        "Type the cluster's name ({cluster}) to remove {}, or nothing to leave",
+        count(removable, "thing")
+    );
+    let answer = Terminal::default().input(&question, Some("")).map_err(ExpectedError::Prompt)?;
+    Ok(answer == cluster)
+}
