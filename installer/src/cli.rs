@@ -323,6 +323,7 @@ pub struct SettingArgs {
 
 /// `tenon install`
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
 pub struct InstallArgs {
     /// A plan that `tenon plan --out` saved: it is applied exactly so, or not at all
     #[arg(value_name = "PLAN", conflicts_with = "file")]
@@ -342,6 +343,9 @@ pub struct InstallArgs {
     /// Don't wait until the operator and the NodeClasses are ready
     #[arg(long)]
     pub no_wait: bool,
+    /// Then launch one small node, see it join, and see it go by a message in the interruption queue
+    #[arg(long, conflicts_with = "no_wait")]
+    pub canary: bool,
     /// Give up waiting after this time, such as `90s`, `20m`
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
     pub timeout: Duration,
@@ -399,6 +403,7 @@ pub struct StatusArgs {
 
 /// `tenon uninstall`
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
 pub struct UninstallArgs {
     /// What was asked for; default: what the installation recorded.
     #[command(flatten)]

@@ -15,6 +15,7 @@
 pub mod adopt;
 pub mod apply;
 pub mod aws;
+pub mod canary;
 pub mod checks;
 pub mod cleanup;
 pub mod cli;

@@ -10,6 +10,7 @@ use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source, unreachable_target};
 use crate::apply::{self, Options, wait};
 use crate::aws::{Aws, Calling, IfThere};
+use crate::canary::Canary;
 use crate::checks::observe::subnet_views;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, InstallArgs};
@@ -83,6 +84,14 @@ pub async fn run(
     if !args.no_wait {
         prove(args, &session, printer).await?;
     }
+    let canary = if args.canary {
+        let context = session.context();
+        let queue = session.desired.queue.as_ref().map(|queue| queue.name.as_str());
+        let canary = Canary { context: &context, queue, timeout: args.timeout, printer: *printer };
+        Some(Box::pin(canary.run(cleanup)).await?)
+    } else {
+        None
+    };
     printer.json(&json!({
         "schema": "tenon.sh/install/v1alpha1",
         "target": session.target_json(),
@@ -90,6 +99,7 @@ pub async fn run(
         "actions": plan.steps,
         "warnings": plan.warnings,
         "ready": !args.no_wait,
+        "canary": canary,
     }));
     printer.text(&match done {
         0 => "Nothing was to be done: everything is as it should be.".to_owned(),
