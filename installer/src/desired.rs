@@ -209,6 +209,15 @@ pub struct Queue {
     pub tags: Tags,
 }
 
+impl Queue {
+    /// The KMS key that encrypts it, and for how many seconds one data key is used; `None` where SQS has a key of its own.
+    pub fn key(&self) -> Option<(&str, u32)> {
+        let key = self.attributes.get("KmsMasterKeyId").filter(|key| !key.is_empty())?;
+        let reuse = self.attributes.get("KmsDataKeyReusePeriodSeconds")?.parse().ok()?;
+        Some((key, reuse))
+    }
+}
+
 /// A rule that sends events to the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rule {

@@ -1,6 +1,7 @@
 //! What has to be done: steps with their order, and everything a person should know before saying yes.
 
 mod diff;
+pub mod outlook;
 pub mod saved;
 
 use serde::Serialize;

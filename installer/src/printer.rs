@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::cli::OutputFormat;
 use crate::errors::{ExpectedError, count};
+use crate::plan::outlook::Outlook;
 use crate::plan::{Op, Plan, SCHEMA};
 
 /// Prints results and talk.
@@ -103,15 +104,16 @@ impl Printer {
     }
 
     /// A plan, in the format of results.
-    pub fn plan(&self, target: &serde_json::Value, plan: &Plan) {
+    pub fn plan(&self, target: &serde_json::Value, plan: &Plan, outlook: &Outlook) {
         self.json(&json!({
             "schema": SCHEMA,
             "target": target,
             "actions": plan.steps,
             "warnings": plan.warnings,
             "callerActions": plan.caller_actions(),
+            "outlook": outlook,
         }));
-        self.text(&plan_text(plan));
+        self.text(&plan_and_outlook(plan, outlook));
     }
 }
 
@@ -179,6 +181,11 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// A plan for people.
 pub fn plan_text(plan: &Plan) -> String {
+    plan_and_outlook(plan, &Outlook::default())
+}
+
+/// A plan with what it comes to, for people.
+pub fn plan_and_outlook(plan: &Plan, outlook: &Outlook) -> String {
     let mut lines =
         plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
     if plan.steps.is_empty() {
@@ -200,6 +207,7 @@ pub fn plan_text(plan: &Plan) -> String {
         ));
     }
     lines.push(format!("Plan: {}", counts(plan)));
+    lines.extend(outlook.lines());
     lines.push(format!("The caller needs {}.", count(plan.caller_actions().len(), "permission")));
     lines.join("\n")
 }

@@ -16,6 +16,6 @@ pub async fn run(
             .await?;
     session.introduce(*printer);
     let plan = session.plan()?;
-    printer.plan(&session.target_json(), &plan);
+    printer.plan(&session.target_json(), &plan, &session.outlook(&plan).await?);
     Ok(if plan.steps.is_empty() { 0 } else { EXIT_DRIFT })
 }

@@ -19,6 +19,7 @@ use crate::errors::{ExpectedError, Failure};
 use crate::journal::Journal;
 use crate::observe::facts;
 use crate::plan::Plan;
+use crate::plan::outlook::Outlook;
 use crate::plan::saved::SavedPlan;
 use crate::printer::{Printer, counts};
 use crate::prompt::{Prompt, Terminal};
@@ -56,15 +57,16 @@ pub async fn run(
     if let Some(saved) = &saved {
         saved.check(&plan)?;
     }
+    let outlook = session.outlook(&plan).await?;
     if args.dry_run {
-        printer.plan(&session.target_json(), &plan);
+        printer.plan(&session.target_json(), &plan, &outlook);
         return Ok(0);
     }
     // A plan without steps has nothing to fail at.
     if !plan.steps.is_empty() {
         Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
     }
-    show(&plan, *printer);
+    show(&plan, &outlook, *printer);
     if !plan.steps.is_empty() && !args.yes {
         confirm(may_ask)?;
     }
@@ -109,8 +111,8 @@ pub async fn run(
 }
 
 /// Programs get the plan at the end, with the result.
-fn show(plan: &Plan, printer: Printer) {
-    for line in crate::printer::plan_text(plan).lines() {
+fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
+    for line in crate::printer::plan_and_outlook(plan, outlook).lines() {
         printer.note(line);
     }
 }

@@ -25,7 +25,7 @@ pub async fn run(
     session.introduce(*printer);
     let plan = session.plan()?;
     let target = session.target_json();
-    printer.plan(&target, &plan);
+    printer.plan(&target, &plan, &session.outlook(&plan).await?);
     if let Some(out) = &args.out {
         let directory = args.settings.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));

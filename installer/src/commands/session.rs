@@ -17,10 +17,12 @@ use crate::lock::{Holder, Lock, LockError};
 use crate::observe::facts::{self, Facts};
 use crate::observe::world::{self, AgentState, World};
 use crate::ownership::Installation;
+use crate::plan::outlook::Outlook;
 use crate::plan::{Plan, diff};
 use crate::printer::Printer;
 use crate::settings::{Inferred, Settings, Source};
 use crate::target::{self, Target};
+use crate::uninstall::resources;
 
 /// Everything that is known before anything is done.
 pub(super) struct Session {
@@ -312,6 +314,18 @@ impl Session {
         };
         plan.warnings.extend(self.warnings());
         Ok(plan)
+    }
+
+    /// What a plan adds to the bill and does to nodes.
+    pub(super) async fn outlook(&self, plan: &Plan) -> Result<Outlook, ExpectedError> {
+        let claims = if Outlook::needs_claims(plan) {
+            let claims = self.target.cluster.list(&resources::node_claims()).await;
+            let claims = claims.map_err(observe_failed)?;
+            Some(claims.iter().map(|claim| json!(claim)).collect::<Vec<_>>())
+        } else {
+            None
+        };
+        Ok(Outlook::of(plan, &self.desired, &self.world, claims.as_deref()))
     }
 
     fn warnings(&self) -> Vec<String> {

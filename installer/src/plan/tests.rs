@@ -69,7 +69,7 @@ pub(crate) fn desired(extra: &str) -> Desired {
 }
 
 /// A cluster as it is before anything is installed.
-fn untouched() -> World {
+pub(crate) fn untouched() -> World {
     World {
         agent: AgentState::Addon("ACTIVE".to_owned()),
         spot_role: true,
@@ -81,7 +81,7 @@ fn untouched() -> World {
 }
 
 /// A world in which everything is as it should be: what AWS and Kubernetes would say after a complete installation.
-fn complete(desired: &Desired) -> World {
+pub(crate) fn complete(desired: &Desired) -> World {
     let mut world = untouched();
     let fargate_role = desired.fargate.as_ref().map(|_| &desired.fargate_role);
     for role in [&desired.node_role, &desired.controller_role].into_iter().chain(fargate_role) {
