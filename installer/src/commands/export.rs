@@ -8,11 +8,12 @@ use crate::aws::Aws;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::observe::facts;
+use crate::observe::{self, facts};
 use crate::printer::Printer;
 use crate::settings::Settings;
 use crate::target;
 
+mod cloud;
 mod cloudformation;
 mod gitops;
 mod terraform;
@@ -80,12 +81,21 @@ pub async fn run(
         | ExportForm::Cfn(args) => &args.settings,
         ExportForm::Flux(args) | ExportForm::Argocd(args) => &args.settings,
     };
-    let (settings, desired) = desired(global, settings).await?;
+    let (settings, desired, has_provider) = desired(global, settings).await?;
     let text = match &args.form {
         ExportForm::Manifests(_) => documents(desired.objects().map(|object| &object.body)),
         ExportForm::Values(_) => yaml(&values(&desired)),
-        ExportForm::Terraform(_) => pretty(&terraform::module(&desired)),
-        ExportForm::Cfn(_) => pretty(&cloudformation::template(&desired)),
+        ExportForm::Terraform(_) => {
+            cloud::check(&desired)?;
+            pretty(&terraform::module(&desired, has_provider))
+        }
+        ExportForm::Cfn(_) => {
+            cloud::check(&desired)?;
+            for line in cloud::outside_of_template(&desired) {
+                printer.warn(&line);
+            }
+            pretty(&cloudformation::template(&desired, has_provider))
+        }
         ExportForm::Flux(args) => documents(&gitops::flux(args, &settings, &desired)),
         ExportForm::Argocd(args) => documents(&gitops::argocd(args, &settings, &desired)),
     };
@@ -93,11 +103,11 @@ pub async fn run(
     Ok(0)
 }
 
-/// What should be there, by what EKS says of the cluster. The cluster itself is not asked.
+/// What should be there, by what EKS says of the cluster, and whether IAM knows the cluster's issuer already. The cluster itself is not asked.
 async fn desired(
     global: &GlobalArgs,
     args: &SettingArgs,
-) -> Result<(Settings, Desired), ExpectedError> {
+) -> Result<(Settings, Desired, bool), ExpectedError> {
     let settings = Settings::resolve(source(args)?, global, args, &target::infer(global))?;
     let aws = Aws::connect(global, &settings.region).await;
     let node_role = settings.node_role_name.as_deref();
@@ -105,7 +115,13 @@ async fn desired(
     let facts = facts.map_err(observe_failed)?;
     let desired =
         Desired::new(&settings, &facts).map_err(|reasons| ExpectedError::Preflight { reasons })?;
-    Ok((settings, desired))
+    let has_provider = match &desired.provider {
+        Some(provider) => {
+            observe::iam::provider(&aws, &provider.arn).await.map_err(observe_failed)?.is_some()
+        }
+        None => false,
+    };
+    Ok((settings, desired, has_provider))
 }
 
 /// The chart's values that differ from its defaults.

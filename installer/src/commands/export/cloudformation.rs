@@ -3,14 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use super::word;
-use crate::desired::{Desired, RoleUse};
+use crate::desired::{AGENT, Desired, RoleUse};
 use crate::ownership::Tags;
 
-pub(super) fn template(desired: &Desired) -> Value {
+/// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.
+pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
     let mut resources = Map::new();
-    for (id, role) in
-        [("NodeRole", &desired.node_role), ("ControllerRole", &desired.controller_role)]
-    {
+    let fargate_role = desired.fargate.as_ref().map(|_| ("FargateRole", &desired.fargate_role));
+    let roles = [("NodeRole", &desired.node_role), ("ControllerRole", &desired.controller_role)];
+    for (id, role) in roles.into_iter().chain(fargate_role) {
         if let Some(body) = role_body(role) {
             resources.insert(id.to_owned(), body);
         }
@@ -45,22 +46,68 @@ pub(super) fn template(desired: &Desired) -> Value {
         );
     }
     if let Some(queue) = &desired.queue {
-        add(
-            "InterruptionQueue".to_owned(),
-            "AWS::SQS::Queue",
-            json!({
-                "QueueName": queue.name,
-                "MessageRetentionPeriod": tenon_iam_policies::interruption::MESSAGE_RETENTION_SECONDS,
-                "SqsManagedSseEnabled": true,
-                "Tags": tags(&queue.tags),
-            }),
-        );
+        let mut properties = json!({
+            "QueueName": queue.name,
+            "MessageRetentionPeriod": tenon_iam_policies::interruption::MESSAGE_RETENTION_SECONDS,
+            "Tags": tags(&queue.tags),
+        });
+        match queue.key() {
+            Some((key, reuse_seconds)) => {
+                properties["KmsMasterKeyId"] = key.into();
+                properties["KmsDataKeyReusePeriodSeconds"] = reuse_seconds.into();
+            }
+            None => properties["SqsManagedSseEnabled"] = true.into(),
+        }
+        add("InterruptionQueue".to_owned(), "AWS::SQS::Queue", properties);
         add(
             "InterruptionQueuePolicy".to_owned(),
             "AWS::SQS::QueuePolicy",
             json!({
                 "Queues": [{"Ref": "InterruptionQueue"}],
                 "PolicyDocument": queue.policy,
+            }),
+        );
+    }
+    if let Some(provider) = desired.provider.as_ref().filter(|_| !has_provider) {
+        add(
+            "ClusterIssuer".to_owned(),
+            "AWS::IAM::OIDCProvider",
+            json!({
+                "Url": provider.url,
+                "ClientIdList": [provider.audience],
+                "Tags": tags(&provider.tags),
+            }),
+        );
+    }
+    if desired.install_agent && desired.association.is_some() {
+        add(
+            "PodIdentityAgent".to_owned(),
+            "AWS::EKS::Addon",
+            json!({"ClusterName": cluster, "AddonName": AGENT}),
+        );
+    }
+    if let Some(profile) = &desired.profile {
+        let role = match &desired.node_role.spec {
+            Some(_) => json!({"Ref": "NodeRole"}),
+            None => json!(profile.role),
+        };
+        add(
+            "NodeProfile".to_owned(),
+            "AWS::IAM::InstanceProfile",
+            json!({"InstanceProfileName": profile.name, "Path": profile.path, "Roles": [role]}),
+        );
+    }
+    if let Some(profile) = &desired.fargate {
+        add(
+            "ControllerFargate".to_owned(),
+            "AWS::EKS::FargateProfile",
+            json!({
+                "ClusterName": cluster,
+                "FargateProfileName": profile.name,
+                "PodExecutionRoleArn": arn(&desired.fargate_role, "FargateRole"),
+                "Subnets": profile.subnet_ids,
+                "Selectors": [{"Namespace": profile.namespace, "Labels": tags(&profile.labels)}],
+                "Tags": tags(&profile.tags),
             }),
         );
     }

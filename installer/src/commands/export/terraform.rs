@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::word;
-use crate::desired::{Desired, RoleUse};
+use crate::desired::{AGENT, Desired, RoleUse};
 
-pub(super) fn module(desired: &Desired) -> Value {
+/// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.
+pub(super) fn module(desired: &Desired, has_provider: bool) -> Value {
     let mut resources = Resources::default();
     for (label, role) in [("node", &desired.node_role), ("controller", &desired.controller_role)] {
         add_role(&mut resources, label, role);
@@ -37,6 +38,8 @@ pub(super) fn module(desired: &Desired) -> Value {
         );
     }
     add_queue(&mut resources, desired);
+    add_identity(&mut resources, desired, has_provider);
+    add_fargate(&mut resources, desired);
     for id in &desired.discovery {
         let label = id.replace('-', "_");
         resources.add(
@@ -119,19 +122,72 @@ fn add_role(resources: &mut Resources, label: &str, role: &RoleUse) {
     }
 }
 
-fn add_queue(resources: &mut Resources, desired: &Desired) {
-    let Some(queue) = &desired.queue else { return };
-    let seconds = tenon_iam_policies::interruption::MESSAGE_RETENTION_SECONDS;
+fn add_identity(resources: &mut Resources, desired: &Desired, has_provider: bool) {
+    if let Some(provider) = desired.provider.as_ref().filter(|_| !has_provider) {
+        resources.add(
+            "aws_iam_openid_connect_provider",
+            "cluster",
+            json!({
+                "url": provider.url,
+                "client_id_list": [provider.audience],
+                "tags": provider.tags,
+            }),
+        );
+    }
+    if desired.install_agent && desired.association.is_some() {
+        resources.add(
+            "aws_eks_addon",
+            "pod_identity_agent",
+            json!({"cluster_name": desired.scope.cluster, "addon_name": AGENT}),
+        );
+    }
+    if let Some(profile) = &desired.profile {
+        let ours = desired.node_role.spec.is_some();
+        resources.add(
+            "aws_iam_instance_profile",
+            "node",
+            json!({
+                "name": profile.name,
+                "path": profile.path,
+                "role": if ours { "${aws_iam_role.node.name}" } else { profile.role.as_str() },
+                "tags": profile.tags,
+            }),
+        );
+    }
+}
+
+fn add_fargate(resources: &mut Resources, desired: &Desired) {
+    let Some(profile) = &desired.fargate else { return };
+    add_role(resources, "fargate", &desired.fargate_role);
     resources.add(
-        "aws_sqs_queue",
-        "interruption",
+        "aws_eks_fargate_profile",
+        "controller",
         json!({
-            "name": queue.name,
-            "message_retention_seconds": seconds,
-            "sqs_managed_sse_enabled": true,
-            "tags": queue.tags,
+            "cluster_name": desired.scope.cluster,
+            "fargate_profile_name": profile.name,
+            "pod_execution_role_arn": reference(&desired.fargate_role, "fargate"),
+            "subnet_ids": profile.subnet_ids,
+            "selector": [{"namespace": profile.namespace, "labels": profile.labels}],
+            "tags": profile.tags,
         }),
     );
+}
+
+fn add_queue(resources: &mut Resources, desired: &Desired) {
+    let Some(queue) = &desired.queue else { return };
+    let mut body = json!({
+        "name": queue.name,
+        "message_retention_seconds": tenon_iam_policies::interruption::MESSAGE_RETENTION_SECONDS,
+        "tags": queue.tags,
+    });
+    match queue.key() {
+        Some((key, reuse_seconds)) => {
+            body["kms_master_key_id"] = key.into();
+            body["kms_data_key_reuse_period_seconds"] = reuse_seconds.into();
+        }
+        None => body["sqs_managed_sse_enabled"] = true.into(),
+    }
+    resources.add("aws_sqs_queue", "interruption", body);
     resources.add(
         "aws_sqs_queue_policy",
         "interruption",
