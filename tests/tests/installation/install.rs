@@ -17,7 +17,7 @@ use tenon_tests::front::policy::NamedDocument;
 /// More than any run has steps.
 pub(super) const MANY: usize = 100;
 
-fn settings(bed: &Bed) -> Value {
+pub(super) fn settings(bed: &Bed) -> Value {
     json!({
         "apiVersion": "tenon.sh/v1alpha1",
         "kind": "Installation",
@@ -25,7 +25,7 @@ fn settings(bed: &Bed) -> Value {
     })
 }
 
-fn write(bed: &Bed, name: &str, text: &str) -> PathBuf {
+pub(super) fn write(bed: &Bed, name: &str, text: &str) -> PathBuf {
     let path = bed.dir().join(name);
     std::fs::write(&path, text).expect("the bed's directory can be written");
     path
@@ -47,7 +47,7 @@ pub(super) async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) 
 }
 
 /// Everything that an installation could leave behind, by kind and name.
-async fn inventory(bed: &Bed) -> BTreeSet<(String, String)> {
+pub(super) async fn inventory(bed: &Bed) -> BTreeSet<(String, String)> {
     let mut all: BTreeSet<(String, String)> =
         bed.aws_inventory().await.expect("inventory").into_iter().collect();
     let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
@@ -100,7 +100,10 @@ fn difference(a: &BTreeSet<(String, String)>, b: &BTreeSet<(String, String)>) ->
     format!("missing: {gone:?}; new: {new:?}")
 }
 
-fn assert_unchanged(before: &BTreeSet<(String, String)>, after: &BTreeSet<(String, String)>) {
+pub(super) fn assert_unchanged(
+    before: &BTreeSet<(String, String)>,
+    after: &BTreeSet<(String, String)>,
+) {
     assert!(before == after, "{}", difference(before, after));
 }
 

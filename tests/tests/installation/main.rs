@@ -2,5 +2,6 @@
 
 mod adopt;
 mod install;
+mod removal;
 mod story;
 mod upgrade;

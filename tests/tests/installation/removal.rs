@@ -1,0 +1,152 @@
+//! What leaves, how much of it, and what proves it: the modes of `tenon uninstall`, an operator that is gone before its nodes, `tenon sweep`, and the canary that
+//! shows that all of it worked before.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde_json::{Value, json};
+use tenon_tests::bed::{Bed, BedConfig, Finished};
+use tenon_tests::wait::eventually;
+
+use super::install::{assert_unchanged, inventory, settings, tenon, write};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+async fn run(bed: &Bed, args: &[&str], code: i32) -> Finished {
+    let finished = tenon(bed, args, None).await;
+    assert_eq!(
+        finished.code,
+        code,
+        "tenon {}:\n{}\n{}",
+        args.join(" "),
+        finished.stdout,
+        finished.stderr
+    );
+    finished
+}
+
+fn json_of(finished: &Finished) -> Value {
+    serde_json::from_str(&finished.stdout).expect("one document")
+}
+
+/// A Deployment whose pods need nodes of a NodePool.
+async fn deploy(bed: &Bed, replicas: i32) {
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
+    let deployment = serde_json::from_value(json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "web", "image": "registry.example/web:1"}],
+                },
+            },
+        },
+    }))
+    .expect("a Deployment");
+    deployments.create(&PostParams::default(), &deployment).await.expect("created");
+    let name = format!("{replicas} pods run");
+    eventually(&name, 2 * MINUTE, async || {
+        let live = deployments.get("web").await?;
+        Ok(live.status.and_then(|status| status.ready_replicas) == Some(replicas))
+    })
+    .await
+    .expect("they run");
+}
+
+async fn undeploy(bed: &Bed) {
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
+    deployments.delete("web", &DeleteParams::default()).await.expect("deleted");
+}
+
+/// Ids of the instances of NodePools that are alive.
+fn instances(bed: &Bed) -> BTreeSet<String> {
+    let mut alive = bed.aws().expect("AWS").front().control().alive();
+    alive.retain(|_, instance| instance.tags.contains_key("karpenter.sh/nodepool"));
+    alive.into_keys().collect()
+}
+
+async fn nodes_of_pools(bed: &Bed) -> Vec<Node> {
+    let nodes: Api<Node> = Api::all(bed.client());
+    let params = ListParams::default().labels("karpenter.sh/nodepool");
+    nodes.list(&params).await.expect("nodes").items
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later() {
+    let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
+    let before = inventory(&bed).await;
+    let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed))).display().to_string();
+    let install = ["install", "-f", file.as_str(), "--yes"];
+
+    // The canary joins, goes by a message in the queue, and leaves nothing.
+    let canary = [&install[..], &["--canary", "--timeout", "3m", "-o", "json"]].concat();
+    let proven = json_of(&run(&bed, &canary, 0).await);
+    assert!(proven["canary"]["joinedSeconds"].is_u64(), "{proven:#}");
+    assert!(proven["canary"]["messageSeconds"].is_u64(), "{proven:#}");
+    assert_eq!(instances(&bed), BTreeSet::new());
+
+    // The operator goes, its nodes and their pods stay.
+    deploy(&bed, 2).await;
+    let running = instances(&bed);
+    assert!(!running.is_empty());
+    let refused = run(&bed, &["uninstall", "--aws-only", "--yes"], 6).await;
+    assert!(refused.stderr.contains("is still there"), "{}", refused.stderr);
+    let kept = run(&bed, &["uninstall", "--keep-nodes", "--yes", "-o", "json"], 0).await;
+    let kept = json_of(&kept);
+    assert_eq!(kept["left"], json!([]));
+    for id in &running {
+        assert!(kept["kept"].to_string().contains(id.as_str()), "{id} is not named: {kept:#}");
+    }
+    assert_eq!(instances(&bed), running);
+    let nodes = nodes_of_pools(&bed).await;
+    assert_eq!(nodes.len(), running.len());
+    for node in &nodes {
+        assert!(node.finalizers().is_empty() && node.owner_references().is_empty(), "{node:?}");
+    }
+
+    // They are leftovers now: seen by a sweep, and taken by it only when it is told to.
+    let shown = json_of(&run(&bed, &["sweep", "-o", "json"], 0).await);
+    assert_eq!(shown["removed"], json!([]));
+    assert_eq!(instances(&bed), running);
+    undeploy(&bed).await;
+    let removed = json_of(&run(&bed, &["uninstall", "--yes", "-o", "json"], 0).await);
+    assert_eq!(removed["left"], json!([]));
+    let found: u64 = removed["proof"]
+        .as_array()
+        .expect("queries")
+        .iter()
+        .filter_map(|query| query["found"].as_u64())
+        .sum();
+    assert_eq!(found, 0, "{removed:#}");
+    assert_unchanged(&before, &inventory(&bed).await);
+
+    // Kubernetes first, AWS later.
+    run(&bed, &install, 0).await;
+    run(&bed, &["uninstall", "--k8s-only", "--yes"], 0).await;
+    let left = inventory(&bed).await;
+    assert!(left.iter().all(|(kind, _)| !["crd", "Deployment"].contains(&kind.as_str())
+        || before.iter().any(|(of, _)| of == kind)));
+    assert!(left.iter().any(|(kind, _)| kind == "queue"));
+    run(&bed, &["uninstall", "--aws-only", "--yes"], 0).await;
+    assert_unchanged(&before, &inventory(&bed).await);
+
+    // Somebody removed the operator first, so nobody takes the finalizers off.
+    run(&bed, &install, 0).await;
+    deploy(&bed, 2).await;
+    let operators: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
+    run(&bed, &["uninstall", "--yes", "--drain-timeout", "30s"], 0).await;
+    assert_eq!(instances(&bed), BTreeSet::new());
+    assert_eq!(nodes_of_pools(&bed).await.len(), 0);
+    undeploy(&bed).await;
+    assert_unchanged(&before, &inventory(&bed).await);
+    bed.stop().await.expect("the bed stops");
+}
