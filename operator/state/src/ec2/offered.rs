@@ -130,6 +130,7 @@ fn offer(offering: &Offering, scope: &ClassScope<'_>, compatible: bool) -> Offer
 }
 
 /// The id of a zone, as far as it is known; `None` when the NodeClass has no subnet there.
+#[expect(clippy::option_option, reason = "no zone and a zone without an id are two things")]
 fn zone_id(zone: &str, scope: &ClassScope<'_>) -> Option<Option<String>> {
     if scope.subnets.is_empty() {
         return Some(None);
