@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 pub use tenon_iam_policies::identity::ServiceAccount;
 use tenon_iam_policies::identity::{IRSA_AUDIENCE, irsa_trust, pod_identity_trust};
-use tenon_iam_policies::{Document, Features, Scope};
+use tenon_iam_policies::{Document, Features, InstanceProfiles, Scope};
 
 use crate::kubernetes::aws_auth::Mapping;
 use crate::kubernetes::defaults::{Account, NodeIdentity};
@@ -259,6 +259,7 @@ impl Desired {
         let mut values = settings.values.clone();
         values.settings.cluster_name.clone_from(&settings.cluster);
         values.settings.interruption_queue = settings.queue_name.clone().unwrap_or_default();
+        values.settings.static_instance_profiles |= profile.is_some();
         let service_account = ServiceAccount {
             namespace: settings.namespace.clone(),
             name: values.service_account_name().to_owned(),
@@ -416,8 +417,11 @@ fn scope(settings: &Settings, facts: &Facts) -> Scope {
         queue: settings.queue_name.clone(),
         node_roles: Vec::new(),
         features: Features {
+            instance_profiles: match settings.instance_profile {
+                ProfileMode::Static => InstanceProfiles::Static,
+                ProfileMode::Dynamic => InstanceProfiles::OfCluster,
+            },
             zonal_shift: settings.values.settings.enable_zonal_shift,
-            // Also with a static profile: the operator lists its own profiles when an EC2NodeClass goes, and would never let go of it otherwise.
             queue_key: settings.queue_key.clone().filter(|_| settings.queue_name.is_some()),
             ..Features::default()
         },

@@ -192,6 +192,13 @@ impl AwsProvider {
         self.catalogs.catalog(class, self.lookups.placement_group(class).as_ref())
     }
 
+    /// Whether there may be instance profiles that the operator made for this class and that nobody deletes but it. A list of them costs a permission, and
+    /// in isolated networks IAM can't be reached.
+    fn may_own_profiles(&self, class: &EC2NodeClass) -> bool {
+        let made_elsewhere = self.options.static_instance_profiles && class.spec.role.is_none();
+        !self.options.isolated_vpc && !made_elsewhere
+    }
+
     async fn launch(&self, claim: &NodeClaim, uid: &str) -> Result<Launched, CloudError> {
         let class_name = claim.spec.node_class_ref.name.as_str();
         if !self.classes.is_synced() {

@@ -129,6 +129,9 @@ pub struct AwsOptions {
     /// The VPC has no way to the pricing and IAM APIs.
     #[arg(long, env = "ISOLATED_VPC", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub isolated_vpc: bool,
+    /// Somebody else makes the instance profiles, and EC2NodeClasses name them: profiles are neither made nor listed.
+    #[arg(long, env = "STATIC_INSTANCE_PROFILES", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub static_instance_profiles: bool,
     /// Take the cluster's version from EKS.
     #[arg(long, env = "EKS_CONTROL_PLANE", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub eks_control_plane: bool,

@@ -48,6 +48,7 @@
       (list "SUBNET_REFRESH_INTERVAL" $settings.subnetRefreshInterval)
       (list "VM_MEMORY_OVERHEAD_PERCENT" $settings.vmMemoryOverheadPercent)
       (list "ISOLATED_VPC" $settings.isolatedVPC)
+      (list "STATIC_INSTANCE_PROFILES" $settings.staticInstanceProfiles)
       (list "EKS_CONTROL_PLANE" $settings.eksControlPlane)
       (list "ENABLE_ZONAL_SHIFT" $settings.enableZonalShift)
       (list "IGNORE_DRA_REQUESTS" $settings.ignoreDRARequests)

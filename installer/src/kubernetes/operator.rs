@@ -340,6 +340,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
     }
     for (name, value) in [
         ("ISOLATED_VPC", settings.isolated_vpc),
+        ("STATIC_INSTANCE_PROFILES", settings.static_instance_profiles),
         ("EKS_CONTROL_PLANE", settings.eks_control_plane),
         ("ENABLE_ZONAL_SHIFT", settings.enable_zonal_shift),
         ("IGNORE_DRA_REQUESTS", settings.ignore_dra_requests),

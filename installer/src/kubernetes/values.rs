@@ -227,6 +227,8 @@ pub struct OperatorSettings {
     /// The VPC has no way out.
     #[serde(rename = "isolatedVPC")]
     pub isolated_vpc: bool,
+    /// The operator makes no instance profiles.
+    pub static_instance_profiles: bool,
     /// Take the cluster's version from EKS.
     pub eks_control_plane: bool,
     /// Part of an instance's memory that it never shows.
@@ -264,6 +266,7 @@ impl Default for OperatorSettings {
             cluster_name: String::new(),
             cluster_endpoint: String::new(),
             isolated_vpc: false,
+            static_instance_profiles: false,
             eks_control_plane: false,
             vm_memory_overhead_percent: 0.075,
             interruption_queue: String::new(),

@@ -1,5 +1,6 @@
 mod adoption;
 mod model;
+mod profiles;
 mod stages;
 
 use std::collections::BTreeSet;

@@ -19,7 +19,7 @@ use self::validation::ValidationInput;
 use super::AwsProvider;
 use super::controller::Next;
 use super::ec2::{self, PlacementGroup, filter};
-use super::error::Error;
+use super::error::{Error, Kind};
 use super::objects;
 use super::tags;
 use super::ttl::TtlMap;
@@ -416,8 +416,17 @@ async fn finalize(
         ));
         return Ok(Next::After(TERMINATING_REFRESH));
     }
-    if !provider.options.isolated_vpc {
-        provider.profiles.delete_all(class).await?;
+    if provider.may_own_profiles(class) {
+        match provider.profiles.delete_all(class).await {
+            // Who makes profiles elsewhere does not let the operator list them, and the class must not wait for that.
+            Err(error)
+                if error.kind == Kind::Unauthorized
+                    && provider.options.static_instance_profiles =>
+            {
+                tracing::warn!(nodeclass = name, %error, "leaving the instance profiles of the EC2NodeClass, if there are any");
+            }
+            result => result?,
+        }
     }
     provider.launcher.templates.delete_all(name).await?;
     let left: Vec<String> = finalizers

@@ -16,6 +16,8 @@ pub struct AwsSettings {
     pub cluster_ca_bundle: String,
     /// `--isolated-vpc`: neither the price list nor IAM's lists are asked.
     pub isolated_vpc: bool,
+    /// `--static-instance-profiles`: EC2NodeClasses without `role` need no call of IAM.
+    pub static_instance_profiles: bool,
     /// `--eks-control-plane`: the version comes from eks:DescribeCluster.
     pub eks_control_plane: bool,
     /// `--vm-memory-overhead-percent`, as a share: 0.075.
@@ -42,6 +44,7 @@ impl From<&Options> for AwsSettings {
             cluster_endpoint: aws.cluster_endpoint.clone(),
             cluster_ca_bundle: aws.cluster_ca_bundle.clone(),
             isolated_vpc: aws.isolated_vpc,
+            static_instance_profiles: aws.static_instance_profiles,
             eks_control_plane: aws.eks_control_plane,
             vm_memory_overhead_percent: aws.vm_memory_overhead_percent,
             interruption_queue: aws.interruption_queue.clone(),

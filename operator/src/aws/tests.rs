@@ -211,6 +211,7 @@ fn mk_settings() -> AwsSettings {
         cluster_endpoint: String::new(),
         cluster_ca_bundle: String::new(),
         isolated_vpc: false,
+        static_instance_profiles: false,
         eks_control_plane: false,
         vm_memory_overhead_percent: 0.075,
         interruption_queue: String::new(),
@@ -260,4 +261,29 @@ async fn what_is_not_known_yet_is_no_lack_of_capacity() {
     elsewhere.spec.node_class_ref.name = "gone".to_owned();
     let gone = provider.create(&elsewhere).await;
     assert!(matches!(gone, Err(CloudError::InsufficientCapacity(_))), "there is no such class");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instance_profiles_are_listed_only_where_the_operator_may_have_made_some() {
+    let class = |role: Option<&str>| {
+        let mut class = mk_class();
+        class.spec.role = role.map(str::to_owned);
+        class
+    };
+    for (made_elsewhere, isolated, role, expected) in [
+        (false, false, Some("node"), true),
+        (false, false, None, true),
+        (true, false, None, false),
+        (true, false, Some("node"), true),
+        (false, true, Some("node"), false),
+    ] {
+        let mut provider = mk_provider(&[]);
+        provider.options.static_instance_profiles = made_elsewhere;
+        provider.options.isolated_vpc = isolated;
+        assert_eq!(
+            provider.may_own_profiles(&class(role)),
+            expected,
+            "{made_elsewhere} {isolated} {role:?}"
+        );
+    }
 }

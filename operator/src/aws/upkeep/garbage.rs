@@ -101,6 +101,12 @@ pub(super) async fn collect_profiles(
     provider: &AwsProvider,
     context: &Context,
 ) -> Result<(), AnyError> {
+    let settings = &provider.options;
+    let mut classes = provider.classes.all().into_iter();
+    if settings.static_instance_profiles && !classes.any(|class| provider.may_own_profiles(&class))
+    {
+        return Ok(());
+    }
     let mut used = BTreeSet::new();
     for class in objects::classes(&context.client).await? {
         used.extend(class.status.instance_profile);
