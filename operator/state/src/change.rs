@@ -26,10 +26,14 @@ pub enum Kind {
     StorageClass,
     VolumeAttachment,
     CSINode,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
 }
 
 impl Kind {
-    /// All of them: the state is complete when each was listed once.
+    /// All but [`Self::DEVICES`]: the state is complete when each was listed once.
     pub const ALL: [Self; 12] = [
         Self::NodePool,
         Self::NodeClaim,
@@ -44,6 +48,10 @@ impl Kind {
         Self::VolumeAttachment,
         Self::CSINode,
     ];
+
+    /// Those that count only while claims are planned for ([`crate::cluster::Cluster::plan_for_claims`]).
+    pub const DEVICES: [Self; 4] =
+        [Self::DeviceClass, Self::ResourceClaim, Self::ResourceClaimTemplate, Self::ResourceSlice];
 }
 
 /// An object of any kind.
@@ -62,6 +70,10 @@ pub enum Object {
     StorageClass(Box<wire::StorageClass>),
     VolumeAttachment(Box<wire::VolumeAttachment>),
     CSINode(Box<wire::CSINode>),
+    DeviceClass(Box<wire::DeviceClass>),
+    ResourceClaim(Box<wire::ResourceClaim>),
+    ResourceClaimTemplate(Box<wire::ResourceClaimTemplate>),
+    ResourceSlice(Box<wire::ResourceSlice>),
 }
 
 /// A kind that the state is made of.
@@ -150,7 +162,7 @@ pub enum Touched {
     Node(String),
     /// A pod came, went or changed.
     Pod(ObjectKey, PodEvent),
-    /// Something about volumes or PodDisruptionBudgets changed.
+    /// Something about volumes, PodDisruptionBudgets or devices changed.
     Other(Kind),
 }
 

@@ -1,6 +1,7 @@
 //! The state itself: objects by name, and the indexes that join them. Plain data that changes only through [`Cluster::apply`]; no clock, no client.
 
 mod apply;
+mod devices;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::node_class::NodeClassKind;
 use crate::pod::Pod;
 use crate::shape::Shapes;
 use crate::{resources, wire};
+pub(crate) use devices::DeviceObjects;
 
 /// Everything that is known about the cluster.
 #[derive(Debug)]
@@ -39,6 +41,9 @@ pub struct Cluster {
     attachments: BTreeMap<String, Arc<wire::VolumeAttachment>>,
     /// How many volumes each CSI driver can attach, by Node; `None` is a driver without a limit.
     pub(super) volume_limits: BTreeMap<String, BTreeMap<String, Option<u32>>>,
+
+    /// Devices and claims; `None` while claims are not planned for.
+    pub(crate) devices: Option<Box<DeviceObjects>>,
 
     /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake that reconcilers report.
     claims_by_provider_id: BTreeMap<String, BTreeSet<String>>,
@@ -103,6 +108,7 @@ impl Cluster {
             storage_classes: BTreeMap::new(),
             attachments: BTreeMap::new(),
             volume_limits: BTreeMap::new(),
+            devices: None,
             claims_by_provider_id: BTreeMap::new(),
             nodes_by_provider_id: BTreeMap::new(),
             usage: BTreeMap::new(),
@@ -115,7 +121,8 @@ impl Cluster {
 
     /// Every kind was listed: what is not here is not there.
     pub fn has_listed_all(&self) -> bool {
-        Kind::ALL.iter().all(|kind| self.listed.contains(kind))
+        let devices = Kind::DEVICES.iter().filter(|_| self.plans_for_claims());
+        Kind::ALL.iter().chain(devices).all(|kind| self.listed.contains(kind))
     }
 
     /// NodePools and NodeClaims were listed, so their CRDs are there.

@@ -5,6 +5,7 @@
 //! Nothing here asks for the time, a client or an environment variable.
 
 pub mod catalog;
+pub mod cel;
 pub mod change;
 pub mod cluster;
 pub mod ec2;

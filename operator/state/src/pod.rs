@@ -53,6 +53,24 @@ pub struct Pod {
     pub volume_claims: Vec<String>,
     /// `matchFields` in its required node affinity.
     pub has_match_fields: bool,
+    /// Its resource claims (DRA).
+    pub claims: Vec<PodClaim>,
+}
+
+/// A resource claim of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodClaim {
+    /// The claim with this name, in the pod's namespace.
+    Claim(String),
+    /// One that has not been made from its template yet.
+    Template {
+        /// Its name in the pod.
+        name: String,
+        /// The template, in the pod's namespace.
+        template: String,
+    },
+    /// None was needed.
+    Nothing,
 }
 
 /// Who controls a pod.
@@ -138,6 +156,7 @@ impl Pod {
             grace_period: spec.termination_grace_period_seconds,
             volume_claims: volume_claims(&name, spec),
             has_match_fields: shape::has_match_fields(spec),
+            claims: spec.resource_claims.iter().map(|claim| pod_claim(claim, status)).collect(),
         })
     }
 
@@ -221,6 +240,22 @@ fn tolerates_disruption(spec: &wire::PodSpec) -> bool {
         let same_value = exists || toleration.value.as_deref().unwrap_or_default().is_empty();
         same_key && same_value && (effect.is_empty() || effect == "NoSchedule")
     })
+}
+
+fn pod_claim(claim: &wire::PodResourceClaim, status: &wire::PodStatus) -> PodClaim {
+    let wire::PodResourceClaim { name, resource_claim_name, resource_claim_template_name } = claim;
+    if let Some(name) = resource_claim_name {
+        return PodClaim::Claim(name.clone());
+    }
+    let made = status.resource_claim_statuses.iter().find(|status| status.name == *name);
+    match made.map(|status| &status.resource_claim_name) {
+        Some(Some(name)) => PodClaim::Claim(name.clone()),
+        Some(None) => PodClaim::Nothing,
+        None => PodClaim::Template {
+            name: name.clone(),
+            template: resource_claim_template_name.clone().unwrap_or_default(),
+        },
+    }
 }
 
 fn volume_claims(pod: &str, spec: &wire::PodSpec) -> Vec<String> {

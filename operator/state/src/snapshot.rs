@@ -1,5 +1,6 @@
 //! From the state to the planner's input: one immutable value, with everything derived that upstream derives when it is asked.
 
+mod claims;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::change::ObjectKey;
 use crate::cluster::{self, Cluster, annotation, condition_of, is_true, label};
 use crate::pod::{Owner, Pod};
 use crate::{resources, selector, volumes, wire};
+use claims::Claims;
 
 /// Where a snapshot gets the catalogs from.
 pub trait Catalogs {
@@ -35,7 +37,8 @@ impl<F: Fn(&NodeClassRef) -> Option<Arc<plan::Catalog>>> Catalogs for F {
 impl Cluster {
     /// Everything that a decision at this moment may depend on.
     pub fn snapshot(&self, catalogs: &impl Catalogs, now: Timestamp) -> plan::Snapshot {
-        let catalogs = self.catalogs(catalogs);
+        let mut catalogs = self.catalogs(catalogs);
+        let claims = Claims::of(self, &mut catalogs);
         let machines = self.machines();
         let nodes: Vec<plan::Node> =
             machines.iter().map(|machine| self.machine(machine, &catalogs)).collect();
@@ -50,7 +53,13 @@ impl Cluster {
         let pods = self
             .pods
             .iter()
-            .map(|(key, pod)| self.pod_in(key, pod, &by_name, (&mut shapes, &mounts), now))
+            .map(|(key, pod)| {
+                let mut planned = self.pod_in(key, pod, &by_name, (&mut shapes, &mounts), now);
+                if let Some(claims) = &claims {
+                    claims.add_to(key, &mut planned, &mut shapes);
+                }
+                planned
+            })
             .collect();
         plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
@@ -65,6 +74,7 @@ impl Cluster {
             pods,
             daemon_sets: self.daemon_sets_in(),
             namespaces: self.namespaces.clone(),
+            devices: claims.map(|claims| Arc::new(claims.devices)),
             ..plan::Snapshot::default()
         }
     }
@@ -275,11 +285,9 @@ impl Cluster {
                     let required_affinity = set.shape.required_affinity.clone();
                     Arc::new(plan::PodShape { required_affinity, ..(*pod.shape).clone() })
                 });
-                plan::DaemonSet {
-                    namespace: key.namespace.clone(),
-                    name: key.name.clone(),
-                    shape: shape.unwrap_or_else(|| Arc::clone(&set.shape)),
-                }
+                let shape = shape.unwrap_or_else(|| Arc::clone(&set.shape));
+                let shape = if self.plans_for_claims() { claims::without(shape) } else { shape };
+                plan::DaemonSet { namespace: key.namespace.clone(), name: key.name.clone(), shape }
             })
             .collect()
     }
@@ -300,6 +308,8 @@ struct ShapeTable {
     ids: BTreeMap<usize, ShapeId>,
     /// By shape without volumes, and what the volumes add.
     with_volumes: BTreeMap<(usize, Volumes), ShapeId>,
+    /// By shape without claims, and what the claims ask for.
+    with_claims: BTreeMap<(u32, Vec<u32>), ShapeId>,
 }
 
 /// What a pod's volumes add to its shape.

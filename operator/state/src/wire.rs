@@ -55,8 +55,10 @@ macro_rules! wire {
     };
 }
 
+mod device;
 mod storage;
 
+pub use device::*;
 pub use storage::*;
 
 type Cluster = k8s_openapi::ClusterResourceScope;
@@ -179,7 +181,7 @@ pub struct PodSpec {
     /// `volumes`.
     pub volumes: Vec<Volume>,
     /// `resourceClaims` (DRA).
-    pub resource_claims: Vec<ResourceClaim>,
+    pub resource_claims: Vec<PodResourceClaim>,
     /// `schedulingGates`: while there are any, kube-scheduler does not look at the pod.
     pub scheduling_gates: Vec<Present>,
 }
@@ -241,10 +243,27 @@ pub struct ClaimName {
 
 /// A resource claim (DRA) of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ResourceClaim {
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResourceClaim {
     /// Its name in the pod.
     pub name: String,
+    /// A claim by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_claim_name: Option<String>,
+    /// A claim of the pod's own that is made from this template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_claim_template_name: Option<String>,
+}
+
+/// What was made of a resource claim of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResourceClaimStatus {
+    /// Its name in the pod.
+    pub name: String,
+    /// The claim; `None` when none was needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_claim_name: Option<String>,
 }
 
 /// `status` of a Pod.
@@ -259,6 +278,8 @@ pub struct PodStatus {
     pub nominated_node_name: Option<String>,
     /// `startTime`.
     pub start_time: Option<Timestamp>,
+    /// `resourceClaimStatuses`.
+    pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
 }
 
 /// A Namespace.

@@ -115,7 +115,31 @@ impl Cluster {
                 self.volume_limits.insert(name(&metadata), limits.collect());
                 touched.push(Touched::Other(Kind::CSINode));
             }
+            Object::DeviceClass(class) => {
+                let Some(devices) = &mut self.devices else { return };
+                devices.classes.insert(name(&class.metadata), Arc::new(*class));
+                touched.push(Touched::Other(Kind::DeviceClass));
+            }
+            Object::ResourceClaim(claim) => {
+                let Some(devices) = &mut self.devices else { return };
+                devices.claims.insert(key(&claim.metadata), Arc::new(*claim));
+                touched.push(Touched::Other(Kind::ResourceClaim));
+            }
+            Object::ResourceClaimTemplate(template) => {
+                let Some(devices) = &mut self.devices else { return };
+                devices.templates.insert(key(&template.metadata), Arc::new(*template));
+                touched.push(Touched::Other(Kind::ResourceClaimTemplate));
+            }
+            Object::ResourceSlice(slice) => self.put_slice(*slice, touched),
         }
+    }
+
+    fn put_slice(&mut self, slice: wire::ResourceSlice, touched: &mut Vec<Touched>) {
+        let Some(devices) = &mut self.devices else { return };
+        // A node may have waited for it to be initialised.
+        touched.extend(slice.spec.node_name.clone().map(Touched::Node));
+        touched.push(Touched::Other(Kind::ResourceSlice));
+        devices.slices.insert(name(&slice.metadata), Arc::new(slice));
     }
 
     fn put_pool(&mut self, pool: NodePool, known_only: bool, touched: &mut Vec<Touched>) {
@@ -279,6 +303,10 @@ impl Cluster {
             Kind::StorageClass => cluster(&self.storage_classes),
             Kind::VolumeAttachment => cluster(&self.attachments),
             Kind::CSINode => cluster(&self.volume_limits),
+            Kind::DeviceClass
+            | Kind::ResourceClaim
+            | Kind::ResourceClaimTemplate
+            | Kind::ResourceSlice => self.devices.iter().flat_map(|it| it.keys(kind)).collect(),
         }
     }
 
@@ -332,6 +360,15 @@ impl Cluster {
             }
             Kind::CSINode => {
                 self.volume_limits.remove(&key.name);
+            }
+            Kind::DeviceClass
+            | Kind::ResourceClaim
+            | Kind::ResourceClaimTemplate
+            | Kind::ResourceSlice => {
+                if let Some(devices) = &mut self.devices {
+                    devices.remove(kind, key);
+                    touched.push(Touched::Other(kind));
+                }
             }
         }
     }
