@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Method;
 use crate::resources::MicroUsd;
+use crate::snapshot::Snapshot;
 
 /// Options of the planner. Defaults are Karpenter's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,10 @@ pub struct Policy {
     pub max_instance_types: usize,
     /// What a further machine is taken to cost per hour beyond its price, when the planner weighs few large machines against many small ones.
     pub node_price: MicroUsd,
+    /// The largest share of the cluster's pods that one machine to come is planned for, in per cent, so that no single machine takes too much with it when
+    /// it fails. Daemons' pods don't count; one pod is always planned for. Machines that exist keep what they have and are filled up as ever. 100 sets no
+    /// limit, as in Karpenter.
+    pub largest_share: u8,
     /// What consolidation has to save per hour for each pod that it evicts, so that nothing is moved for next to nothing. In units of an ordinary pod: one
     /// with a `pod-deletion-cost` or a priority counts for more or less. 0 takes every saving, as Karpenter does.
     pub eviction_price: MicroUsd,
@@ -47,10 +52,23 @@ impl Default for Policy {
             max_instance_types: 60,
             // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never outweighs a real difference in price.
             node_price: MicroUsd(500),
+            largest_share: 100,
             // Seven cents a month: an eviction costs some seconds of a restart.
             eviction_price: MicroUsd(100),
             resume: None,
         }
+    }
+}
+
+impl Policy {
+    /// How many pods a machine to come takes at most; nothing when there is no such limit. Pods are only counted when it matters.
+    pub(crate) fn most_pods(&self, snapshot: &Snapshot) -> Option<i64> {
+        if self.largest_share >= 100 {
+            return None;
+        }
+        let pods = snapshot.pods.iter().filter(|pod| !pod.daemon && !pod.mirror).count();
+        let most = (pods * usize::from(self.largest_share)).div_ceil(100).max(1);
+        Some(i64::try_from(most).unwrap_or(i64::MAX))
     }
 }
 

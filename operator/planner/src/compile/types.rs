@@ -145,7 +145,7 @@ pub(crate) struct Template {
     pub(crate) requirements: Requirements,
     /// Types that meet them, have an offering that does, and hold their own daemons.
     pub(crate) types: FixedBitSet,
-    /// By type and column: what is left for pods.
+    /// By type and column: what is left for pods, of which there are no more than the policy wants on one machine.
     net: Vec<i64>,
     width: usize,
     /// Which types hold an amount next to their daemons.
@@ -208,11 +208,17 @@ impl Template {
         let mut net = Vec::with_capacity(table.len() * width);
         let mut types = FixedBitSet::with_capacity(table.len());
         let nothing = vec![0; width];
+        let pods = problem.columns.index("pods");
+        let most_pods = pods.zip(problem.policy.most_pods(problem.snapshot));
         for kind in 0..table.len() {
             let overhead = overheads.of(kind);
             net.extend(
                 table.allocatable(kind).iter().zip(overhead).map(|(have, less)| have - less),
             );
+            if let Some((column, most)) = most_pods {
+                let left = &mut net[kind * width + column];
+                *left = most.min(*left);
+            }
             let room = &net[kind * width..];
             let sold = on_sale.ones().any(|market| table.prices(kind)[market] != NOT_FOR_SALE);
             if sold
