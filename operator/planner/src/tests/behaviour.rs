@@ -2,6 +2,9 @@
 
 mod checking;
 mod provisioning;
+mod replacing;
+mod retrying;
+mod table;
 mod topology;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

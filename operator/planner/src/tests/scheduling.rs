@@ -1,29 +1,6 @@
 //! Behaviours of Karpenter that a naive implementation misses, as far as scheduling sees them: those that have no better place.
 //!
-//! Where each of them is held (numbers of the list of such behaviours; those of disruption are in the tests of disruption, those that are about
-//! objects and not about decisions are the operator's):
-//!
-//! | No. | What | Test |
-//! |---|---|---|
-//! | 1 | priority does not order the queue | `pod_priority_is_ignored_when_pods_are_ordered` |
-//! | 2, 4, 11 | relaxation, first term, re-sorting | better on purpose: `behaviour::later_required_terms_are_tried`, `behaviour::preferences_hold_…` |
-//! | 3 | going on while there is progress | `behaviour::affinity_to_a_pod_that_is_placed_later_is_met` |
-//! | 5 | pools tie-break by name, descending | `behaviour::nodepools_tie_break_by_name_descending`; overlays: `overlays::the_heavier_overlay_counts_…` |
-//! | 6, 7 | strict on nodes, undefined labels | `behaviour::existing_nodes_use_strict_label_compatibility_…`, `behaviour::not_in_and_does_not_exist_…` |
-//! | 8 | `Gt 4` is emitted as `Gte 5` | `comparisons_are_emitted_with_inclusive_bounds` |
-//! | 9, 10 | custom labels, host names | `behaviour::custom_labels_are_materialised`, `behaviour::hostname_is_never_allowed_in_selectors` |
-//! | 12 | startup taints | `behaviour::taints_keep_pods_off_and_startup_taints_never_do` |
-//! | 15, 17 | deleting nodes and what is blocked on them | `behaviour::pods_on_deleting_nodes_are_planned_for_…` |
-//! | 16 | terminating StatefulSet pods | `terminating_pods_of_stateful_sets_are_planned_for_and_others_are_not` |
-//! | 18 | limits | `behaviour::limits_count_the_largest_type_…`; `nodes` is counted within a plan on purpose |
-//! | 19 | daemons | `behaviour::daemon_overhead_is_reserved_…`, `behaviour::host_ports_of_pods_and_daemons_block_pods` |
-//! | 21 | minValues | `behaviour::min_values_are_kept_…`, `min_values_relaxed_is_always_told` |
-//! | 22, 23 | reserved capacity | `reserved` |
-//! | 24–26 | spread | `behaviour::hostname_spread_…`, `behaviour::spread_counts_only_domains_…`, `node_taints_count_for_spread_only_with_the_policy_honor` |
-//! | 27, 28, 31 | affinity and anti-affinity | `behaviour::anti_affinity_…`, `anti_affinity_in_one_batch_counts_both_ways`, `behaviour::affinity_starts_with_itself_…` |
-//! | 29 | volumes | `volumes` |
-//! | 30 | claims that can't be bound | `a_pod_with_a_problem_waits_with_it` |
-//! | 54 | buffers | `buffers` |
+//! `docs/src/design/behaviours.md` says which test holds which of them.
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::world::*;
