@@ -13,7 +13,7 @@ use tenon_planner::policy::PreferencePolicy;
 use tenon_planner::{Plan, Policy, Snapshot, lower_bound, provision};
 use worlds::{
     awkward, aws_types, batch, cluster, diverse, fake_types, full, is_common, lopsided, on_demand,
-    pool, preferring, services,
+    pool, preferring, ruled_services, services,
 };
 
 /// The operator's.
@@ -87,6 +87,7 @@ fn prices(_: &mut Criterion) {
             ("services", services(world(), n)),
             ("halves and thirds", awkward(world(), n)),
             ("processors and memory", lopsided(world(), n)),
+            ("services with rules", ruled_services(world(), n)),
         ] {
             describe(&format!("{name} {n}"), &snapshot, &Policy::default(), true);
         }

@@ -271,21 +271,44 @@ pub fn full() -> Snapshot {
     after
 }
 
-/// 150 services whose requests and replicas are log-normal.
+/// The shapes of 150 services whose requests are log-normal.
 #[expect(clippy::cast_possible_truncation, reason = "requests are small")]
-pub fn services(mut world: Builder, n: usize) -> Snapshot {
+fn service_shapes() -> Vec<PodShape> {
     let mut draw = Draw(11);
     let mut normal = || (0..12).map(|_| draw.share()).sum::<f64>() - 6.0;
-    let shapes: Vec<_> = (0..150)
+    (0..150)
         .map(|_| {
             let cpu = (300.0 * (0.9 * normal()).exp()) as i64 / 10 * 10 + 10;
             let memory = (700.0 * normal().exp()) as i64 / 16 * 16 + 16;
             shape(cpu.min(16_000), memory.min(60_000))
         })
-        .collect();
+        .collect()
+}
+
+/// 150 services with log-normal requests and replicas.
+pub fn services(world: Builder, n: usize) -> Snapshot {
+    drawn(world, n, &service_shapes())
+}
+
+/// The same services, each spread over the zones; of every third one no two pods share a host.
+pub fn ruled_services(world: Builder, n: usize) -> Snapshot {
+    let mut shapes = service_shapes();
+    for (number, shape) in shapes.iter_mut().enumerate() {
+        let name = format!("service-{number:03}");
+        shape.labels.insert("my-label".to_owned(), name.clone());
+        shape.topology_spread.push(spread(ZONE, &name));
+        if number % 3 == 0 {
+            shape.pod_affinity.push(term(true, None, HOSTNAME, "my-label", &name));
+        }
+    }
+    drawn(world, n, &shapes)
+}
+
+/// Pods of shapes that are drawn with equal chances.
+fn drawn(mut world: Builder, n: usize, shapes: &[PodShape]) -> Snapshot {
     let mut draw = Draw(12);
     for index in 0..n {
-        world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
+        world = world.pending(&format!("pod-{index:06}"), draw.from(shapes).clone());
     }
     world.build()
 }

@@ -18,7 +18,7 @@ use crate::requirements::{Requirements, ValueSet};
 use crate::topology::cell_values;
 
 /// Index of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CellId(u32);
 
 /// A template, narrowed.

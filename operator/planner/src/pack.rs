@@ -11,14 +11,16 @@
 //! The second is given up as soon as it costs as much as the first ([`crate::solver::Budget`]).
 
 mod bins;
+mod exchange;
 mod loads;
+mod repack;
 mod values;
 
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
 use crate::cells::CellId;
-use crate::compile::add_times;
+use crate::compile::{add_times, take_times};
 use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::ruled::Placing;
@@ -29,6 +31,7 @@ use values::Valuation;
 
 pub(crate) use bins::Bins;
 pub(crate) use loads::value;
+pub(crate) use repack::repack;
 
 /// So many machines with the same load are opened at once without a second thought.
 const FEW: usize = 4;
@@ -124,8 +127,17 @@ fn place_ruled(
     let mut ruled: Vec<_> = (0..demands.len()).filter(|&index| first(&demands[index])).collect();
     ruled.sort_by_key(|&index| {
         let demand = &demands[index];
-        (!has_claims(demand), rules.rank(demand.shape), index)
+        // Pods that want a host each decide how many machines there are; the others fill these.
+        let alone = rules.one_per_host(demand.shape, 0);
+        (!has_claims(demand), rules.rank(demand.shape), !alone, index)
     });
+    if strategy == Strategy::Cheapest {
+        solver.company = vec![0; problem.columns.len()];
+        for demand in demands.iter() {
+            let requests = &problem.shapes[demand.shape].requests;
+            add_times(&mut solver.company, requests, demand.left());
+        }
+    }
     let mut waiting = Vec::new();
     loop {
         let mut progress = false;
@@ -142,12 +154,15 @@ fn place_ruled(
             if let Some(reasons) = waits {
                 waiting.push((index, reasons));
             }
-            progress |= demand.left() < before;
+            let placed = before - demand.left();
+            take_times(&mut solver.company, &problem.shapes[demand.shape].requests, placed);
+            progress |= placed > 0;
         }
         if !progress || waiting.is_empty() || solver.stops(cancel) {
             break;
         }
     }
+    solver.company.clear();
     for demand in demands.iter_mut().filter(|demand| !first(demand)) {
         solver.place_on_machines(demand, open);
     }

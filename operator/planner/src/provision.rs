@@ -8,7 +8,7 @@ use crate::Cancel;
 use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::launch::{Launches, Narrowed, pod_ref};
-use crate::pack::{Strategy, pack};
+use crate::pack::{Strategy, pack, repack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
 use crate::reservations::Reservations;
@@ -112,6 +112,9 @@ fn best<'p, 'a>(
         (solver.cells, solver.budget) = (cells.clone(), budget);
         let mut demands = demands.to_vec();
         let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
+        if strategy == Strategy::Cheapest {
+            repack(&mut solver, cancel);
+        }
         Packed { solver, demands, waiting }
     };
     let first = run(Strategy::Cheapest, &fresh.cells, None);

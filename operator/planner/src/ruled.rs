@@ -3,6 +3,8 @@
 //! A machine to come that such a pod opens aims at the type that holds its like at the best price. It takes further pods while they fit that type, and
 //! becomes larger only where that costs no more than a place elsewhere.
 
+mod company;
+
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
@@ -301,7 +303,8 @@ impl Placing {
         Ok(())
     }
 
-    /// The type that holds pods of the shape at the best price each, as far as there are any.
+    /// The type that holds pods of the shape at the best price each, as far as there are any; where other pods that have no place yet may share the
+    /// machine (`Solver::company`), as far as all of them fill it, divided among the machines that the shape needs anyway.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
     fn target(
         &mut self,
@@ -320,6 +323,12 @@ impl Placing {
         let known = self.targets.iter().find(|known| (known.0, known.1) == (cell, most));
         if let Some(&(_, _, target)) = known.filter(|known| types[known.2]) {
             return target;
+        }
+        if let Some(modest) = company::types(solver, &solver.cells[cell], types) {
+            let machines = if self.alone { demand.pods.len() } else { domains };
+            let best = company::target(solver, demand, cell, &modest, machines);
+            self.targets.push((cell, most, best));
+            return best;
         }
         let prices = &solver.cells[cell].prices;
         let price =

@@ -90,6 +90,8 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) budget: Option<Budget>,
     /// Pod and machine.
     pub(crate) placed: Vec<(usize, usize)>,
+    /// What all pods without a place request together, where machines may be chosen with that in mind; else empty.
+    pub(crate) company: Vec<i64>,
     /// Machines that take no pods in this simulation.
     pub(crate) closed: FixedBitSet,
     room: Vec<i64>,
@@ -120,6 +122,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             devices: devices::State::new(problem),
             budget: None,
             placed: Vec::new(),
+            company: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
             room: machines.room().to_vec(),
             rooms,
@@ -179,8 +182,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         // All machines are in the first set, so that another can take its place.
         sets[0] = &self.meets[&key];
         sets.extend(domains);
-        let (shape, dropped) = (demand.shape, demand.dropped);
-        let closed = self.counts.closed_hosts(self.problem, shape, dropped, false);
+        let closed = self.counts.closed_hosts(self.problem, demand.shape, demand.dropped, false);
         first(&sets, &closed, from)
     }
 
@@ -240,8 +242,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             let by = i32::try_from(n).unwrap_or(i32::MAX);
             self.counts.add_on_machine(self.problem, demand.shape, machine, by);
         }
-        let taken = demand.take(n).iter().map(|&pod| (pod, machine));
-        self.placed.extend(taken);
+        self.placed.extend(demand.take(n).iter().map(|&pod| (pod, machine)));
     }
 
     /// Takes the devices that [`Self::has_devices`] found for a pod of a shape.

@@ -227,6 +227,17 @@ impl Rules {
         })
     }
 
+    /// The groups of which a host has one pod at most, as far as a shape has to do with them. Nothing when hosts matter to it in another way.
+    pub(crate) fn alone_on_hosts(&self, shape: usize) -> Option<Vec<usize>> {
+        let on_hosts = self.deciding(shape, 0).filter(|rule| self.groups[rule.group].host);
+        let alone = on_hosts.map(|rule| match self.groups[rule.group].kind {
+            Kind::Anti => Some(rule.group),
+            Kind::Spread { max_skew, .. } if max_skew <= 1 => Some(rule.group),
+            Kind::Spread { .. } | Kind::Affinity => None,
+        });
+        alone.collect()
+    }
+
     /// Whether rules about other domains than hosts decide where a shape may be.
     pub(crate) fn has_domains(&self, shape: usize, dropped: usize) -> bool {
         self.deciding(shape, dropped).any(|rule| !self.groups[rule.group].host)

@@ -2,6 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 
+use super::exchange::improve;
 use crate::cells::{CellId, by_price, frontier};
 use crate::compile::shapes::{HostPort, ports_conflict};
 use crate::compile::{add_times, take_times, times};
@@ -56,10 +57,15 @@ pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> 
 }
 
 /// What a load is worth per what its machine costs.
-#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
 fn worth(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
+    load.value / cost(solver, load, kind)
+}
+
+/// What its machine costs.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+fn cost(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
     let price = solver.cells[load.cell].prices[kind];
-    load.value / price.saturating_add(solver.problem.policy.node_price.0.max(1)) as f64
+    price.saturating_add(solver.problem.policy.node_price.0.max(1)) as f64
 }
 
 /// The load that is worth most per dollar, over the types that are worth considering.
@@ -99,7 +105,12 @@ pub(super) fn cheapest_load(
         }
     }
     // With a seed that only dominated types take (host ports of daemons differ between types) Karpenter's way still finds one.
-    best.map_or_else(|| fill_load(solver, demands, parts, cell, allowed), |(.., load)| load)
+    let Some((_, kind, mut load)) = best else {
+        return fill_load(solver, demands, parts, cell, allowed);
+    };
+    let price = cost(solver, &load, kind);
+    improve(&mut load, parts, problem.templates[template].net(kind), price);
+    load
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,211 @@
+//! A second look at machines for pods with topology rules.
+//!
+//! Such pods are placed shape by shape, as their rules allow, so machines hold what came one after the other and not what goes well together. Once all have a
+//! place, zones and other domains are settled, and only the rules about hosts are left: within one cell pods may change machines as long as no two that keep
+//! off each other's hosts meet. So the machines of a cell are given up and packed anew by worth, and the new ones are taken if they cost less.
+
+use rustc_hash::FxHashMap;
+
+use super::loads::{Part, cheapest_load};
+use super::values::Valuation;
+use super::{Strategy, commit};
+use crate::Cancel;
+use crate::cells::CellId;
+use crate::compile::shapes::HostPort;
+use crate::limits::Limits;
+use crate::solver::{Claim, Demand, Home, Solver};
+
+/// Cells with more shapes than this are left as they are: the work grows with shapes × types × machines. So are those of which most machines are needed
+/// only because pods keep off each other's hosts.
+const SHAPES: usize = 300;
+
+/// Packs machines to come anew where that costs less. Only for a finished plan: what was counted on its hosts is not kept up to date.
+pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
+    let mut cells: Vec<CellId> = solver.claims.iter().map(|claim| claim.cell).collect();
+    cells.sort_unstable();
+    cells.dedup();
+    for cell in cells {
+        if cancel.is_cancelled() {
+            return;
+        }
+        let in_cell = |&index: &usize| solver.claims[index].cell == cell;
+        let claims: Vec<usize> = (0..solver.claims.len()).filter(in_cell).collect();
+        let ruled = |&index: &usize| {
+            let shapes = shapes_of(solver, &solver.claims[index]);
+            shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
+        };
+        if claims.len() > 1 && claims.iter().any(ruled) {
+            repack_cell(solver, cell, &claims);
+        }
+    }
+}
+
+/// Packs the claims of one cell anew, without those that hold pods that can't move freely.
+fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
+    let problem = solver.problem;
+    if solver.cells[cell].requirements.has_min_values() {
+        return;
+    }
+    let free: Vec<usize> = claims
+        .iter()
+        .copied()
+        .filter(|&index| {
+            let shapes = shapes_of(solver, &solver.claims[index]);
+            shapes.into_iter().all(|shape| {
+                !problem.shapes[shape].has_claims && problem.rules.alone_on_hosts(shape).is_some()
+            })
+        })
+        .collect();
+    let mut demands = demands(solver, cell, &free);
+    if demands.len() > SHAPES || free.len() * 4 <= hosts_needed(solver, &demands) * 5 {
+        return;
+    }
+    let mut given_up = free.iter().copied().peekable();
+    let (mut old, mut kept) = (Vec::new(), Vec::new());
+    for (index, claim) in std::mem::take(&mut solver.claims).into_iter().enumerate() {
+        let gone = given_up.next_if_eq(&index).is_some();
+        if gone { &mut old } else { &mut kept }.push(claim);
+    }
+    let kept_claims = kept.len();
+    solver.claims = kept;
+    charge_all(solver);
+    let node_price = problem.policy.node_price.0;
+    let price = |solver: &Solver<'_, '_>, claims: &[Claim]| -> i64 {
+        claims.iter().map(|claim| solver.price(claim) + node_price).sum()
+    };
+    let before = price(solver, &old);
+    let done = fill_machines(solver, &mut demands, cell, kept_claims, before);
+    if !done || price(solver, &solver.claims[kept_claims..]) >= before {
+        solver.claims.truncate(kept_claims);
+        solver.claims.append(&mut old);
+        charge_all(solver);
+    }
+}
+
+/// Opens machines for all demands. Returns whether it could, at less than a price.
+fn fill_machines(
+    solver: &mut Solver<'_, '_>,
+    demands: &mut [Demand],
+    cell: CellId,
+    kept: usize,
+    before: i64,
+) -> bool {
+    let problem = solver.problem;
+    let template = solver.cells[cell].template;
+    let given_up = vec![false; demands.len()];
+    let mut valuation = Valuation::default();
+    let (mut spent, mut priced) = (0, kept);
+    while let Some(seed) = demands.iter().position(|demand| demand.left() > 0) {
+        let mut allowed = solver.cells[cell].types.clone();
+        if spent >= before || solver.limits.restrict(problem, template, &mut allowed).is_err() {
+            return false;
+        }
+        valuation.refresh(solver, demands, &given_up, template);
+        let parts = parts(solver, demands, cell, seed);
+        let shape = &problem.shapes[demands[seed].shape];
+        let mut holding = allowed.clone();
+        solver.keep_fitting(&mut holding, template, &shape.requests, &shape.ports);
+        if holding.is_clear() {
+            return false;
+        }
+        let load = cheapest_load(solver, demands, &parts, cell, &allowed);
+        if load.takes.is_empty() || load.cell != cell {
+            return false;
+        }
+        commit(solver, demands, load, template, &allowed, Strategy::Cheapest);
+        spent += solver.claims[priced..].iter().map(|claim| solver.price(claim)).sum::<i64>();
+        priced = solver.claims.len();
+    }
+    true
+}
+
+/// The pods of some claims by shape, the largest first.
+fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Demand> {
+    let problem = solver.problem;
+    let template = solver.cells[cell].template;
+    let mut by_shape: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+    for &claim in claims {
+        for &pod in &solver.claims[claim].pods {
+            by_shape.entry(shape_of(solver, pod)).or_default().push(pod);
+        }
+    }
+    let mut demands: Vec<Demand> = by_shape
+        .into_iter()
+        .map(|(shape, mut pods)| {
+            pods.sort_unstable();
+            let home = Home::Opens(template, cell);
+            Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, home }
+        })
+        .collect();
+    demands.sort_by_key(|demand| {
+        let requests = &problem.shapes[demand.shape].requests;
+        (std::cmp::Reverse((requests[0], requests[1])), demand.shape)
+    });
+    demands
+}
+
+/// How many machines it takes at least, because of pods that keep off each other's hosts.
+fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
+    let mut pods: FxHashMap<usize, usize> = FxHashMap::default();
+    for demand in demands {
+        for group in solver.problem.rules.alone_on_hosts(demand.shape).unwrap_or_default() {
+            *pods.entry(group).or_default() += demand.pods.len();
+        }
+    }
+    pods.into_values().max().unwrap_or(1)
+}
+
+/// The demands that are left, the seed first. Those that keep off each other's hosts are told by a port of their own, of which a machine has one.
+fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], cell: CellId, seed: usize) -> Vec<Part> {
+    let problem = solver.problem;
+    let others = (0..demands.len()).filter(|&index| index != seed && demands[index].left() > 0);
+    let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
+    order
+        .into_iter()
+        .map(|index| {
+            let demand = &mut demands[index];
+            let shape = &problem.shapes[demand.shape];
+            if demand.value < 0.0 {
+                demand.value = super::value(solver, cell, &shape.requests);
+            }
+            let groups = problem.rules.alone_on_hosts(demand.shape).unwrap_or_default();
+            let ports = groups.into_iter().map(port_of);
+            Part {
+                demand: index,
+                left: demand.left(),
+                value: demand.value,
+                requests: shape.requests.clone(),
+                ports: shape.ports.iter().cloned().chain(ports).collect(),
+                narrows: false,
+            }
+        })
+        .collect()
+}
+
+/// Charges the limits with the claims that there are.
+fn charge_all(solver: &mut Solver<'_, '_>) {
+    let problem = solver.problem;
+    if !(0..problem.templates.len()).any(|template| solver.limits.any(template)) {
+        return;
+    }
+    solver.limits = Limits::new(problem);
+    for claim in &solver.claims {
+        solver.limits.charge(problem, solver.cells[claim.cell].template, &claim.types);
+    }
+}
+
+/// A port that stands for a group of pods of which a host has one.
+fn port_of(group: usize) -> HostPort {
+    (format!("group {group}"), "0.0.0.0".to_owned(), 0)
+}
+
+fn shape_of(solver: &Solver<'_, '_>, pod: usize) -> usize {
+    solver.problem.snapshot.pods[pod].shape.0 as usize
+}
+
+fn shapes_of(solver: &Solver<'_, '_>, claim: &Claim) -> Vec<usize> {
+    let mut shapes: Vec<usize> = claim.pods.iter().map(|&pod| shape_of(solver, pod)).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
+    shapes
+}

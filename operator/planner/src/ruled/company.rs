@@ -1,0 +1,54 @@
+//! The type that a new machine aims at when all pods that have no place yet may share it with those that open it.
+
+use fixedbitset::FixedBitSet;
+
+use crate::cells::{Cell, CellId};
+use crate::solver::{Demand, Solver};
+
+/// When what others may bring is known: the types that a machine for all of them may aim at. A launch is charged with its largest type, so where there are
+/// limits no type counts that would eat up much of what is left.
+pub(super) fn types(
+    solver: &Solver<'_, '_>,
+    cell: &Cell,
+    types: &FixedBitSet,
+) -> Option<FixedBitSet> {
+    if solver.company.is_empty() {
+        return None;
+    }
+    if !solver.limits.any(cell.template) {
+        return Some(types.clone());
+    }
+    let cheapest = cell.cheapest(types)?;
+    Some(solver.limits.modest(solver.problem, cell.template, types, cheapest))
+}
+
+/// The cheapest of some types when all that is left is divided among so many machines.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+pub(super) fn target(
+    solver: &Solver<'_, '_>,
+    demand: &Demand,
+    cell: CellId,
+    types: &FixedBitSet,
+    machines: usize,
+) -> usize {
+    let problem = solver.problem;
+    let cell = &solver.cells[cell];
+    let requests = &problem.shapes[demand.shape].requests;
+    let price = |kind: usize| {
+        let net = problem.templates[cell.template].net(kind);
+        let one = dominant_share(requests, net);
+        let all = dominant_share(&solver.company, net) / machines as f64;
+        (cell.prices[kind] + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
+    };
+    let types = types.ones().map(|kind| (price(kind), kind));
+    let best = types.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    best.expect("the caller has made sure that there are types").1
+}
+
+/// What part of a machine's processors or memory an amount takes, whichever is more.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
+fn dominant_share(amounts: &[i64], net: &[i64]) -> f64 {
+    // Pods that ask for nothing still take something.
+    let share = |column: usize| amounts[column] as f64 / net[column].max(1) as f64;
+    share(0).max(share(1)).max(1e-6)
+}
