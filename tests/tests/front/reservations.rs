@@ -17,7 +17,7 @@ fn reserve(bed: &Bed, total: u32) -> String {
 }
 
 async fn listed(bed: &Bed, params: &[(&str, &str)]) -> Vec<(String, String)> {
-    let answer = bed.ec2("DescribeCapacityReservations", params).await.unwrap();
+    let answer = bed.ec2("DescribeCapacityReservations", params).await.expect("an answer");
     let text = |item: &Element, name: &str| item.get(name).unwrap_or_default().to_owned();
     let items = answer.items("capacityReservationSet").iter();
     items.map(|item| (text(item, "state"), text(item, "availableInstanceCount"))).collect()
