@@ -141,7 +141,10 @@ fn allowance(snapshot: &Snapshot, pool: &str, reason: DisruptionReason) -> u32 {
         }
         let value = match budget.nodes {
             BudgetNodes::Count(count) => count,
-            BudgetNodes::Percent(percent) => (total * percent).div_ceil(100),
+            BudgetNodes::Percent(percent) => {
+                let share = (u64::from(total) * u64::from(percent)).div_ceil(100);
+                u32::try_from(share).unwrap_or(u32::MAX)
+            }
         };
         allowed = allowed.min(value);
     }

@@ -1,6 +1,6 @@
 //! Label rules of Kubernetes, over plain maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::snapshot::{Node, NodePhase, Operator, PodShape, Requirement};
 
@@ -26,34 +26,78 @@ impl Labels {
         Self { certain, possible }
     }
 
+    /// Of a machine to come, of which these are the values that labels may get.
+    pub(super) fn of_values(values: &BTreeMap<String, BTreeSet<String>>) -> Self {
+        let mut labels = Self { certain: BTreeMap::new(), possible: BTreeMap::new() };
+        for (key, values) in values {
+            match values.iter().collect::<Vec<_>>()[..] {
+                [only] => drop(labels.certain.insert(key.clone(), only.clone())),
+                _ => drop(labels.possible.insert(key.clone(), values.iter().cloned().collect())),
+            }
+        }
+        labels
+    }
+
     /// Whether a requirement holds whatever value the machine gets.
     pub(super) fn meet(&self, requirement: &Requirement) -> bool {
+        self.may_meet(requirement) == Some(true)
+    }
+
+    /// Whether a requirement holds; unknown while that depends on the value that the machine gets.
+    fn may_meet(&self, requirement: &Requirement) -> Option<bool> {
         match (self.certain.get(&requirement.key), self.possible.get(&requirement.key)) {
-            (Some(value), _) => holds(requirement, Some(value)),
-            (None, Some(values)) => values.iter().all(|value| holds(requirement, Some(value))),
-            (None, None) => holds(requirement, None),
+            (Some(value), _) => Some(holds(requirement, Some(value))),
+            (None, Some(values)) => {
+                let holding = values.iter().filter(|value| holds(requirement, Some(value))).count();
+                match holding {
+                    0 => Some(false),
+                    all if all == values.len() => Some(true),
+                    _ => None,
+                }
+            }
+            (None, None) => Some(holds(requirement, None)),
         }
     }
 
-    fn meet_all(&self, requirements: &[Requirement]) -> bool {
-        requirements.iter().all(|requirement| self.meet(requirement))
+    /// Whether a pod's node selector, one of its required terms and one of its volumes' alternatives hold, whatever values the machine gets.
+    pub(super) fn suit(&self, shape: &PodShape) -> bool {
+        self.may_suit(shape) == Some(true)
     }
 
-    /// Whether a pod's node selector, one of its required terms and one of its volumes' alternatives hold.
-    pub(super) fn suit(&self, shape: &PodShape) -> bool {
-        let selector = shape.node_selector.iter().all(|(key, value)| {
-            self.meet(&Requirement {
+    /// The same; unknown while that depends on the values that the machine gets.
+    pub(super) fn may_suit(&self, shape: &PodShape) -> Option<bool> {
+        let selector: Vec<Requirement> = shape
+            .node_selector
+            .iter()
+            .map(|(key, value)| Requirement {
                 key: key.clone(),
                 operator: Operator::In,
                 values: vec![value.clone()],
                 min_values: None,
             })
-        });
-        let any = |terms: &[Vec<Requirement>]| {
-            terms.is_empty() || terms.iter().any(|term| self.meet_all(term))
+            .collect();
+        let all = |requirements: &[Requirement]| {
+            worst(requirements.iter().map(|requirement| self.may_meet(requirement)))
         };
-        selector && any(&shape.required_affinity) && any(&shape.volume_topology)
+        let any = |terms: &[Vec<Requirement>]| {
+            if terms.is_empty() { Some(true) } else { best(terms.iter().map(|term| all(term))) }
+        };
+        worst([all(&selector), any(&shape.required_affinity), any(&shape.volume_topology)])
     }
+}
+
+/// Whether all hold.
+fn worst(found: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    found.into_iter().fold(Some(true), |all, one| match (all, one) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    })
+}
+
+/// Whether any holds.
+fn best(found: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    worst(found.into_iter().map(|one| one.map(|holds| !holds))).map(|none| !none)
 }
 
 /// One expression against one value.

@@ -26,8 +26,7 @@ struct Place {
 /// Machines that exist and stay, then launches.
 struct Machine<'a> {
     labels: Labels,
-    /// For launches: what the label may become.
-    launch: Option<(&'a Launch, BTreeMap<String, BTreeSet<String>>)>,
+    to_come: bool,
     taints: &'a [k8s_openapi::api::core::v1::Taint],
     name: String,
 }
@@ -38,11 +37,7 @@ impl Machine<'_> {
         if let Some(value) = self.labels.certain.get(key) {
             return BTreeSet::from([value.clone()]);
         }
-        if let Some(values) = self.labels.possible.get(key) {
-            return values.iter().cloned().collect();
-        }
-        let launch = self.launch.as_ref();
-        launch.and_then(|(_, values)| values.get(key)).cloned().unwrap_or_default()
+        self.labels.possible.get(key).into_iter().flatten().cloned().collect()
     }
 
     fn certain(&self, key: &str) -> Option<String> {
@@ -68,14 +63,22 @@ pub(super) fn check_topology(
     }
     let mut machines = Vec::new();
     let mut places = Vec::new();
+    let mut leaving: Vec<usize> = Vec::new();
     for (index, node) in snapshot.nodes.iter().enumerate() {
+        if node.deleting {
+            let on_it = snapshot.pods.iter().enumerate().filter(|(_, pod)| {
+                matches!(pod.placement, Placement::Bound(on) if on.0 as usize == index)
+                    && !pod.terminating
+            });
+            leaving.extend(on_it.map(|(pod, _)| pod));
+        }
         if node.deleting || going.contains(node.key.as_str()) {
             continue;
         }
         let machine = machines.len();
         machines.push(Machine {
             labels: Labels::of(node),
-            launch: None,
+            to_come: false,
             taints: &node.taints,
             name: node.key.clone(),
         });
@@ -92,16 +95,16 @@ pub(super) fn check_topology(
         let mut values = possible_labels(snapshot, launch);
         values.insert(HOSTNAME.to_owned(), BTreeSet::from([format!("\0{name}")]));
         let machine = machines.len();
-        let labels = Labels { certain: BTreeMap::new(), possible: BTreeMap::new() };
         machines.push(Machine {
-            labels,
-            launch: Some((launch, values)),
+            labels: Labels::of_values(&values),
+            to_come: true,
             taints: &launch.taints,
             name,
         });
         places.extend(pods.iter().map(|&pod| Place { pod, new: true, machine }));
     }
-    let all = World { snapshot, machines, places };
+    leaving.retain(|pod| places.iter().all(|place: &Place| place.pod != *pod));
+    let all = World { snapshot, machines, places, leaving };
     for place in &all.places {
         let carrier = shape(snapshot, place.pod);
         for term in carrier.pod_affinity.iter().filter(|term| term.weight.is_none()) {
@@ -129,6 +132,8 @@ struct World<'a> {
     snapshot: &'a Snapshot,
     machines: Vec<Machine<'a>>,
     places: Vec<Place>,
+    /// Pods on machines that go, for which the plan has no place.
+    leaving: Vec<usize>,
 }
 
 impl World<'_> {
@@ -198,30 +203,31 @@ impl World<'_> {
         let Some(mine) = self.machines[place.machine].certain(&spread.topology_key) else {
             return false;
         };
+        // Unknown while it depends on the labels that a machine to come gets.
         let eligible = |machine: &Machine<'_>| {
-            let suits = match &machine.launch {
-                // The plan's own launches were checked for the pods that are on them.
-                Some(_) => true,
-                None => !spread.honor_affinity || machine.labels.suit(carrier),
-            };
-            suits
-                && (!spread.honor_taints
-                    || untolerated(machine.taints, &carrier.tolerations).is_none())
+            if spread.honor_taints && untolerated(machine.taints, &carrier.tolerations).is_some() {
+                return Some(false);
+            }
+            if spread.honor_affinity { machine.labels.may_suit(carrier) } else { Some(true) }
         };
         let mut counts: BTreeMap<String, i64> = BTreeMap::new();
-        for machine in
-            self.machines.iter().filter(|machine| machine.launch.is_none() && eligible(machine))
-        {
+        let existing = self.machines.iter().filter(|machine| !machine.to_come);
+        for machine in existing.filter(|machine| eligible(machine) == Some(true)) {
             if let Some(value) = machine.certain(&spread.topology_key) {
                 counts.entry(value).or_default();
             }
         }
         counts.entry(mine.clone()).or_default();
+        let selects = |pod: &PodShape| {
+            pod.namespace == carrier.namespace && selected(spread.selector.as_ref(), &pod.labels)
+        };
+        // Where these will be is not said.
+        if self.leaving.iter().any(|&pod| selects(shape(self.snapshot, pod))) {
+            return true;
+        }
         for other in &self.places {
             let pod = shape(self.snapshot, other.pod);
-            if pod.namespace != carrier.namespace
-                || !selected(spread.selector.as_ref(), &pod.labels)
-            {
+            if !selects(pod) {
                 continue;
             }
             // Pods with other rules may come after this one and need not care for it.
@@ -229,8 +235,12 @@ impl World<'_> {
                 return true;
             }
             let machine = &self.machines[other.machine];
-            if let Some(value) = machine.certain(&spread.topology_key).filter(|_| eligible(machine))
-            {
+            let counted = match eligible(machine) {
+                Some(counted) => counted,
+                None if machine.to_come => return true,
+                None => false,
+            };
+            if let Some(value) = machine.certain(&spread.topology_key).filter(|_| counted) {
                 *counts.entry(value).or_default() += 1;
             }
         }
