@@ -219,7 +219,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
         places::check_launch(snapshot, number, launch, pods, &mut found);
     }
     topology::check_topology(snapshot, &going, &on_machine, &launches, &in_launch, &mut found);
-    places::check_limits(snapshot, &launches, &mut found);
+    places::check_limits(snapshot, &going, &launches, &mut found);
     let in_launches = (&launches[..], &in_launch[..]);
     devices::check_devices(snapshot, plan, &going, &on_machine, in_launches, &mut found);
     reservations::check_reservations(snapshot, &launches, &mut found);

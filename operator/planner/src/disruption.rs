@@ -246,6 +246,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             savings: MicroUsd(before.0 - after.0),
         });
         self.solver.claims.clear();
+        if let Some(before) = &moves.limits {
+            self.solver.limits.at_most(before);
+        }
         for node in nodes {
             self.budgets.take(node.pool);
             for &pod in &node.pods {

@@ -188,6 +188,34 @@ impl Limits {
             *left -= 1;
         }
     }
+
+    /// Gives back what a machine takes of its pool's limits, for what comes in its place.
+    pub(crate) fn credit(&mut self, problem: &Problem<'_>, machine: usize) {
+        let node = &problem.snapshot.nodes[machine];
+        let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
+        let Some(template) = pool.and_then(|pool| problem.template_of(pool)) else { return };
+        let mut capacity = Vec::new();
+        capacity_of(problem, machine, &mut capacity);
+        let pool = &mut self.pools[template];
+        for amount in &mut pool.amounts {
+            amount.left += capacity[amount.column];
+        }
+        if let Some((_, left)) = &mut pool.nodes {
+            *left += 1;
+        }
+    }
+
+    /// Leaves no more than was left before: what a machine gives back is for its own successor.
+    pub(crate) fn at_most(&mut self, before: &Self) {
+        for (pool, before) in self.pools.iter_mut().zip(&before.pools) {
+            for (amount, before) in pool.amounts.iter_mut().zip(&before.amounts) {
+                amount.left = amount.left.min(before.left);
+            }
+            if let (Some((_, left)), Some((_, before))) = (&mut pool.nodes, before.nodes) {
+                *left = before.min(*left);
+            }
+        }
+    }
 }
 
 /// What counts of a machine against limits: its capacity, or the largest that a claim without an instance may become.

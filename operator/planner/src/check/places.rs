@@ -236,9 +236,10 @@ fn check_min_values(
     }
 }
 
-/// NodePool limits, with every launch counted as the largest type that it carries.
+/// NodePool limits, with every launch counted as the largest type that it carries, and without the machines that go.
 pub(super) fn check_limits(
     snapshot: &Snapshot,
+    going: &BTreeSet<&str>,
     launches: &[&Launch],
     found: &mut BTreeSet<Violation>,
 ) {
@@ -255,7 +256,8 @@ pub(super) fn check_limits(
             let mut used = 0;
             for node in &snapshot.nodes {
                 let of_pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
-                if of_pool == Some(&pool.name) && !node.deleting {
+                let stays = !node.deleting && !going.contains(node.key.as_str());
+                if of_pool == Some(&pool.name) && stays {
                     used += if resource == "nodes" { 1 } else { node.capacity.get(resource) };
                 }
             }

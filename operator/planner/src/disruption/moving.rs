@@ -17,7 +17,7 @@ pub(super) struct Moves {
     /// How many machines have to be launched; they are in [`crate::solver::Solver::claims`].
     pub(super) new_machines: usize,
     /// What was left of limits before.
-    limits: Option<crate::limits::Limits>,
+    pub(super) limits: Option<crate::limits::Limits>,
     /// Mark of the topology counts.
     counts: usize,
     /// Devices before.
@@ -84,6 +84,9 @@ impl Pass<'_, '_> {
         let counts = self.solver.counts.mark();
         for node in nodes {
             self.close(node);
+            if limited {
+                self.solver.limits.credit(self.problem, node.index);
+            }
         }
         let devices = self.release_devices(nodes);
         Moves { from, new_machines: 0, limits, counts, devices }

@@ -6,11 +6,12 @@ use super::behaviour::{HOSTNAME, app, near};
 use super::world::*;
 use crate::plan::{Method, Stay};
 use crate::policy::Policy;
-use crate::revalidate;
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
+    Placement,
 };
 use crate::testing::{apply, usd};
+use crate::{provision, revalidate};
 
 pub(super) fn commands(plan: &crate::Plan) -> Vec<(DisruptionReason, &str, usize)> {
     plan.commands
@@ -207,6 +208,36 @@ fn drifted_nodes_are_replaced_those_without_pods_first_then_the_oldest() {
         [(DisruptionReason::Drifted, "c", 0), (DisruptionReason::Drifted, "b", 1)]
     );
     assert_eq!(*stay(&plan, "a"), Stay::Budget(DisruptionReason::Drifted));
+}
+
+#[test]
+fn what_replaces_a_node_may_use_what_the_node_leaves_of_the_limits_and_nothing_else_may() {
+    let limited = |resource: &str, limit: i64, nodes: &[&str]| {
+        let mut limited = on_demand("default");
+        limited.limits.insert(resource.to_owned(), limit);
+        nodes.iter().fold(builder().pool(limited), |world, name| {
+            world.node(drifted(name, 300)).pod(&format!("web-{name}"), shape(1500, GI), Some(name))
+        })
+    };
+    let two = |resource, limit| limited(resource, limit, &["a", "b"]).build();
+    let cores = two("cpu", 1000).nodes.iter().map(|node| node.capacity.cpu).sum();
+    for snapshot in [two("cpu", cores), two("nodes", 2)] {
+        let plan = disruption(&snapshot);
+        let launched: Vec<_> = plan.commands.iter().map(|it| it.replacements.len()).collect();
+        assert_eq!(launched, [1, 1], "{:?}", plan.report.nodes);
+        // The limit is used up: for pods that wait nothing is launched on account of nodes that stay.
+        let mut waiting = snapshot.clone();
+        waiting.pods.iter_mut().for_each(|pod| pod.placement = Placement::Unschedulable);
+        for node in &mut waiting.nodes {
+            node.taints.push(taint("reserved", "NoSchedule"));
+        }
+        assert_eq!(provision(&waiting, &Policy::default(), now(), 1, &()).launches, []);
+    }
+    // An empty node's share is not spent before it has gone.
+    let empty = node("empty", "default", "c.large", "zone-a");
+    let plan = disruption(&limited("nodes", 1, &["a"]).node(empty).build());
+    let reasons: Vec<_> = plan.commands.iter().map(|it| it.reason).collect();
+    assert_eq!(reasons, [DisruptionReason::Empty], "{:?}", plan.report.nodes);
 }
 
 #[test]
