@@ -35,8 +35,9 @@ use crate::policy::{Policy, Resume};
 use crate::provision::{demands, nominations};
 use crate::reservations::Reservations;
 use crate::resources::MicroUsd;
-use crate::snapshot::{DisruptionReason, NodePhase, Snapshot};
+use crate::snapshot::{DisruptionReason, NodePhase, Placement, Snapshot};
 use crate::solver::Solver;
+use crate::topology::Counts;
 use balanced::Totals;
 use bargains::Bargains;
 use budgets::Budgets;
@@ -112,10 +113,13 @@ struct Pass<'p, 'a> {
     receiving: FixedBitSet,
     /// Nodes whose pods have only just settled: nothing is consolidated onto them.
     settling: FixedBitSet,
-    /// Topology rules that have to do with pods which a command of this plan moves, and by which it matters what happens first.
+    /// Topology rules by which it matters what happens first, and that have to do with pods which a command of this plan moves, or which wait for a place:
+    /// where these will be is only expected.
     touched: FixedBitSet,
     /// Rules by which it matters.
     in_order: FixedBitSet,
+    /// How many pods are where before any command, those that were waiting included.
+    counts: Arc<Counts>,
     totals: Arc<Totals>,
     bargains: Arc<Bargains>,
     /// By shape: whether a machine to come takes it, before any command.
@@ -153,6 +157,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             touched: FixedBitSet::with_capacity(problem.rules.len()),
             totals: Arc::new(Totals::new(problem, &nodes)),
             in_order: problem.rules.in_order(),
+            counts: Arc::default(),
             bargains,
             homes: FxHashMap::default(),
             waiting: 0,
@@ -162,6 +167,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         };
         pass.mark_settling();
         pass.place_waiting();
+        pass.counts = Arc::new(pass.solver.counts.clone());
         nodes.retain(|node| !pass.receiving[node.index]);
         (pass, nodes)
     }
@@ -202,8 +208,15 @@ impl<'p, 'a> Pass<'p, 'a> {
                 self.solver.place_on_machines(demand, |_| true);
             }
         }
-        for &(_, machine) in &self.solver.placed {
+        let (snapshot, rules) = (self.problem.snapshot, &self.problem.rules);
+        for &(pod, machine) in &self.solver.placed {
             self.receiving.insert(machine);
+            // Pods of nodes that go are on their way in large numbers while nodes are renewed. Evenness can wait for them, nearness can't.
+            let pod = &snapshot.pods[pod];
+            let leaving = matches!(pod.placement, Placement::Bound(_));
+            let unsure =
+                |group: &usize| self.in_order[*group] && (!leaving || rules.is_affinity(*group));
+            self.touched.extend(rules.of(pod.shape.0 as usize).filter(unsure));
         }
         self.waiting = self.solver.placed.len();
     }

@@ -204,6 +204,11 @@ impl Rules {
         self.groups.iter().filter(|group| !group.host).map(|group| group.key)
     }
 
+    /// Whether a group's rule asks to be near others.
+    pub(crate) fn is_affinity(&self, group: usize) -> bool {
+        self.groups[group].kind == Kind::Affinity
+    }
+
     /// How many groups there are.
     pub(crate) fn len(&self) -> usize {
         self.groups.len()

@@ -2,8 +2,8 @@
 //!
 //! A plan says where evicted pods fit; kube-scheduler decides where they go, one by one in no certain order, each on the machine with the most left. What fits
 //! when it is packed tightly may then leave the last pods without a place, and a machine would be launched for them: the cluster would grow again by what
-//! was meant to shrink it. So what consolidation would do is rehearsed in that way on a copy of the pass, and only as much of it happens as leaves a place
-//! for everybody.
+//! was meant to shrink it. So what consolidation would do is rehearsed in that way on a copy of the pass, topology rules included, and only as much of it
+//! happens as leaves a place for everybody.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,11 +13,12 @@ use fixedbitset::FixedBitSet;
 use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
-use crate::cells::CellId;
+use crate::cells::{CellId, Cells};
 use crate::compile::{fits, take_times};
 use crate::plan::Stay;
 use crate::provision::is_currently_reschedulable;
 use crate::solver::Solver;
+use crate::topology::{Counts, Host};
 
 /// How often what is too much is left out and the rest tried once more, times nodes: in small clusters every step is given its chance.
 const ROUNDS_TIMES_NODES: usize = 20_000;
@@ -120,6 +121,9 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         for node in after.iter().flat_map(|act| &act.nodes) {
             solver.closed.set(node.index, false);
         }
+        if problem.rules.len() > 0 {
+            solver.counts = counts_without(stage, &solver.closed);
+        }
         let mut pods: Vec<usize> = stage.evicted[..evicted].to_vec();
         pods.retain(|&pod| is_currently_reschedulable(&problem.snapshot.pods[pod]));
         let start = Deal::new(solver, &stage.settling, &stage.arrivals[..arrivals]);
@@ -129,6 +133,20 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
             pods.iter().all(|&pod| deal.place(pod))
         })
     }
+}
+
+/// How many pods are where before any evicted one has its new place.
+fn counts_without(pass: &Pass<'_, '_>, closed: &FixedBitSet) -> Counts {
+    let problem = pass.problem;
+    let mut counts = Counts::clone(&pass.counts);
+    for machine in closed.ones() {
+        for pod in problem.pods_on[machine].iter().map(|&pod| &problem.snapshot.pods[pod]) {
+            if !pod.terminating {
+                counts.add_on_machine(problem, pod.shape.0 as usize, machine, -1);
+            }
+        }
+    }
+    counts
 }
 
 /// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as they are.
@@ -186,11 +204,16 @@ impl<'p, 'a> Deal<'p, 'a> {
         };
         self.heap.extend(self.passed_over.drain(..));
         let Some(at) = home else { return false };
+        let Solver { counts, cells, .. } = &mut self.solver;
         match at.checked_sub(problem.snapshot.nodes.len()) {
-            None => self.solver.occupy(at, shape, 1),
+            None => {
+                counts.add_on_machine(problem, shape, at, 1);
+                self.solver.occupy(at, shape, 1);
+            }
             Some(arrival) => {
-                let requests = &problem.shapes[shape].requests;
-                take_times(&mut self.arrivals[arrival].room, requests, 1);
+                let Arrival { cell, room } = &mut self.arrivals[arrival];
+                counts.add_on_claim(problem, cells, shape, arrival, *cell, 1);
+                take_times(room, &problem.shapes[shape].requests, 1);
             }
         }
         self.heap.push((self.share_left(at), Reverse(at)));
@@ -200,18 +223,29 @@ impl<'p, 'a> Deal<'p, 'a> {
     fn takes(&mut self, at: usize, shape: usize) -> bool {
         let problem = self.solver.problem;
         let compiled = &problem.shapes[shape];
-        let variants = problem.classes[compiled.class].variants.len();
+        let mut variants = 0..problem.classes[compiled.class].variants.len();
+        // Preferences don't keep a pod from anywhere.
+        let (dropped, _) = problem.rules.preferences(shape);
         match at.checked_sub(problem.snapshot.nodes.len()) {
             None => {
                 fits(&compiled.requests, self.solver.room_of(at))
-                    && (0..variants).any(|variant| self.solver.takes(at, shape, variant))
+                    && variants.any(|variant| self.solver.takes(at, shape, variant))
+                    && {
+                        let Solver { counts, cells, .. } = &mut self.solver;
+                        counts.allow_on_machine(problem, cells, shape, at)
+                    }
             }
             Some(arrival) => {
                 let Arrival { cell, room } = &self.arrivals[arrival];
-                let cells = &mut self.solver.cells;
+                let Solver { counts, cells, .. } = &mut self.solver;
+                let any = &mut |_: &Cells, _| true;
                 fits(&compiled.requests, room)
-                    && (0..variants)
-                        .any(|variant| cells.join(problem, *cell, compiled.class, variant).is_ok())
+                    && counts.room_on_host(problem, shape, dropped, Host::Claim(arrival)) > 0
+                    && variants.any(|variant| {
+                        cells.join(problem, *cell, compiled.class, variant).is_ok_and(|cell| {
+                            counts.narrow(problem, cells, shape, dropped, cell, any).is_ok()
+                        })
+                    })
             }
         }
     }

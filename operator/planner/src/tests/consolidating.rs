@@ -72,6 +72,48 @@ fn all_independent_commands_come_in_one_pass() {
 }
 
 #[test]
+fn pods_that_others_leave_no_host_keep_their_node() {
+    let held = |key: &str| {
+        let mut held = node(key, "default", "c.large", "zone-a");
+        held.do_not_disrupt = true;
+        held
+    };
+    let cluster = |db: &dyn Fn(i64) -> crate::snapshot::PodShape| {
+        builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "c.large", "zone-a"))
+            .node(node("b", "default", "c.large", "zone-a"))
+            .node(held("empty"))
+            .node(held("with-db"))
+            .pod("db-0", db(1000), Some("a"))
+            .pod("web", app("web", 1000), Some("b"))
+            .pod("agent", app("agent", 400), Some("empty"))
+            .pod("db-1", db(700), Some("with-db"))
+            .build()
+    };
+    let apart = |cpu| near(app("db", cpu), HOSTNAME, "db", true);
+    // kube-scheduler may put web where most is left, and that is the only host without a db.
+    assert_eq!(disruption(&cluster(&apart)).commands.len(), 1);
+    assert_eq!(disruption(&cluster(&|cpu| app("db", cpu))).commands.len(), 2);
+}
+
+#[test]
+fn nobody_counts_on_a_pod_that_is_still_waiting_for_its_place() {
+    let follower = near(app("web", 1000), ZONE, "db", false);
+    let world = || {
+        builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "c.large", "zone-a"))
+            .node(node("b", "default", "c.xlarge", "zone-b"))
+            .pod("web", follower.clone(), Some("a"))
+    };
+    // It would have to follow a pod of which nobody knows where it will be.
+    assert_eq!(disruption(&world().pending("db", app("db", 1500)).build()).commands, []);
+    let bound = world().pod("db", app("db", 1500), Some("b")).build();
+    assert_eq!(disruption(&bound).commands.len(), 1);
+}
+
+#[test]
 fn commands_whose_pods_keep_off_each_others_hosts_come_in_one_pass() {
     let mut world = builder().pool(on_demand("default"));
     for index in 0..6 {
