@@ -1,7 +1,5 @@
 //! A cluster that has become too large for its pods settles in a few waves, without growing in between.
 
-use std::collections::BTreeMap;
-
 use super::world::*;
 use crate::policy::Policy;
 use crate::resources::Resources;
@@ -10,8 +8,8 @@ use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision, revalidate};
 
 /// A thousand pods on the nodes that were launched for them, of which three in ten have gone.
-fn scaled_in() -> Snapshot {
-    let mut draw: u64 = 7;
+fn scaled_in(seed: u64) -> Snapshot {
+    let mut draw = seed;
     let mut next = |n: u64| {
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (draw >> 33) % n
@@ -89,54 +87,68 @@ fn price(snapshot: &Snapshot) -> i64 {
     snapshot.nodes.iter().filter_map(|node| node.price).map(|price| price.0).sum()
 }
 
-#[test]
-fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
-    let mut snapshot = scaled_in();
-    let (first, mut evictions, mut waves) = (snapshot.nodes.len(), BTreeMap::new(), Vec::new());
+/// What a scale-in comes to: after each wave the nodes, their price and how many pods have been evicted.
+struct Story {
+    waves: Vec<(usize, i64, usize)>,
+    /// The price of machines launched for the pods that are left.
+    ideal: i64,
+}
+
+/// Carries plans out until nothing is left to do, and holds what is true of every wave.
+fn settle(mut snapshot: Snapshot) -> Story {
+    let mut waves = vec![(snapshot.nodes.len(), price(&snapshot), 0)];
     loop {
         let plan = disrupt(&snapshot, &Policy::default(), now(), 1, &());
         assert_eq!(check(&snapshot, &plan), []);
         if plan.commands.is_empty() {
             break;
         }
-        for candidate in plan.commands.iter().flat_map(|command| &command.candidates) {
-            for pod in &candidate.pods {
-                *evictions.entry(pod.name.clone()).or_insert(0) += 1;
-            }
-        }
+        let candidates = plan.commands.iter().flat_map(|command| &command.candidates);
+        let evicted: usize = candidates.map(|candidate| candidate.pods.len()).sum();
         let after = carry_out(&snapshot, &plan);
-        waves.push((after.nodes.len(), price(&after), evictions.values().sum::<i32>()));
+        let evictions = waves.last().map_or(0, |wave| wave.2) + evicted;
+        waves.push((after.nodes.len(), price(&after), evictions));
         assert!(after.nodes.len() <= snapshot.nodes.len(), "it grows again: {waves:?}");
         assert!(price(&after) < price(&snapshot), "it gets no cheaper: {waves:?}");
         let refill = provision(&after, &Policy::default(), now(), 1, &());
         assert_eq!(refill.launches.len(), 0, "launched for evicted pods: {waves:?}");
         assert!(after.pods.iter().all(|pod| pod.placement != Placement::Unschedulable));
         snapshot = after;
-        assert!(waves.len() <= 8, "{first} nodes, then {waves:?}");
+        assert!(waves.len() <= 9, "{waves:?}");
     }
-    assert!(waves.len() <= 5, "{first} nodes, then {waves:?}");
-    // Nearly all of it happens at once.
-    let gone = |nodes: usize| first - nodes;
-    assert!(
-        gone(waves[0].0) * 100 >= gone(snapshot.nodes.len()) * 75,
-        "{first} nodes, then {waves:?}"
-    );
-    // What is left costs little more than the same pods on machines launched for them.
-    let fresh =
-        snapshot.pods.iter().fold(builder().pool(snapshot.node_pools[0].clone()), |world, pod| {
-            world.pending(&pod.name, PodShape::clone(&snapshot.shapes[pod.shape.0 as usize]))
-        });
+    let world = builder().pool(snapshot.node_pools[0].clone());
+    let fresh = snapshot.pods.iter().fold(world, |world, pod| {
+        world.pending(&pod.name, PodShape::clone(&snapshot.shapes[pod.shape.0 as usize]))
+    });
     let fresh = fresh.build();
     let fresh = apply(&fresh, &provision(&fresh, &Policy::default(), now(), 1, &()));
-    let (here, ideal) = (price(&snapshot), price(&fresh));
-    assert!(here * 100 <= ideal * 115, "{first} nodes, then {waves:?}: {here} instead of {ideal}");
-    // Moving a pod twice is for nothing.
-    assert!(evictions.values().sum::<i32>() <= 200, "{waves:?}");
+    Story { waves, ideal: price(&fresh) }
+}
+
+#[test]
+fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
+    let stories: Vec<Story> = (7..13).map(|seed| settle(scaled_in(seed))).collect();
+    for Story { waves, ideal } in &stories {
+        let (first, last) = (waves[0], waves[waves.len() - 1]);
+        // Nearly all of it happens at once.
+        let gone = |nodes: usize| first.0 - nodes;
+        assert!(gone(waves[1].0) * 100 >= gone(last.0) * 80, "{waves:?}");
+        // What happens after three waves is worth little.
+        let third = waves[waves.len().min(4) - 1];
+        assert!(third.1 * 1000 <= last.1 * 1025, "{waves:?}");
+        // What is left costs little more than the same pods on machines launched for them.
+        assert!(last.1 * 100 <= ideal * 105, "{waves:?}: {ideal} would do");
+        assert!(last.2 <= 160, "{waves:?}");
+    }
+    let mut lengths: Vec<usize> = stories.iter().map(|story| story.waves.len() - 1).collect();
+    lengths.sort_unstable();
+    let all: Vec<_> = stories.iter().map(|story| &story.waves).collect();
+    assert!(lengths[stories.len() / 2] <= 4 && lengths[stories.len() - 1] <= 7, "{all:?}");
 }
 
 #[test]
 fn commands_stay_valid_while_those_before_them_are_under_way() {
-    let mut snapshot = scaled_in();
+    let mut snapshot = scaled_in(7);
     let plan = disrupt(&snapshot, &Policy::default(), now(), 1, &());
     let mut void = Vec::new();
     for command in &plan.commands {
@@ -154,7 +166,7 @@ fn commands_stay_valid_while_those_before_them_are_under_way() {
 
 #[test]
 fn the_number_of_threads_makes_no_difference() {
-    let snapshot = scaled_in();
+    let snapshot = scaled_in(7);
     let plan = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| disrupt(&snapshot, &Policy::default(), now(), 1, &()))
