@@ -19,6 +19,9 @@ use crate::solver::{Claim, Demand, Home, Solver};
 /// only because pods keep off each other's hosts.
 const SHAPES: usize = 300;
 
+/// So are those with more shapes × machines than this, so that a plan takes no longer for it.
+const WORK: usize = 8_000;
+
 /// Packs machines to come anew where that costs less. Only for a finished plan: what was counted on its hosts is not kept up to date.
 pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     let mut cells: Vec<CellId> = solver.claims.iter().map(|claim| claim.cell).collect();
@@ -57,7 +60,8 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
         })
         .collect();
     let mut demands = demands(solver, cell, &free);
-    if demands.len() > SHAPES || free.len() * 4 <= hosts_needed(solver, &demands) * 5 {
+    let large = demands.len() > SHAPES || demands.len() * free.len() > WORK;
+    if large || free.len() * 4 <= hosts_needed(solver, &demands) * 5 {
         return;
     }
     let mut given_up = free.iter().copied().peekable();
