@@ -114,7 +114,7 @@ async fn start(
         let client = target::client(global)
             .await
             .map_err(|error| ExpectedError::Preflight { reasons: vec![error.to_string()] })?;
-        input = live::read(&client).await?;
+        input = live::read(&client, args.ignore_dra_requests).await?;
         printer.note(&format!(
             "read {} of the cluster in {:.2} s",
             counted(input.count, "object"),
@@ -153,7 +153,7 @@ async fn start(
         printer.note(&format!("left out {} of kind {kind}", count(*n, "object")));
     }
     let skipped = std::mem::take(&mut input.skipped);
-    let world = world::build(input, &args.catalog, now)?;
+    let world = world::build(input, &args.catalog, args.ignore_dra_requests, now)?;
     for note in &world.notes {
         printer.note(note);
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use jiff::Timestamp;
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 
@@ -24,6 +24,9 @@ pub struct SourceArgs {
     /// What breaks ties: the same number gives the same plan
     #[arg(long, default_value_t = 0, value_name = "N", help_heading = "Input")]
     pub seed: u64,
+    /// The operator's option of this name: pods with resource claims (DRA) wait; with `=false` they are planned for
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Input")]
+    pub ignore_dra_requests: bool,
 }
 
 /// What can be launched.

@@ -98,6 +98,12 @@ fn identify(input: &mut Input, now: Timestamp) {
             }
             Object::StorageClass(class) => metadata("StorageClass", &mut class.metadata, false),
             Object::Namespace(namespace) => metadata("Namespace", &mut namespace.metadata, false),
+            Object::DeviceClass(class) => metadata("DeviceClass", &mut class.metadata, false),
+            Object::ResourceSlice(slice) => metadata("ResourceSlice", &mut slice.metadata, false),
+            Object::ResourceClaim(claim) => metadata("ResourceClaim", &mut claim.metadata, true),
+            Object::ResourceClaimTemplate(template) => {
+                metadata("ResourceClaimTemplate", &mut template.metadata, true);
+            }
             _ => {}
         }
     }

@@ -62,6 +62,12 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
             object::<wire::VolumeAttachment>(document, kind)?
         }
         ("storage.k8s.io/v1", "CSINode") => object::<wire::CSINode>(document, kind)?,
+        ("resource.k8s.io/v1", "DeviceClass") => object::<wire::DeviceClass>(document, kind)?,
+        ("resource.k8s.io/v1", "ResourceClaim") => object::<wire::ResourceClaim>(document, kind)?,
+        ("resource.k8s.io/v1", "ResourceClaimTemplate") => {
+            object::<wire::ResourceClaimTemplate>(document, kind)?
+        }
+        ("resource.k8s.io/v1", "ResourceSlice") => object::<wire::ResourceSlice>(document, kind)?,
         ("karpenter.sh/v1", "NodePool") => object::<NodePool>(document, kind)?,
         ("karpenter.sh/v1", "NodeClaim") => object::<NodeClaim>(document, kind)?,
         ("apps/v1", "Deployment") => workload(document, WorkloadKind::Deployment)?,

@@ -16,7 +16,10 @@ use crate::kubernetes::client::KubeError;
 const PAGE: u32 = 1000;
 
 /// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
-pub(super) async fn read(client: &Client) -> Result<Input, ExpectedError> {
+pub(super) async fn read(
+    client: &Client,
+    ignore_dra_requests: bool,
+) -> Result<Input, ExpectedError> {
     let mut input = Input::default();
     let (pools, claims, nodes, pods, sets) = futures::try_join!(
         objects::<NodePool>(client),
@@ -54,6 +57,17 @@ pub(super) async fn read(client: &Client) -> Result<Input, ExpectedError> {
     ];
     for read in watched.into_iter().flatten() {
         input.add(read);
+    }
+    if !ignore_dra_requests {
+        let (classes, claims, templates, slices) = futures::try_join!(
+            objects::<wire::DeviceClass>(client),
+            objects::<wire::ResourceClaim>(client),
+            objects::<wire::ResourceClaimTemplate>(client),
+            objects::<wire::ResourceSlice>(client),
+        )?;
+        for read in [classes, claims, templates, slices].into_iter().flatten() {
+            input.add(read);
+        }
     }
     for class in ec2_classes {
         input.add(Read::Ec2NodeClass(Box::new(class)));

@@ -34,6 +34,7 @@ pub(super) struct World {
 pub(super) fn build(
     mut input: Input,
     catalog: &CatalogArgs,
+    ignore_dra_requests: bool,
     now: Timestamp,
 ) -> Result<World, ExpectedError> {
     let given = Given::read(catalog)?;
@@ -43,6 +44,9 @@ pub(super) fn build(
     let catalogs = Catalogs::new(&input, &given, catalog);
     warnings.extend(catalogs.warnings.iter().cloned());
     let mut cluster = Cluster::new(KINDS, rules);
+    if !ignore_dra_requests {
+        cluster.plan_for_claims();
+    }
     for object in objects(input) {
         cluster.apply(Change::Applied(object));
     }
