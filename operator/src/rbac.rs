@@ -29,6 +29,11 @@ pub const CLUSTER: &[Rule] = &[
     rule("", &["pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces"], READ),
     rule("storage.k8s.io", &["storageclasses", "volumeattachments", "csinodes"], READ),
     rule("apps", &["daemonsets"], READ),
+    rule(
+        "resource.k8s.io",
+        &["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
+        READ,
+    ),
     rule("policy", &["poddisruptionbudgets"], READ),
     rule("karpenter.sh", &["nodeclaims"], &["create", "delete", "patch"]),
     rule("karpenter.sh", &["nodepools"], &["patch"]),
@@ -107,6 +112,10 @@ mod tests {
         reads::<wire::StorageClass>(CLUSTER);
         reads::<wire::VolumeAttachment>(CLUSTER);
         reads::<wire::CSINode>(CLUSTER);
+        reads::<wire::DeviceClass>(CLUSTER);
+        reads::<wire::ResourceClaim>(CLUSTER);
+        reads::<wire::ResourceClaimTemplate>(CLUSTER);
+        reads::<wire::ResourceSlice>(CLUSTER);
         reads::<EC2NodeClass>(AWS);
         assert!(allow(AWS, "karpenter.k8s.aws", "ec2nodeclasses/status", "patch"));
         assert!(!allow(AWS_KUBE_SYSTEM, "", "services", "get"), "only kube-dns");

@@ -115,7 +115,17 @@ async fn operate<P: CloudProvider>(
 ) -> Result<(), Error> {
     let core = options.core;
     let cloud = Arc::new(Metered::new(cloud, context.metrics.clone()));
-    let cluster = Cluster::new(cloud.node_class_kinds(), cloud.label_rules());
+    let mut cluster = Cluster::new(cloud.node_class_kinds(), cloud.label_rules());
+    if !core.ignore_dra_requests {
+        if crate::watch::serves_devices(&context.client).await {
+            cluster.plan_for_claims();
+        } else {
+            tracing::warn!(
+                "pods with resource claims wait: the API server does not serve resource.k8s.io/v1"
+            );
+        }
+    }
+    let plans_for_claims = cluster.plans_for_claims();
     let (state, state_task) = State::new(cluster);
     if !core.disable_cluster_state_observability {
         metrics::pods::observe(&state, context.metrics.clone(), context.clock);
@@ -124,7 +134,7 @@ async fn operate<P: CloudProvider>(
     let health = http::listen("health", core.bind_address, core.health_probe_port).await?;
     let metrics = http::listen("metrics", core.bind_address, core.metrics_port).await?;
     tasks.spawn("state", state_task.run());
-    crate::watch::start(&context, &state.updates(), &mut tasks);
+    crate::watch::start(&context, &state.updates(), plans_for_claims, &mut tasks);
     cloud.start_watching(&context, &mut tasks);
     let (woken, wake) = watch::channel(0);
     tasks.spawn("wake", relay(Arc::clone(&context.wake), woken));

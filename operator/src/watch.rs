@@ -28,8 +28,13 @@ use crate::work::Backoff;
 /// Rest after errors of a watch.
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };
 
-/// Starts the watches of all kinds that the state is made of.
-pub fn start(context: &Context, changes: &mpsc::Sender<Update>, tasks: &mut Tasks) {
+/// Starts the watches of all kinds that the state is made of; those of devices and claims only while claims are planned for.
+pub fn start(
+    context: &Context,
+    changes: &mpsc::Sender<Update>,
+    plans_for_claims: bool,
+    tasks: &mut Tasks,
+) {
     use tenon_crds::{NodeClaim, NodePool};
     one::<NodePool>("watch.nodepools", context, changes, tasks);
     one::<NodeClaim>("watch.nodeclaims", context, changes, tasks);
@@ -43,6 +48,19 @@ pub fn start(context: &Context, changes: &mpsc::Sender<Update>, tasks: &mut Task
     one::<wire::StorageClass>("watch.storageclasses", context, changes, tasks);
     one::<wire::VolumeAttachment>("watch.volumeattachments", context, changes, tasks);
     one::<wire::CSINode>("watch.csinodes", context, changes, tasks);
+    if plans_for_claims {
+        one::<wire::DeviceClass>("watch.deviceclasses", context, changes, tasks);
+        one::<wire::ResourceClaim>("watch.resourceclaims", context, changes, tasks);
+        one::<wire::ResourceClaimTemplate>("watch.resourceclaimtemplates", context, changes, tasks);
+        one::<wire::ResourceSlice>("watch.resourceslices", context, changes, tasks);
+    }
+}
+
+/// Whether the API server serves devices and claims (`resource.k8s.io/v1`, from Kubernetes 1.34). One that does not answer is taken to serve them: the
+/// watches try until it does.
+pub async fn serves_devices(client: &Client) -> bool {
+    let found = client.list_api_group_resources("resource.k8s.io/v1").await;
+    !matches!(found, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
 fn one<K: Watched>(

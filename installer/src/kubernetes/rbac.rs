@@ -82,6 +82,12 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
         ),
         rule(&["storage.k8s.io"], &["storageclasses", "csinodes", "volumeattachments"], &READ, &[]),
         rule(&["apps"], &["daemonsets", "deployments", "replicasets", "statefulsets"], &READ, &[]),
+        rule(
+            &["resource.k8s.io"],
+            &["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
+            &READ,
+            &[],
+        ),
         rule(&["policy"], &["poddisruptionbudgets"], &READ, &[]),
         rule(
             &[KARPENTER],

@@ -40,7 +40,7 @@ pub(super) async fn initialize<P: CloudProvider>(
     }
     let waits = match node {
         None => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
-        Some(node) => waits_for(claim, node),
+        Some(node) => waits_for(claim, node).or_else(|| waits_for_driver(operator, claim, node)),
     };
     if let Some((reason, message)) = waits {
         conditions(claim, now).set_unknown(INITIALIZED, reason, &message);
@@ -59,6 +59,18 @@ pub(super) async fn initialize<P: CloudProvider>(
         "initialized nodeclaim"
     );
     Ok(())
+}
+
+/// The driver whose devices the Node was launched for and has not published: reason and message.
+fn waits_for_driver<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+    node: &Node,
+) -> Option<(&'static str, String)> {
+    let state = operator.state.read();
+    let driver = state.unpublished_driver(claim, node.name())?;
+    let message = format!("DRA driver \"{driver}\" has not published a complete resource pool");
+    Some(("DRADriverPoolsNotPublished", message))
 }
 
 /// What the Node lacks before pods can run on it: reason and message.
