@@ -363,6 +363,25 @@ fn without_input_there_is_nothing_to_plan_on() {
 }
 
 #[test]
+fn pods_with_resource_claims_are_planned_for_when_it_is_asked_for() {
+    let bench = Bench::new();
+    bench.write("devices.yaml", include_str!("simulate/devices.yaml"));
+    let input = "simulate -f pool.yaml -f devices.yaml --catalog catalog.json --what provision";
+    let ignored = bench.json(input);
+    assert_eq!(ignored["unschedulable"].as_array().map(Vec::len), Some(4), "{ignored}");
+    let outcome = bench.json(&format!("{input} --ignore-dra-requests=false"));
+    let placed = &outcome["placements"][0];
+    assert_eq!(placed["node"], "with");
+    assert_eq!(placed["pods"].as_array().map(Vec::len), Some(2), "{outcome}");
+    // Machines of that type have had two devices each; of others nothing is known.
+    let types = outcome["launches"][0]["instanceTypes"].as_array().expect("types");
+    assert_eq!(types.iter().map(|kind| &kind["name"]).collect::<Vec<_>>(), ["small"]);
+    let waiting = &outcome["unschedulable"][0];
+    assert_eq!(waiting["name"], "picky");
+    assert_eq!(waiting["reasons"][0]["reason"]["devices"]["class"], "gpu");
+}
+
+#[test]
 fn a_pod_that_stays_pending_is_told_why() {
     let bench = Bench::new();
     let input = "-f pool.yaml -f workloads.yaml --catalog catalog.json -q";
