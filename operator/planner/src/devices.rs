@@ -24,6 +24,8 @@ pub(crate) struct Table<'a> {
     source: &'a snapshot::Devices,
     /// What drivers have published, pool by pool.
     published: Vec<Published>,
+    /// By driver, pool and name, the published device.
+    by_name: FxHashMap<(&'a str, &'a str, &'a str), u32>,
     /// Selectors of slices.
     reaches: Vec<Requirements>,
     /// By machine: the published devices that only it has.
@@ -91,6 +93,7 @@ impl<'a> Table<'a> {
         let mut table = Self {
             source,
             published: Vec::new(),
+            by_name: FxHashMap::default(),
             reaches: Vec::new(),
             local: vec![Vec::new(); n],
             open: Vec::new(),
@@ -165,6 +168,7 @@ impl<'a> Table<'a> {
                 }
                 for (name, device) in (0..).zip(&slice.devices) {
                     let id = index(self.published.len());
+                    self.by_name.insert((&pool.driver, &pool.name, &device.name), id);
                     let consumes = self.draws(device.kind, &counters);
                     // A counter that its pool does not have.
                     let usable = usable && consumes.is_some();
@@ -224,18 +228,10 @@ impl<'a> Table<'a> {
 
     /// What the allocations of all claims take.
     fn in_use(&self) -> Usage {
-        let mut by_name: FxHashMap<(&str, &str, &str), u32> = FxHashMap::default();
-        for (id, device) in (0..).zip(&self.published) {
-            let pool = &self.source.pools[device.pool as usize];
-            by_name.insert((&pool.driver, &pool.name, self.name(device)), id);
-        }
         let mut usage = Usage::default();
-        let claims = self.source.claims.iter();
-        for device in
-            claims.filter_map(|claim| claim.allocation.as_ref()).flat_map(|it| &it.devices)
-        {
-            let key = (device.driver.as_str(), device.pool.as_str(), device.device.as_str());
-            if let Some(&id) = by_name.get(&key).filter(|_| !device.admin) {
+        let allocations = self.source.claims.iter().filter_map(|claim| claim.allocation.as_ref());
+        for device in allocations.flat_map(|allocation| &allocation.devices) {
+            if let Some(id) = self.find(device).filter(|_| !device.admin) {
                 let published = &self.published[id as usize];
                 let kind = &self.source.kinds[published.kind as usize];
                 let consumed = consumed(kind, &device.consumed);
@@ -253,13 +249,8 @@ impl<'a> Table<'a> {
 
     /// The published device of an allocation.
     fn find(&self, device: &snapshot::AllocatedDevice) -> Option<u32> {
-        let found = (0..).zip(&self.published).find(|(_, published)| {
-            let pool = &self.source.pools[published.pool as usize];
-            pool.driver == device.driver
-                && pool.name == device.pool
-                && self.name(published) == device.device
-        });
-        found.map(|(id, _)| id)
+        let name = (device.driver.as_str(), device.pool.as_str(), device.device.as_str());
+        self.by_name.get(&name).copied()
     }
 
     fn spec(&self, claim: u32) -> &'a ClaimSpec {
