@@ -88,11 +88,15 @@ impl Labels {
 
 /// Whether all hold.
 fn worst(found: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
-    found.into_iter().fold(Some(true), |all, one| match (all, one) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    })
+    let mut all = Some(true);
+    for one in found {
+        match one {
+            Some(false) => return Some(false),
+            Some(true) => {}
+            None => all = None,
+        }
+    }
+    all
 }
 
 /// Whether any holds.
