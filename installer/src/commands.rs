@@ -6,6 +6,7 @@ pub mod completion;
 pub mod config;
 pub mod diff;
 pub mod doctor;
+mod execution;
 pub mod export;
 pub mod freeze;
 pub mod iam;

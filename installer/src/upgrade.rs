@@ -2,7 +2,6 @@
 //! that a plan is taken apart into. Pure. The design is in `docs/src/design/upgrade.md`.
 
 pub mod crds;
-pub mod nodes;
 pub mod stages;
 pub mod version;
 

@@ -1,19 +1,16 @@
 //! `tenon adopt`: takes over from Karpenter, and gives back.
 
-use std::sync::Arc;
-
 use clap::Args;
 use serde_json::json;
 
-use super::moving::{MoveArgs, confirm};
+use super::execution::{Execution, confirm};
+use super::moving::MoveArgs;
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::adopt::{Found, found, settings, steps};
-use crate::apply::{self, Options};
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, SettingArgs};
-use crate::errors::{ExpectedError, Failure, count};
-use crate::journal::Journal;
+use crate::errors::{ExpectedError, count};
 use crate::plan::Plan;
 use crate::printer::{Printer, counts, plan_text};
 use crate::settings::{Settings, Source};
@@ -91,7 +88,8 @@ pub async fn run(
     }
     let report = report(plan.steps.len());
     if !plan.steps.is_empty() && !args.how.yes {
-        confirm(global, if args.undo { "return to Karpenter" } else { "adoption" })?;
+        let what = if args.undo { "return to Karpenter" } else { "adoption" };
+        confirm(global, &format!("Do this {what}?"))?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "adopt", cleanup).await?);
@@ -101,7 +99,19 @@ pub async fn run(
             return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
         }
     }
-    let done = carry_out(global, args, &session, plan.clone(), printer).await?;
+    let execution = Execution {
+        global,
+        session: &session,
+        operation: if args.undo { "adopt --undo" } else { "adopt" },
+        parallel: args.how.parallel,
+        back_to: None,
+        printer,
+    };
+    let done = if args.undo {
+        execution.run_and_forget(plan.clone()).await?
+    } else {
+        execution.run(plan.clone()).await?
+    };
     drop(lock);
     printer.json(&report);
     printer.text(&match (done, args.undo) {
@@ -223,40 +233,4 @@ async fn lines(
     ));
     lines.extend(plan_text(plan).lines().map(str::to_owned));
     Ok(lines)
-}
-
-async fn carry_out(
-    global: &GlobalArgs,
-    args: &AdoptArgs,
-    session: &Session,
-    plan: Plan,
-    printer: &Printer,
-) -> Result<usize, ExpectedError> {
-    let nothing_is_recorded = session.recorded.is_none();
-    if plan.steps.is_empty() && (args.undo && nothing_is_recorded || session.unfinished().is_none())
-    {
-        return Ok(0);
-    }
-    let mut journal = Journal::new(
-        &session.desired.installation.id,
-        &session.settings.config,
-        if args.undo { "adopt --undo" } else { "adopt" },
-        session.file.clone(),
-        session.target.cluster.clone(),
-        &session.settings.namespace,
-    );
-    let options = Options {
-        parallel: usize::from(args.how.parallel),
-        fault_after: global.fault_exit_after_step,
-    };
-    let done =
-        apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await?;
-    let failed = |source| ExpectedError::Step { step: "record".to_owned(), done, source };
-    if args.undo {
-        // Nothing is installed any more.
-        journal.remove().await.map_err(|error| failed(error.into()))?;
-    } else {
-        journal.finish().await.map_err(|error| failed(Failure::Journal(error)))?;
-    }
-    Ok(done)
 }

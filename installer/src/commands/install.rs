@@ -1,28 +1,26 @@
 //! `tenon install`: ask if there is somebody to ask, plan, confirm, apply, and prove that it works.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::execution::{Execution, confirm, may_ask};
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source, unreachable_target};
-use crate::apply::{self, Options, wait};
+use crate::apply::wait;
 use crate::aws::{Aws, Calling, IfThere};
 use crate::canary::Canary;
 use crate::checks::observe::subnet_views;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, InstallArgs};
 use crate::desired::AGENT;
-use crate::errors::{ExpectedError, Failure};
-use crate::journal::Journal;
+use crate::errors::ExpectedError;
 use crate::observe::facts;
 use crate::plan::Plan;
 use crate::plan::outlook::Outlook;
 use crate::plan::saved::SavedPlan;
 use crate::printer::{Printer, counts};
-use crate::prompt::{Prompt, Terminal};
 use crate::settings::{Settings, Source, overlay};
 use crate::target::{self, Target};
 use crate::wizard;
@@ -37,9 +35,8 @@ pub async fn run(
     printer: &Printer,
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
-    let may_ask = Printer::is_interactive() && !global.non_interactive && !global.ci && !args.yes;
     let saved = args.plan.as_deref().map(SavedPlan::read).transpose()?;
-    let asks = may_ask && args.settings.file.is_none() && saved.is_none();
+    let asks = !args.yes && may_ask(global) && args.settings.file.is_none() && saved.is_none();
     let source = match &saved {
         Some(saved) => Source::recorded(saved.config.clone()),
         None if asks => Box::pin(ask(global, args, printer)).await?,
@@ -68,7 +65,7 @@ pub async fn run(
     }
     show(&plan, &outlook, *printer);
     if !plan.steps.is_empty() && !args.yes {
-        confirm(may_ask)?;
+        confirm(global, "Apply this plan?")?;
     }
     if asks {
         write_answers(&session.settings, *printer)?;
@@ -81,7 +78,15 @@ pub async fn run(
             return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
         }
     }
-    let done = carry_out(global, args, &session, plan.clone(), printer).await?;
+    let execution = Execution {
+        global,
+        session: &session,
+        operation: "install",
+        parallel: args.parallel,
+        back_to: None,
+        printer,
+    };
+    let done = execution.run(plan.clone()).await?;
     drop(lock);
     if !args.no_wait {
         prove(args, &session, printer).await?;
@@ -115,48 +120,6 @@ fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
     for line in crate::printer::plan_and_outlook(plan, outlook).lines() {
         printer.note(line);
     }
-}
-
-fn confirm(may_ask: bool) -> Result<(), ExpectedError> {
-    if !may_ask {
-        return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
-    }
-    if Terminal::default().confirm("Apply this plan?", false).map_err(ExpectedError::Prompt)? {
-        Ok(())
-    } else {
-        Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })
-    }
-}
-
-async fn carry_out(
-    global: &GlobalArgs,
-    args: &InstallArgs,
-    session: &Session,
-    plan: Plan,
-    printer: &Printer,
-) -> Result<usize, ExpectedError> {
-    // A run that was killed after its last step has nothing to do but to say so.
-    if plan.steps.is_empty() && session.interruption().is_none() {
-        return Ok(0);
-    }
-    let mut journal = Journal::new(
-        &session.desired.installation.id,
-        &session.settings.config,
-        "install",
-        session.file.clone(),
-        session.target.cluster.clone(),
-        &session.settings.namespace,
-    );
-    let options =
-        Options { parallel: usize::from(args.parallel), fault_after: global.fault_exit_after_step };
-    let done =
-        apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await?;
-    journal.finish().await.map_err(|error| ExpectedError::Step {
-        step: "record".to_owned(),
-        done,
-        source: Failure::Journal(error),
-    })?;
-    Ok(done)
 }
 
 /// Waits until the operator serves and the NodeClasses are ready: the best proof that the permissions suffice.

@@ -1,6 +1,5 @@
 //! What `upgrade` and `rollback` have in common: both bring another version of the operator, in stages that no node notices.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,19 +8,17 @@ use serde_json::json;
 use tenon_iam_policies::difference::{Change, Difference, differences};
 use tokio::time::Instant;
 
+use super::execution::{Execution, confirm};
 use super::preflight::{self, CheckArgs};
-use super::session::{Session, observe_failed};
-use crate::apply::{self, Options, wait};
+use super::session::Session;
+use crate::apply::wait;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, parse_duration};
-use crate::errors::{ExpectedError, Failure, count};
-use crate::journal::Journal;
+use crate::errors::{ExpectedError, count};
 use crate::lock::Lock;
 use crate::plan::Plan;
-use crate::printer::{Printer, counts, plan_text};
-use crate::prompt::{Prompt, Terminal};
-use crate::uninstall::resources;
-use crate::upgrade::nodes::{self, Drift};
+use crate::plan::outlook::Outlook;
+use crate::printer::{Printer, counts, plan_and_outlook};
 use crate::upgrade::{staged, stages};
 
 /// How a move is made.
@@ -110,19 +107,10 @@ fn iam_in_words(session: &Session, found: &[Difference]) -> Vec<String> {
     lines
 }
 
-fn nodes_in_words(all: usize, drifts: &[Drift]) -> String {
-    if drifts.is_empty() {
-        return format!("Nodes: {}, none drifts", count(all, "NodeClaim"));
-    }
-    let each = drifts
-        .iter()
-        .map(|drift| format!("{} by {}", drift.node_claims.len(), drift.object))
-        .collect::<Vec<_>>();
-    format!(
-        "Nodes: of {} these drift, and are replaced as the budgets allow: {}",
-        count(all, "NodeClaim"),
-        each.join(", ")
-    )
+/// What happens to nodes is what a reader looks for first, so it is said even when the plan does not touch them.
+fn untouched_nodes(outlook: &Outlook) -> Option<String> {
+    let nothing = "Nodes: no NodePool and no EC2NodeClass changes, so none drifts";
+    outlook.node_claims.is_none().then(|| nothing.to_owned())
 }
 
 /// Shows, asks, does and proves it.
@@ -137,21 +125,18 @@ pub(super) async fn run(
 ) -> Result<u8, ExpectedError> {
     let plan = journey.plan(&session, args)?;
     let changes = iam(&session);
-    let claims = session.target.cluster.list(&resources::node_claims()).await;
-    let claims = claims.map_err(observe_failed)?.into_iter().map(|claim| json!(claim));
-    let claims = claims.collect::<Vec<_>>();
-    let authority = session.facts.cluster.certificate_authority.as_deref();
-    let drifts = nodes::drifting(&plan, &claims, authority);
-    let mut lines = vec![journey.in_words(), nodes_in_words(claims.len(), &drifts)];
+    let outlook = session.outlook(&plan).await?;
+    let mut lines = vec![journey.in_words()];
+    lines.extend(untouched_nodes(&outlook));
     lines.extend(iam_in_words(&session, &changes));
-    lines.extend(plan_text(&plan).lines().map(str::to_owned));
+    lines.extend(plan_and_outlook(&plan, &outlook).lines().map(str::to_owned));
     let report = |changed: usize, ready: bool, session: &Session| {
         json!({
             "schema": format!("tenon.sh/{}/v1alpha1", journey.operation),
             "target": session.target_json(),
             "versions": journey,
             "iam": changes,
-            "nodes": {"nodeClaims": claims.len(), "drifting": drifts},
+            "outlook": outlook,
             "actions": plan.steps,
             "warnings": plan.warnings,
             "callerActions": plan.caller_actions(),
@@ -171,7 +156,7 @@ pub(super) async fn run(
         printer.note(line);
     }
     if !plan.steps.is_empty() && !args.yes {
-        confirm(global, journey.operation)?;
+        confirm(global, &format!("Do this {}?", journey.operation))?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, journey.operation, cleanup).await?);
@@ -181,7 +166,15 @@ pub(super) async fn run(
             return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
         }
     }
-    let done = carry_out(global, args, journey, &session, plan.clone(), printer).await?;
+    let execution = Execution {
+        global,
+        session: &session,
+        operation: journey.operation,
+        parallel: args.parallel,
+        back_to: journey.revision,
+        printer,
+    };
+    let done = execution.run(plan.clone()).await?;
     drop(lock);
     let end = Instant::now() + args.timeout;
     for object in &session.desired.node_objects {
@@ -194,49 +187,4 @@ pub(super) async fn run(
         _ => format!("Operator {} runs ({}).", journey.to, counts(&plan)),
     });
     Ok(0)
-}
-
-pub(super) fn confirm(global: &GlobalArgs, what: &str) -> Result<(), ExpectedError> {
-    if !Printer::is_interactive() || global.non_interactive || global.ci {
-        return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
-    }
-    let question = format!("Do this {what}?");
-    if Terminal::default().confirm(&question, false).map_err(ExpectedError::Prompt)? {
-        Ok(())
-    } else {
-        Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })
-    }
-}
-
-async fn carry_out(
-    global: &GlobalArgs,
-    args: &MoveArgs,
-    journey: &Journey,
-    session: &Session,
-    plan: Plan,
-    printer: &Printer,
-) -> Result<usize, ExpectedError> {
-    // A run that was killed after its last step has nothing to do but to say so.
-    if plan.steps.is_empty() && session.unfinished().is_none() {
-        return Ok(0);
-    }
-    let mut journal = Journal::new(
-        &session.desired.installation.id,
-        &session.settings.config,
-        journey.operation,
-        session.file.clone(),
-        session.target.cluster.clone(),
-        &session.settings.namespace,
-    )
-    .back_to(journey.revision);
-    let options =
-        Options { parallel: usize::from(args.parallel), fault_after: global.fault_exit_after_step };
-    let done =
-        apply::run(Arc::new(session.context()), plan, options, &mut journal, printer).await?;
-    journal.finish().await.map_err(|error| ExpectedError::Step {
-        step: "record".to_owned(),
-        done,
-        source: Failure::Journal(error),
-    })?;
-    Ok(done)
 }

@@ -274,10 +274,7 @@ impl Session {
 
     /// How the last command ended, if it did not come to its end.
     pub(super) fn interruption(&self) -> Option<String> {
-        self.recorded
-            .as_ref()
-            .filter(|(id, _)| *id == self.desired.installation.id)
-            .and_then(|(_, record)| record.as_ref()?.interruption())
+        self.unfinished()?.interruption()
     }
 
     /// The plan, or what stands in its way.

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tenon_iam_policies::{Features, Partition, Scope};
 
+use super::execution::may_ask;
 use super::session::{observe_failed, source, take_lock, unreachable_target};
 use crate::apply::Context;
 use crate::aws::{Aws, AwsError};
@@ -264,7 +265,7 @@ fn wanted(
     if args.yes {
         return Ok(true);
     }
-    if !Printer::is_interactive() || global.non_interactive || global.ci {
+    if !may_ask(global) {
         return Ok(false);
     }
     let question = format!(

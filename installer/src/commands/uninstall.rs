@@ -1,5 +1,6 @@
 //! `tenon uninstall`: show, confirm, remove in order, and prove that nothing is left.
 
+use super::execution::may_ask;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, UninstallArgs};
@@ -151,7 +152,7 @@ async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Ri
 }
 
 fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
-    if !Printer::is_interactive() || global.non_interactive || global.ci {
+    if !may_ask(global) {
         return Err(ExpectedError::NotConfirmed {
             hint: "add --yes to remove all of this without being asked",
         });

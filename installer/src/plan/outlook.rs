@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use tenon_crds::labels::{self, aws};
 use tenon_crds::{EC2NodeClassSpec, NodePoolSpec, hash};
 
 use super::{Action, Op, Plan};
 use crate::desired::Desired;
 use crate::errors::count;
-use crate::kubernetes::object::Object;
+use crate::kubernetes::object::{Object, annotation, label};
 use crate::observe::world::World;
 
 /// Hours in a month, as AWS counts them.
@@ -222,12 +223,19 @@ fn drift(object: &Object, world: &World, claims: &[Value]) -> Option<Drift> {
     let name = object.name.as_str();
     let of_object = |claim: &&Value| {
         if is_pool {
-            claim.pointer("/metadata/labels/karpenter.sh~1nodepool").is_some_and(|of| of == name)
+            label(claim, labels::NODEPOOL) == Some(name)
         } else {
-            claim.pointer("/spec/nodeClassRef/name").is_some_and(|of| of == name)
+            claim["spec"]["nodeClassRef"]["name"] == name
         }
     };
-    let node_claims = claims.iter().filter(of_object).count();
+    // The operator gives NodeClaims with a hash of another version the new hash, and does not call that a drift.
+    let (version, current) = if is_pool {
+        (labels::NODEPOOL_HASH_VERSION, hash::NODE_POOL_HASH_VERSION)
+    } else {
+        (aws::EC2NODECLASS_HASH_VERSION, hash::EC2_NODE_CLASS_HASH_VERSION)
+    };
+    let comparable = |claim: &&Value| !all || annotation(claim, version) == Some(current);
+    let node_claims = claims.iter().filter(of_object).filter(comparable).count();
     (node_claims > 0).then(|| Drift { object: object.key().to_string(), node_claims, all })
 }
 
@@ -276,7 +284,13 @@ mod tests {
 
     fn claim(pool: &str) -> Value {
         json!({
-            "metadata": {"labels": {"karpenter.sh/nodepool": pool}},
+            "metadata": {
+                "labels": {(labels::NODEPOOL): pool},
+                "annotations": {
+                    (labels::NODEPOOL_HASH_VERSION): hash::NODE_POOL_HASH_VERSION,
+                    (aws::EC2NODECLASS_HASH_VERSION): hash::EC2_NODE_CLASS_HASH_VERSION,
+                },
+            },
             "spec": {"nodeClassRef": {"name": "default"}},
         })
     }
@@ -304,7 +318,9 @@ mod tests {
     fn what_enters_the_hash_makes_all_nodes_drift_and_a_selector_those_that_no_longer_fit() {
         let before = desired("");
         let world = complete(&before);
-        let claims = [claim("default"), claim("default"), claim("mine")];
+        let mut older = claim("default");
+        older["metadata"]["annotations"][aws::EC2NODECLASS_HASH_VERSION] = json!("v1");
+        let claims = [claim("default"), claim("default"), claim("mine"), older];
         let of = |extra: &str| {
             let after = desired(extra);
             let steps = after
@@ -322,7 +338,7 @@ mod tests {
             let plan = Plan { steps: steps.collect(), warnings: Vec::new() };
             Outlook::of(&plan, &after, &world, Some(&claims)).lines()
         };
-        assert_eq!(of(""), ["Nodes: none of 3 NodeClaims drifts."]);
+        assert_eq!(of(""), ["Nodes: none of 4 NodeClaims drifts."]);
         assert_eq!(
             of("tags:\n  team: a\n"),
             [
@@ -332,9 +348,9 @@ mod tests {
         assert_eq!(
             of("defaults:\n  arch: [arm64]\n"),
             [
-                "Nodes: 2 NodeClaims of NodePool default drift as far as they no longer fit, and are replaced as disruption budgets let them go."
+                "Nodes: 3 NodeClaims of NodePool default drift as far as they no longer fit, and are replaced as disruption budgets let them go."
             ]
         );
-        assert_eq!(of("defaults:\n  cpuLimit: 7\n"), ["Nodes: none of 3 NodeClaims drifts."]);
+        assert_eq!(of("defaults:\n  cpuLimit: 7\n"), ["Nodes: none of 4 NodeClaims drifts."]);
     }
 }

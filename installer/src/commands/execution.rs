@@ -1,0 +1,87 @@
+//! How a plan that was shown is agreed to and carried out: the same for every command that changes an installation.
+
+use std::sync::Arc;
+
+use super::session::Session;
+use crate::apply::{self, Options};
+use crate::cli::GlobalArgs;
+use crate::errors::{ExpectedError, Failure};
+use crate::journal::Journal;
+use crate::plan::Plan;
+use crate::printer::Printer;
+use crate::prompt::{Prompt, Terminal};
+
+/// Whether there is somebody who can answer questions.
+pub(super) fn may_ask(global: &GlobalArgs) -> bool {
+    Printer::is_interactive() && !global.non_interactive && !global.ci
+}
+
+/// Asks whether to go on.
+pub(super) fn confirm(global: &GlobalArgs, question: &str) -> Result<(), ExpectedError> {
+    if !may_ask(global) {
+        return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
+    }
+    if Terminal::default().confirm(question, false).map_err(ExpectedError::Prompt)? {
+        Ok(())
+    } else {
+        Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })
+    }
+}
+
+/// A command that carries a plan out.
+pub(super) struct Execution<'a> {
+    pub(super) global: &'a GlobalArgs,
+    pub(super) session: &'a Session,
+    /// The command, as the journal names it.
+    pub(super) operation: &'a str,
+    /// How many steps may run at once.
+    pub(super) parallel: u8,
+    /// The Helm revision that a rollback goes to.
+    pub(super) back_to: Option<u32>,
+    pub(super) printer: &'a Printer,
+}
+
+impl Execution<'_> {
+    /// Carries the plan out, and records that it ended. Answers how many steps were done.
+    pub(super) async fn run(self, plan: Plan) -> Result<usize, ExpectedError> {
+        let Some((done, mut journal)) = self.steps(plan).await? else { return Ok(0) };
+        let ended = journal.finish().await;
+        ended.map_err(|error| unrecorded(done, Failure::Journal(error)))?;
+        Ok(done)
+    }
+
+    /// Carries out a plan after which nothing is installed any more, and removes the record.
+    pub(super) async fn run_and_forget(self, plan: Plan) -> Result<usize, ExpectedError> {
+        let Some((done, journal)) = self.steps(plan).await? else { return Ok(0) };
+        journal.remove().await.map_err(|error| unrecorded(done, error.into()))?;
+        Ok(done)
+    }
+
+    async fn steps(self, plan: Plan) -> Result<Option<(usize, Journal)>, ExpectedError> {
+        let session = self.session;
+        // A run that was killed after its last step has nothing to do but to say so.
+        if plan.steps.is_empty() && session.unfinished().is_none() {
+            return Ok(None);
+        }
+        let mut journal = Journal::new(
+            &session.desired.installation.id,
+            &session.settings.config,
+            self.operation,
+            session.file.clone(),
+            session.target.cluster.clone(),
+            &session.settings.namespace,
+        )
+        .back_to(self.back_to);
+        let options = Options {
+            parallel: usize::from(self.parallel),
+            fault_after: self.global.fault_exit_after_step,
+        };
+        let context = Arc::new(session.context());
+        let done = apply::run(context, plan, options, &mut journal, self.printer).await?;
+        Ok(Some((done, journal)))
+    }
+}
+
+fn unrecorded(done: usize, source: Failure) -> ExpectedError {
+    ExpectedError::Step { step: "record".to_owned(), done, source }
+}
