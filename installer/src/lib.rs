@@ -143,7 +143,7 @@ fn start_log(cli: &Cli) {
         .as_deref()
         .and_then(|text| EnvFilter::try_new(text).ok())
         .unwrap_or_else(|| EnvFilter::new(default));
-    // Fails only when a logger is installed already, as in tests.
+    // Colours only where the printer's own lines have them. Fails only when a logger is installed already, as in tests.
     let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr).try_init();
 }
