@@ -117,7 +117,7 @@ async fn wait_until_ready(
                 last: missing,
             });
         }
-        tokio::time::sleep(EVERY.min(at_most)).await;
+        tokio::time::sleep(EVERY.min(at_most.saturating_sub(began.elapsed()))).await;
     }
 }
 
