@@ -40,7 +40,7 @@ pub(crate) fn place(
         (demand.variant, demand.dropped) = (variant, dropped);
         loop {
             solver.place_on_machines(demand, open);
-            if demand.left() == 0 || cancel.is_cancelled() {
+            if demand.left() == 0 || solver.stops(cancel) {
                 return None;
             }
             match best(solver, demand, strategy) {
