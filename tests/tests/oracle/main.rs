@@ -256,6 +256,10 @@ impl Court {
         self.delete(self.pods().await.into_values().collect()).await;
         let all = ListParams::default();
         must(self.all::<Node>().delete_collection(&DeleteParams::default(), &all).await);
+        // Nobody else removes the DaemonSet's pods for most of a minute once their machines are gone.
+        let daemons: Api<Pod> = Api::namespaced(self.client.clone(), "kube-system");
+        let at_once = DeleteParams::default().grace_period(0);
+        must(daemons.delete_collection(&at_once, &all).await);
         for namespace in NAMESPACES {
             let claims: Api<PersistentVolumeClaim> =
                 Api::namespaced(self.client.clone(), namespace);
