@@ -1,0 +1,18 @@
+//! End-to-end tests, each on beds of its own. They are one program, because they wait most of the time and so run side by side: as many as
+//! `TENON_BED_SLOTS` and cargo's test threads allow.
+
+mod authentication;
+mod bed;
+mod control_plane;
+mod crd_cases;
+mod disruption;
+mod installation;
+mod kubelet;
+mod machines;
+mod oracle;
+mod preflight;
+mod recovery;
+mod scale;
+mod seeds;
+mod simulate;
+mod up;
