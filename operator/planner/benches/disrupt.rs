@@ -78,6 +78,7 @@ fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
             expires_at: None,
             expire_after: None,
             has_termination_grace_period: false,
+            termination_grace_period: None,
         }),
         phase: NodePhase::Initialized,
         labels: labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
@@ -92,6 +93,7 @@ fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
         ready: true,
         requirements: Vec::new(),
         volume_limits: std::collections::BTreeMap::new(),
+        health: tenon_planner::snapshot::Health::default(),
     }
 }
 

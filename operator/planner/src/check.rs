@@ -5,6 +5,7 @@ mod commands;
 mod devices;
 mod labels;
 mod places;
+mod repair;
 mod reservations;
 mod topology;
 mod volumes;
@@ -157,12 +158,13 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
         .enumerate()
         .map(|(index, pod)| ((pod.namespace.as_str(), pod.name.as_str()), index))
         .collect();
-    let going: BTreeSet<&str> = plan
-        .commands
-        .iter()
-        .flat_map(|command| &command.candidates)
-        .map(|candidate| candidate.node.as_str())
-        .collect();
+    // Nodes that are rebooted stay, and take no pods meanwhile.
+    let candidates = |reboots: bool| {
+        let commands = plan.commands.iter().filter(move |it| reboots || !it.is_reboot());
+        commands.flat_map(|command| &command.candidates).map(|candidate| candidate.node.as_str())
+    };
+    let going: BTreeSet<&str> = candidates(false).collect();
+    let closed: BTreeSet<&str> = candidates(true).collect();
     let moved = |pod: usize| match snapshot.pods[pod].placement {
         Placement::Unschedulable => true,
         Placement::Waiting => false,
@@ -213,7 +215,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     announce(snapshot, plan, &launches, &mut found);
 
     for (machine, pods) in &on_machine {
-        places::check_machine(snapshot, &going, machine, pods, &mut found);
+        places::check_machine(snapshot, &closed, machine, pods, &mut found);
     }
     for (number, (launch, pods)) in launches.iter().zip(&in_launch).enumerate() {
         places::check_launch(snapshot, number, launch, pods, &mut found);

@@ -15,6 +15,7 @@ mod evaluation;
 mod merging;
 mod moving;
 mod rehearsal;
+mod repair;
 mod replacement;
 mod replicas;
 mod revalidate;
@@ -63,14 +64,20 @@ pub fn disrupt(
     let overlaid = crate::overlays::apply(snapshot);
     let snapshot = &*overlaid.snapshot;
     let (problem, candidates) = prepare(snapshot, policy, now);
-    let (mut pass, nodes) = Pass::new(&problem, candidates, now, seed);
+    let (mut pass, mut nodes) = Pass::new(&problem, candidates, now, seed);
     for (index, stay) in candidates::stays(&pass) {
         pass.stay(index, stay);
     }
+    let mut slots = statics::Slots::default();
+    let (repair, resume): (Option<&Resume>, Option<&Resume>) = match policy.resume.as_ref() {
+        Some(resume) if resume.method == Method::Repair => (Some(resume), None),
+        other => (None, other),
+    };
+    repair::plan(&mut pass, &mut slots, repair, cancel);
+    nodes.retain(|node| !pass.is_going(node));
     emptiness::plan(&mut pass, &nodes);
-    statics::plan(&mut pass, &nodes);
+    statics::plan(&mut pass, &mut slots, &nodes);
     // A pass that was cut short goes on with the method that it had come to; the other one had its turn.
-    let resume = policy.resume.as_ref();
     if resume.is_some_and(|resume| resume.method != Method::Drift) {
         consolidation::plan(&mut pass, &nodes, resume, cancel);
         drift::plan(&mut pass, &nodes, None, cancel);
@@ -113,6 +120,10 @@ struct Pass<'p, 'a> {
     receiving: FixedBitSet,
     /// Nodes whose pods have only just settled: nothing is consolidated onto them.
     settling: FixedBitSet,
+    /// Nodes that are sick beyond what is tolerated: no pod is moved onto them.
+    sick: FixedBitSet,
+    /// Why they stay. What repair says about a node says more than what other methods do.
+    sick_stays: BTreeMap<usize, Stay>,
     /// Topology rules by which it matters what happens first, and that have to do with pods which a command of this plan moves, or which wait for a place:
     /// where these will be is only expected.
     touched: FixedBitSet,
@@ -154,6 +165,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             stays: BTreeMap::new(),
             receiving: FixedBitSet::with_capacity(n),
             settling: FixedBitSet::with_capacity(n),
+            sick: FixedBitSet::with_capacity(n),
+            sick_stays: BTreeMap::new(),
             touched: FixedBitSet::with_capacity(problem.rules.len()),
             totals: Arc::new(Totals::new(problem, &nodes)),
             in_order: problem.rules.in_order(),
@@ -257,20 +270,28 @@ impl<'p, 'a> Pass<'p, 'a> {
             nominations,
             devices,
             savings: MicroUsd(before.0 - after.0),
+            repair: None,
         });
         self.solver.claims.clear();
         if let Some(before) = &moves.limits {
             self.solver.limits.at_most(before);
         }
         for node in nodes {
-            self.budgets.take(node.pool);
-            for &pod in &node.pods {
-                let shape = snapshot.pods[pod].shape.0 as usize;
-                let rules = self.problem.rules.of(shape);
-                self.touched.extend(rules.filter(|&rule| self.in_order[rule]));
+            if self.is_initialized(node) {
+                self.budgets.take(node.pool);
             }
+            self.touch(node);
             // Another command may be carried out before this one: until then the pods are where they were.
             self.count(node, 1);
+        }
+    }
+
+    /// Marks the rules of a node's pods by which it matters what happens first.
+    fn touch(&mut self, node: &Node) {
+        for &pod in &node.pods {
+            let shape = self.problem.snapshot.pods[pod].shape.0 as usize;
+            let rules = self.problem.rules.of(shape);
+            self.touched.extend(rules.filter(|&rule| self.in_order[rule]));
         }
     }
 
@@ -325,12 +346,23 @@ impl<'p, 'a> Pass<'p, 'a> {
         self.solver.closed[node.index]
     }
 
+    /// Whether the node counts for budgets. A sick one may never have come up.
+    fn is_initialized(&self, node: &Node) -> bool {
+        self.problem.snapshot.nodes[node.index].phase == NodePhase::Initialized
+    }
+
+    /// Notes why a sick node stays.
+    fn stay_sick(&mut self, node: usize, reason: Stay) {
+        self.sick_stays.insert(node, reason);
+    }
+
     /// Notes why a node stays; of several reasons the last one counts, that of the method that came closest to disrupting it.
     fn stay(&mut self, node: usize, reason: Stay) {
         self.stays.insert(node, reason);
     }
 
-    fn into_plan(self, cancel: &dyn Cancel) -> Plan {
+    fn into_plan(mut self, cancel: &dyn Cancel) -> Plan {
+        self.stays.append(&mut self.sick_stays);
         let snapshot = self.problem.snapshot;
         let mut plan = Plan { version: PLAN_VERSION, commands: self.commands, ..Plan::default() };
         plan.report.cancelled = self.resume.is_some() || cancel.is_cancelled();

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod policy;
 mod provision;
 mod reasons;
+pub mod repair;
 pub mod requirements;
 mod reservations;
 pub mod resources;

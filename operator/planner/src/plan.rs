@@ -8,12 +8,13 @@ mod shared;
 
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Resume;
 use crate::resources::{MicroUsd, Resources};
-use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, Requirement};
+use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, RepairAction, Requirement};
 
 pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
 pub use shared::Shared;
@@ -140,6 +141,39 @@ pub struct Command {
     pub devices: Vec<PlacedDevices>,
     /// Price per hour of the candidates less that of the replacements.
     pub savings: MicroUsd,
+    /// For [`Method::Repair`] what is to be done, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
+}
+
+impl Command {
+    /// Whether its node is to be rebooted, and so neither replaced nor deleted.
+    pub fn is_reboot(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| repair.action == RepairAction::RebootNode)
+    }
+}
+
+/// What is done about a sick node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Repair {
+    /// Type of the condition that drives it.
+    pub condition: String,
+    /// Its status.
+    pub status: String,
+    /// Its reason; empty when it has none.
+    pub reason: String,
+    /// [`crate::snapshot::RepairPolicy::reason`] of the policy that applies; empty for the one that applies where no other does.
+    pub policy: String,
+    /// What is to be done. With [`RepairAction::RebootNode`] the node stays: the command has no replacements, and its pods get no other places.
+    pub action: RepairAction,
+    /// It would be a reboot, had it not been rebooted twice within a day.
+    pub escalated: bool,
+    /// Since when the condition is tolerated no longer.
+    pub eligible_at: Timestamp,
+    /// How long draining may take from the deletion, or the beginning of the reboot, on; 0 does not wait for pods. `None` sets nothing: the NodeClaim's own
+    /// period holds for a deletion, and there is none for a reboot.
+    pub drain_bound: Option<SignedDuration>,
 }
 
 /// One node of a [`Command`].
@@ -174,6 +208,8 @@ pub struct Removal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Method {
+    /// A node that is sick.
+    Repair,
     /// Nodes without pods.
     Emptiness,
     /// A node that differs from its NodePool or NodeClass.
@@ -331,7 +367,7 @@ pub struct StayingNode {
 
 /// Why a node is not disrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Stay {
     /// Not managed by a NodePool that exists.
     NotManaged,
@@ -376,6 +412,23 @@ pub enum Stay {
     WaitsForMachine(PodRef),
     /// A static NodePool has as many machines as its limit allows, or none can be launched: nothing could come in the node's place.
     NoStaticReplacement,
+    /// It is being rebooted.
+    Rebooting,
+    /// It is sick, and `karpenter.sh/do-not-repair` on the Node forbids to do something about it.
+    DoNotRepair,
+    /// It is sick, but no NodePool says what to replace it with.
+    RepairNeedsNodePool,
+    /// It is sick, but the pod may not be evicted, and neither the policy nor the NodeClaim say when that ends.
+    RepairNeedsGracePeriod(PodRef),
+    /// It is sick, like so many Nodes of its pool that the nodes are not to blame.
+    TooManyUnhealthy {
+        /// The NodePool.
+        node_pool: String,
+        /// How many of its Nodes are sick.
+        unhealthy: u32,
+        /// How many it has.
+        nodes: u32,
+    },
 }
 
 /// A NodePool that took no part.

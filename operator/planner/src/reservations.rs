@@ -106,14 +106,19 @@ impl<'s> Reservations<'s> {
             return;
         }
         for mut command in std::mem::take(&mut plan.commands) {
+            if command.is_reboot() {
+                plan.commands.push(command);
+                continue;
+            }
             let lost = self.settle(&mut command.replacements);
             let before: MicroUsd = command.candidates.iter().filter_map(|node| node.price).sum();
             let after: MicroUsd = command.replacements.iter().map(|launch| launch.price).sum();
-            let drift = command.reason == DisruptionReason::Drifted;
+            let needed =
+                [DisruptionReason::Drifted, DisruptionReason::Unhealthy].contains(&command.reason);
             let waits = lost.iter().find_map(|(launch, _)| launch.pods.first().cloned());
             let stay = match waits {
                 Some(pod) => Some(Stay::PodsDontFit(pod)),
-                None if !drift && !command.replacements.is_empty() && after >= before => {
+                None if !needed && !command.replacements.is_empty() && after >= before => {
                     Some(Stay::NothingCheaper)
                 }
                 None => None,

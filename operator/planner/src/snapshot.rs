@@ -14,6 +14,7 @@ mod node;
 mod nodepool;
 mod overlay;
 mod pod;
+mod repair;
 mod requirement;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub use overlay::{NodeOverlay, PriceChange};
 pub use pod::{
     DaemonSet, Eviction, Placement, Pod, PodAffinityTerm, PodShape, SharedVolume, TopologySpread,
 };
+pub use repair::{Health, NodeCondition, Reboots, RepairAction, RepairPolicy};
 pub use requirement::{Operator, Requirement};
 
 /// The version of the format. Raised when a field changes its meaning; new optional fields don't raise it.
@@ -85,6 +87,9 @@ pub struct Snapshot {
     /// Devices and the claims to them (dynamic resource allocation); `None` while `--ignore-dra-requests` holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Arc<Devices>>,
+    /// What makes machines sick, as the provider says; none while the feature gate NodeRepair is off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repair_policies: Vec<RepairPolicy>,
 }
 
 impl Default for Snapshot {
@@ -101,6 +106,7 @@ impl Default for Snapshot {
             namespaces: BTreeMap::new(),
             overlays: Vec::new(),
             devices: None,
+            repair_policies: Vec::new(),
         }
     }
 }

@@ -52,6 +52,7 @@ pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let going: Vec<&str> = plan
         .commands
         .iter()
+        .filter(|command| !command.is_reboot())
         .flat_map(|command| &command.candidates)
         .map(|candidate| candidate.node.as_str())
         .collect();
@@ -148,6 +149,7 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> (Node, Option<Str
         expires_at: None,
         expire_after: None,
         has_termination_grace_period: launch.termination_grace_period.is_some(),
+        termination_grace_period: None,
     };
     let node = Node {
         key: key.to_owned(),

@@ -12,6 +12,7 @@ mod overlays;
 mod partial;
 mod price;
 mod properties;
+mod repairing;
 mod reserved;
 mod scenarios;
 mod scheduling;

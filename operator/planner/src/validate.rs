@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::plan::{PLAN_VERSION, Plan};
+use crate::repair::RepairPolicyError;
 use crate::snapshot::{Placement, SNAPSHOT_VERSION, Snapshot};
 
 /// Why a text is no snapshot or plan that can be used.
@@ -89,6 +90,9 @@ pub enum SnapshotError {
         /// The index.
         index: u32,
     },
+    /// A repair policy, or the set of them, is not valid.
+    #[error(transparent)]
+    Repair(#[from] RepairPolicyError),
     /// An amount that has to be at least zero.
     #[error("{owner} has a negative amount of {resource}")]
     Negative {
@@ -147,6 +151,10 @@ impl Snapshot {
             not_negative(&mut errors, owner, &set.shape.requests);
         }
         self.validate_devices(&mut errors);
+        if !self.repair_policies.is_empty() {
+            let wrong = crate::repair::validate(&self.repair_policies).err().unwrap_or_default();
+            errors.extend(wrong.into_iter().map(SnapshotError::from));
+        }
         // The heaviest first, of equal weights the last name first.
         let overlays = self.overlays.iter();
         let keys = overlays.map(|it| (std::cmp::Reverse(it.weight), std::cmp::Reverse(&it.name)));

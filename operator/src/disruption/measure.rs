@@ -136,6 +136,7 @@ mod tests {
             nominations: Vec::new(),
             devices: Vec::new(),
             savings: MicroUsd(0),
+            repair: None,
         });
         let stays = [
             ("b", Stay::Budget(DisruptionReason::Empty)),

@@ -465,7 +465,7 @@ fn decision(command: &Command) -> &'static str {
 pub fn consolidation_type(method: Method) -> &'static str {
     match method {
         Method::Emptiness => "empty",
-        Method::Drift => "",
+        Method::Repair | Method::Drift => "",
         Method::MultiNodeConsolidation => "multi",
         Method::SingleNodeConsolidation => "single",
     }

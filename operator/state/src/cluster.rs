@@ -45,6 +45,9 @@ pub struct Cluster {
     /// Devices and claims; `None` while claims are not planned for.
     pub(crate) devices: Option<Box<DeviceObjects>>,
 
+    /// What makes machines sick; nothing while they are not repaired.
+    pub(super) repair_policies: Vec<tenon_planner::snapshot::RepairPolicy>,
+
     /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake that reconcilers report.
     claims_by_provider_id: BTreeMap<String, BTreeSet<String>>,
     nodes_by_provider_id: BTreeMap<String, BTreeSet<String>>,
@@ -109,6 +112,7 @@ impl Cluster {
             attachments: BTreeMap::new(),
             volume_limits: BTreeMap::new(),
             devices: None,
+            repair_policies: Vec::new(),
             claims_by_provider_id: BTreeMap::new(),
             nodes_by_provider_id: BTreeMap::new(),
             usage: BTreeMap::new(),

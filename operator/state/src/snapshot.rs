@@ -2,6 +2,7 @@
 
 mod claims;
 mod pool;
+mod repair;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -75,6 +76,7 @@ impl Cluster {
             daemon_sets: self.daemon_sets_in(),
             namespaces: self.namespaces.clone(),
             devices: claims.map(|claims| Arc::new(claims.devices)),
+            repair_policies: self.repair_policies.clone(),
             ..plan::Snapshot::default()
         }
     }
@@ -173,6 +175,7 @@ impl Cluster {
             volume_limits: node
                 .and_then(|node| self.volume_limits.get(node.name()).cloned())
                 .unwrap_or_default(),
+            health: self.health(claim.map(AsRef::as_ref), node),
         }
     }
 
@@ -384,7 +387,11 @@ fn taints(claim: Option<&NodeClaim>, node: Option<&wire::Node>, phase: NodePhase
         (_, Some(node)) => node.spec.taints.clone(),
         (_, None) => Vec::new(),
     };
-    let starting = claim.is_some() && phase < NodePhase::Initialized;
+    // A reboot's own taint goes with the reboot, and the machine is taken to come back.
+    let rebooting = claim.is_some_and(|claim| is_true(claim, condition::REBOOTING));
+    let passing =
+        |taint: &Taint| passing(taint) || (rebooting && taint.key == labels::REBOOTING_TAINT);
+    let starting = claim.is_some() && (phase < NodePhase::Initialized || rebooting);
     taints.into_iter().filter(|taint| !starting || !passing(taint)).collect()
 }
 
@@ -419,6 +426,11 @@ fn claim_state(claim: &NodeClaim) -> plan::ClaimState {
         expires_at: expire_after.and_then(|after| created.checked_add(after).ok()),
         expire_after,
         has_termination_grace_period: claim.spec.termination_grace_period.is_some(),
+        termination_grace_period: claim
+            .spec
+            .termination_grace_period
+            .as_ref()
+            .map(tenon_crds::Duration::as_signed),
     }
 }
 

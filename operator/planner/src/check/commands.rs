@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Violation;
 use super::places::reference;
+use super::{Violation, repair};
 use crate::plan::{Method, Plan};
 use crate::snapshot::{
     BudgetNodes, DisruptionReason, Eviction, NodePhase, Placement, Pod, Snapshot,
@@ -40,20 +40,31 @@ pub(super) fn check_commands(
             if claim.name != candidate.claim {
                 must_stay("its NodeClaim is another one");
             }
-            if node.deleting || node.phase != NodePhase::Initialized || node.name.is_none() {
+            let sick = command.reason == DisruptionReason::Unhealthy;
+            let up = if sick { NodePhase::Registered } else { NodePhase::Initialized };
+            if node.deleting || node.phase < up || node.name.is_none() {
                 must_stay("it is not up");
             }
-            if node.do_not_disrupt {
+            if node.health.reboots.in_progress {
+                must_stay("it is being rebooted");
+            }
+            if node.do_not_disrupt && !sick {
                 must_stay("do-not-disrupt");
             }
             let drift = command.reason == DisruptionReason::Drifted;
             if drift && claim.drifted.is_none() {
                 must_stay("it has not drifted");
             }
-            if !drift && claim.consolidatable.is_none() {
+            if !drift && !sick && claim.consolidatable.is_none() {
                 must_stay("it is not consolidatable");
             }
-            let forced = drift && claim.has_termination_grace_period;
+            let mut forced = drift && claim.has_termination_grace_period;
+            if sick {
+                match repair::has_to_go(snapshot, node, command) {
+                    Ok(bounded) => forced = bounded || claim.has_termination_grace_period,
+                    Err(why) => must_stay(why),
+                }
+            }
             let pods: Vec<_> = snapshot
                 .pods
                 .iter()
@@ -67,14 +78,17 @@ pub(super) fn check_commands(
             let is_static = claim.node_pool.as_ref().is_some_and(|name| {
                 snapshot.node_pools.iter().any(|pool| pool.name == *name && pool.replicas.is_some())
             });
-            if command.reason != DisruptionReason::Empty && !is_static {
-                for (pod, _) in pods.iter().filter(|(_, pod)| needs_place(pod)) {
+            if command.reason != DisruptionReason::Empty && !is_static && !command.is_reboot() {
+                for (pod, _) in pods.iter().filter(|(_, pod)| needs_place(pod, sick)) {
                     if !placed.contains(pod) {
                         found.insert(Violation::LosesItsPlace(reference(snapshot, *pod)));
                     }
                 }
             }
-            if let Some(pool) = claim.node_pool.as_deref() {
+            // What never came up is not counted by budgets.
+            let counted =
+                claim.node_pool.as_deref().filter(|_| node.phase == NodePhase::Initialized);
+            if let Some(pool) = counted {
                 *going.entry((pool, command.reason)).or_default() += 1;
                 *all.entry(pool).or_default() += 1;
             }
@@ -113,11 +127,9 @@ fn blocks(pod: &Pod) -> bool {
         }
 }
 
-fn needs_place(pod: &Pod) -> bool {
-    !pod.daemon
-        && !pod.mirror
-        && (!pod.terminating || pod.stateful)
-        && !matches!(pod.eviction, Eviction::DoNotDisrupt | Eviction::FullyBlockedByPdb(_))
+fn needs_place(pod: &Pod, whatever_it_says: bool) -> bool {
+    let held = matches!(pod.eviction, Eviction::DoNotDisrupt | Eviction::FullyBlockedByPdb(_));
+    !pod.daemon && !pod.mirror && (!pod.terminating || pod.stateful) && (whatever_it_says || !held)
 }
 
 fn allowance(snapshot: &Snapshot, pool: &str, reason: DisruptionReason) -> u32 {
@@ -125,14 +137,15 @@ fn allowance(snapshot: &Snapshot, pool: &str, reason: DisruptionReason) -> u32 {
         return 0;
     };
     let nodes = snapshot.nodes.iter().filter(|node| {
-        node.phase == NodePhase::Initialized
+        (node.phase == NodePhase::Initialized || node.health.reboots.in_progress)
             && node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref()) == Some(pool)
     });
     let (mut total, mut busy) = (0_u32, 0_u32);
     for node in nodes {
         total += 1;
         // Nodes that are not ready are what repair is for.
-        busy += u32::from(node.deleting || (!node.ready && reason != DisruptionReason::Unhealthy));
+        let leaves = node.deleting || node.health.reboots.in_progress;
+        busy += u32::from(leaves || (!node.ready && reason != DisruptionReason::Unhealthy));
     }
     let mut allowed = u32::MAX;
     for budget in &found.disruption.budgets {

@@ -15,7 +15,7 @@ struct PoolBudget {
     budgets: Vec<Budget>,
     /// Nodes that count for percentages.
     nodes: u32,
-    /// Nodes that are going already.
+    /// Nodes that are going already, or being rebooted.
     going: u32,
     /// Others that are not ready.
     not_ready: u32,
@@ -28,11 +28,11 @@ pub struct BudgetUse {
     pub node_pool: String,
     /// The reason.
     pub reason: DisruptionReason,
-    /// Initialised nodes of the pool.
+    /// Nodes of the pool that are initialised, or being rebooted.
     pub nodes: u32,
     /// How many of them may go at the same time; [`u32::MAX`] without a bound.
     pub allowed: u32,
-    /// How many are going already or, unless it is for repair, not ready.
+    /// How many are going already, being rebooted or, unless it is for repair, not ready.
     pub disrupting: u32,
 }
 
@@ -56,11 +56,14 @@ impl Budgets {
         let mut counts: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
         for node in &snapshot.nodes {
             let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
-            if let Some(pool) = pool.filter(|_| node.phase == NodePhase::Initialized) {
+            let rebooting = node.health.reboots.in_progress;
+            let counts_for = node.phase == NodePhase::Initialized || rebooting;
+            if let Some(pool) = pool.filter(|_| counts_for) {
+                let going = node.deleting || rebooting;
                 let count = counts.entry(pool).or_default();
                 count.0 += 1;
-                count.1 += u32::from(node.deleting);
-                count.2 += u32::from(!node.deleting && !node.ready);
+                count.1 += u32::from(going);
+                count.2 += u32::from(!going && !node.ready);
             }
         }
         let pools = snapshot

@@ -6,7 +6,7 @@ use crate::compile::Problem;
 use crate::disruption::Pass;
 use crate::disruption::cost::{LEAST_COST, reschedule_cost};
 use crate::launch::pod_ref;
-use crate::plan::Stay;
+use crate::plan::{PodRef, Stay};
 use crate::provision::is_reschedulable;
 use crate::resources::MicroUsd;
 use crate::snapshot::{Eviction, NodePhase};
@@ -23,7 +23,7 @@ pub(super) struct Node {
     pub(super) price: Option<MicroUsd>,
     /// What it costs to move its pods.
     pub(super) cost: f64,
-    /// A pod that forbids it, unless the node has drifted and has a `terminationGracePeriod`.
+    /// A pod that forbids it, unless the node has drifted or is sick, and there is a bound to how long that holds.
     pub(super) blocked: Option<Stay>,
 }
 
@@ -36,6 +36,14 @@ impl Node {
     /// What it costs to evict its pods, in units of an ordinary pod.
     pub(super) fn eviction_cost(&self) -> f64 {
         self.cost - LEAST_COST
+    }
+
+    /// The pod that forbids it.
+    pub(super) fn blocking_pod(&self) -> Option<&PodRef> {
+        match &self.blocked {
+            Some(Stay::PodDoNotDisrupt(pod) | Stay::Pdb { pod, .. }) => Some(pod),
+            _ => None,
+        }
     }
 
     /// What it saves per what it costs to move its pods.
@@ -65,7 +73,12 @@ pub(super) fn stays(pass: &Pass<'_, '_>) -> Vec<(usize, Stay)> {
 pub(super) fn examine(problem: &Problem<'_>, now: Timestamp, index: usize) -> Result<Node, Stay> {
     let snapshot = problem.snapshot;
     let node = &snapshot.nodes[index];
-    let Some(claim) = &node.claim else { return Err(Stay::NotManaged) };
+    if node.claim.is_none() {
+        return Err(Stay::NotManaged);
+    }
+    if node.health.reboots.in_progress {
+        return Err(Stay::Rebooting);
+    }
     if node.deleting {
         return Err(Stay::Deleting);
     }
@@ -78,7 +91,42 @@ pub(super) fn examine(problem: &Problem<'_>, now: Timestamp, index: usize) -> Re
     if node.do_not_disrupt {
         return Err(Stay::DoNotDisrupt);
     }
-    let pool = claim.node_pool.as_deref().and_then(|name| {
+    weigh(problem, index)
+}
+
+/// Whether a sick node may go. It may be one that never came up; that pods are expected there then doesn't matter, and `do-not-disrupt` never does.
+pub(super) fn examine_sick(
+    problem: &Problem<'_>,
+    now: Timestamp,
+    index: usize,
+) -> Result<Node, Stay> {
+    let node = &problem.snapshot.nodes[index];
+    let Some(claim) = &node.claim else { return Err(Stay::NotManaged) };
+    if claim.node_pool.is_none() {
+        return Err(Stay::RepairNeedsNodePool);
+    }
+    if node.health.reboots.in_progress {
+        return Err(Stay::Rebooting);
+    }
+    if node.deleting {
+        return Err(Stay::Deleting);
+    }
+    if node.name.is_none() || node.phase < NodePhase::Registered {
+        return Err(Stay::NotInitialized);
+    }
+    let is_up = node.phase == NodePhase::Initialized;
+    if is_up && node.nominated_until.is_some_and(|until| until > now) {
+        return Err(Stay::Nominated);
+    }
+    weigh(problem, index)
+}
+
+/// What a node's going would mean, if its pool is known.
+fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, Stay> {
+    let snapshot = problem.snapshot;
+    let node = &snapshot.nodes[index];
+    let name = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
+    let pool = name.and_then(|name| {
         snapshot.node_pools.iter().position(|pool| pool.name == name && pool.catalog.is_some())
     });
     let Some(pool) = pool else { return Err(Stay::NotManaged) };

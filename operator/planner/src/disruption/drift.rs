@@ -4,8 +4,7 @@ use super::Pass;
 use super::candidates::Node;
 use super::moving::Search;
 use crate::Cancel;
-use crate::launch::{Narrowed, launch};
-use crate::plan::{LaunchReason, Method, Stay};
+use crate::plan::{Method, Stay};
 use crate::policy::Resume;
 use crate::snapshot::DisruptionReason;
 
@@ -65,18 +64,7 @@ fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     if pass.budgets.available(node.pool, DisruptionReason::Drifted) == 0 {
         return Err(Stay::Budget(DisruptionReason::Drifted));
     }
-    let moves = pass.try_moving(&[node], Search::DRIFT)?;
-    let mut launches = Vec::new();
-    for claim in &pass.solver.claims {
-        let narrowed = Narrowed::nothing(&pass.solver, claim);
-        let reason = LaunchReason::Replacement(DisruptionReason::Drifted);
-        let Ok(launch) = launch(&pass.solver, claim, &narrowed, reason, pass.seed) else {
-            let pod = crate::launch::pod_ref(&pass.problem.snapshot.pods[claim.pods[0]]);
-            pass.take_back(&[node], moves);
-            return Err(Stay::PodsDontFit(pod));
-        };
-        launches.push(launch);
-    }
+    let (moves, launches) = pass.move_or_replace(node, Search::DRIFT, DisruptionReason::Drifted)?;
     pass.decide(&[node], &moves, launches, DisruptionReason::Drifted, Method::Drift);
     Ok(())
 }

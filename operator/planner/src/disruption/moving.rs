@@ -2,11 +2,11 @@
 
 use super::Pass;
 use super::candidates::Node;
-use crate::launch::pod_ref;
+use crate::launch::{Narrowed, launch, pod_ref};
 use crate::pack::{Strategy, pack};
-use crate::plan::Stay;
+use crate::plan::{Launch, LaunchReason, Stay};
 use crate::provision::{demands_of, is_currently_reschedulable};
-use crate::snapshot::NodePhase;
+use crate::snapshot::{DisruptionReason, NodePhase};
 use crate::solver::Demand;
 
 /// Where the pods of candidates go.
@@ -32,14 +32,20 @@ pub(super) struct Search {
     pub(super) guard: bool,
     /// The most that a new machine may cost, this price excluded; 0 allows none, and then the places have to be on machines that exist.
     pub(super) below: Option<i64>,
+    /// Whether pods that must not be evicted now get places, too.
+    pub(super) held: bool,
 }
 
 impl Search {
-    pub(super) const DRIFT: Self = Self { strategy: Strategy::Cheapest, guard: false, below: None };
+    pub(super) const DRIFT: Self =
+        Self { strategy: Strategy::Cheapest, guard: false, below: None, held: false };
+
+    /// A sick node goes in the end, whatever its pods say.
+    pub(super) const REPAIR: Self = Self { held: true, ..Self::DRIFT };
 
     /// For consolidation: at most one machine that costs less than `price`.
     pub(super) fn cheaper_than(price: i64) -> Self {
-        Self { strategy: Strategy::Fill, guard: true, below: Some(price) }
+        Self { strategy: Strategy::Fill, guard: true, below: Some(price), held: false }
     }
 }
 
@@ -51,7 +57,7 @@ impl Pass<'_, '_> {
         let pods = nodes
             .iter()
             .flat_map(|node| node.pods.iter().copied())
-            .filter(|&pod| is_currently_reschedulable(&snapshot.pods[pod]));
+            .filter(|&pod| search.held || is_currently_reschedulable(&snapshot.pods[pod]));
         let (mut demands, rejected) = demands_of(problem, pods);
         if let Some((pod, _)) = rejected.first() {
             return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
@@ -105,6 +111,28 @@ impl Pass<'_, '_> {
         Some(before)
     }
 
+    /// Moves a node's pods, to as many new machines as it takes.
+    pub(super) fn move_or_replace(
+        &mut self,
+        node: &Node,
+        search: Search,
+        reason: DisruptionReason,
+    ) -> Result<(Moves, Vec<Launch>), Stay> {
+        let moves = self.try_moving(&[node], search)?;
+        let mut launches = Vec::new();
+        for claim in &self.solver.claims {
+            let narrowed = Narrowed::nothing(&self.solver, claim);
+            let reason = LaunchReason::Replacement(reason);
+            let Ok(launch) = launch(&self.solver, claim, &narrowed, reason, self.seed) else {
+                let pod = pod_ref(&self.problem.snapshot.pods[claim.pods[0]]);
+                self.take_back(&[node], moves);
+                return Err(Stay::PodsDontFit(pod));
+            };
+            launches.push(launch);
+        }
+        Ok((moves, launches))
+    }
+
     fn place(&mut self, demands: &mut [Demand], search: Search, from: usize) -> Result<(), Stay> {
         let problem = self.problem;
         let snapshot = problem.snapshot;
@@ -112,8 +140,8 @@ impl Pass<'_, '_> {
             let class = problem.shapes[demand.shape].class;
             !problem.rules.concern(demand.shape) && problem.classes[class].variants.len() == 1
         });
-        let settling = &self.settling;
-        let open = |machine: usize| !(search.guard && settling[machine]);
+        let (settling, sick) = (&self.settling, &self.sick);
+        let open = |machine: usize| !(sick[machine] || search.guard && settling[machine]);
         if plain {
             for demand in demands.iter_mut() {
                 self.solver.place_on_machines(demand, open);
@@ -124,8 +152,8 @@ impl Pass<'_, '_> {
             self.could_be_cheaper(demands, price)?;
         }
         if left {
-            let settling = &self.settling;
-            let open = |machine: usize| !(search.guard && settling[machine]);
+            let (settling, sick) = (&self.settling, &self.sick);
+            let open = |machine: usize| !(sick[machine] || search.guard && settling[machine]);
             // A single attempt is short; whoever asks for many looks at `cancel` in between.
             pack(&mut self.solver, demands, search.strategy, &open, &());
         }

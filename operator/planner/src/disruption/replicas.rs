@@ -117,7 +117,7 @@ fn leaving(snapshot: &Snapshot, pool: &NodePool, on: &[Vec<usize>], now: Timesta
 }
 
 /// The share of its life that a machine has before it; 1 when it does not expire.
-fn lifetime_left(snapshot: &Snapshot, node: usize, now: Timestamp) -> f64 {
+pub(super) fn lifetime_left(snapshot: &Snapshot, node: usize, now: Timestamp) -> f64 {
     let node = &snapshot.nodes[node];
     let life = node.claim.as_ref().and_then(|claim| claim.expire_after);
     let Some(life) = life.filter(SignedDuration::is_positive) else { return 1.0 };

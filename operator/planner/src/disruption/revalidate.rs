@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::candidates::{Node, examine};
+use super::candidates::{Node, examine, examine_sick};
 use super::moving::Search;
-use super::{Pass, consolidation, drift, emptiness, prepare};
+use super::{Pass, consolidation, drift, emptiness, prepare, repair};
 use crate::compile::fits;
 use crate::launch::pod_ref;
-use crate::plan::{Command, Method, Stay};
+use crate::plan::{Candidate, Command, Method, Stay};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
@@ -25,21 +25,25 @@ pub fn revalidate(
     let (mut pass, _) = Pass::new(&problem, candidates.clone(), now, 0);
     let mut nodes = Vec::new();
     for candidate in &command.candidates {
-        let node = find(&pass, candidate)?;
+        let node = find(&pass, candidate, command.method)?;
         match command.method {
+            Method::Repair => repair::permitted(&pass, &node)?,
             Method::Emptiness => emptiness::permitted(&pass, &node)?,
             Method::Drift => drift::permitted(&pass, &node)?,
             Method::SingleNodeConsolidation | Method::MultiNodeConsolidation => {
                 consolidation::permitted(&pass, &node)?;
             }
         }
-        if pass.budgets.available(node.pool, command.reason) == 0 {
-            return Err(Stay::Budget(command.reason));
+        if pass.is_initialized(&node) {
+            if pass.budgets.available(node.pool, command.reason) == 0 {
+                return Err(Stay::Budget(command.reason));
+            }
+            pass.budgets.take(node.pool);
         }
-        pass.budgets.take(node.pool);
         nodes.push(node);
     }
-    if command.method == Method::Emptiness {
+    // Nothing needs a place.
+    if command.method == Method::Emptiness || command.is_reboot() {
         return Ok(());
     }
     for node in &nodes {
@@ -51,8 +55,11 @@ pub fn revalidate(
         let (mut pass, _) = Pass::new(&problem, candidates, now, 0);
         let nodes: Vec<_> = nodes.iter().collect();
         let price = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
-        let drift = command.method == Method::Drift;
-        let search = if drift { Search::DRIFT } else { Search::cheaper_than(price) };
+        let search = match command.method {
+            Method::Repair => Search::REPAIR,
+            Method::Drift => Search::DRIFT,
+            _ => Search::cheaper_than(price),
+        };
         let moves = pass.try_moving(&nodes, search).map_err(|_| taken.clone())?;
         if moves.new_machines > command.replacements.len() {
             return Err(taken);
@@ -128,7 +135,7 @@ fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
     takes
 }
 
-fn find(pass: &Pass<'_, '_>, candidate: &crate::plan::Candidate) -> Result<Node, Stay> {
+fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<Node, Stay> {
     let snapshot = pass.problem.snapshot;
     let gone = || Stay::Changed("it is gone".to_owned());
     let index = snapshot
@@ -139,8 +146,12 @@ fn find(pass: &Pass<'_, '_>, candidate: &crate::plan::Candidate) -> Result<Node,
     if claim.name != candidate.claim {
         return Err(gone());
     }
-    let node = examine(pass.problem, pass.now, index)?;
-    if pass.receiving[index] {
+    let node = if method == Method::Repair {
+        examine_sick(pass.problem, pass.now, index)?
+    } else {
+        examine(pass.problem, pass.now, index)?
+    };
+    if pass.is_initialized(&node) && pass.receiving[index] {
         return Err(Stay::Nominated);
     }
     for &pod in &node.pods {

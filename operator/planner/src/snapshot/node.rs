@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
-use super::Requirement;
+use super::{Health, Requirement};
 use crate::resources::{MicroUsd, Resources};
 
 /// A machine: a Kubernetes Node, or a NodeClaim that has none yet.
@@ -50,6 +50,9 @@ pub struct Node {
     /// ([`super::InstanceType::volume_limits`]) counts for drivers that are absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_limits: BTreeMap<String, Option<u32>>,
+    /// What repair goes by.
+    #[serde(default, skip_serializing_if = "Health::is_unknown")]
+    pub health: Health,
 }
 
 fn yes() -> bool {
@@ -97,4 +100,7 @@ pub struct ClaimState {
     pub expire_after: Option<SignedDuration>,
     /// Whether `spec.terminationGracePeriod` is set: then pods that block eviction do not block drift.
     pub has_termination_grace_period: bool,
+    /// `spec.terminationGracePeriod`; repair drains for no longer than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period: Option<SignedDuration>,
 }

@@ -14,8 +14,8 @@ use crate::policy::Policy;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, Eviction, InstanceType, Node,
-    NodeClassRef, NodeOverlay, NodePool, Offering, Operator, Placement, PodAffinityTerm, PodShape,
-    PriceChange, Requirement, ShapeId, Snapshot, TopologySpread,
+    NodeClassRef, NodeOverlay, NodePhase, NodePool, Offering, Operator, Placement, PodAffinityTerm,
+    PodShape, PriceChange, Requirement, ShapeId, Snapshot, TopologySpread,
 };
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision};
@@ -230,6 +230,7 @@ proptest! {
         spot_to_spot in any::<bool>(),
     ) {
         let mut snapshot = scene.snapshot();
+        snapshot.repair_policies = super::repairing::policies();
         for pool in &mut snapshot.node_pools {
             pool.disruption.budgets = vec![Budget { nodes: BudgetNodes::Percent(share), reasons: Vec::new() }];
             pool.disruption.consolidation_policy = match policy {
@@ -247,6 +248,11 @@ proptest! {
                 3 => node.ready = false,
                 4 => claim.consolidatable = None,
                 5 => node.deleting = true,
+                6 => super::repairing::fall_ill(node, "KernelReady", "DeadlockDetected"),
+                7 => {
+                    super::repairing::fall_ill(node, "KernelReady", "Unknown");
+                    node.phase = NodePhase::Registered;
+                }
                 _ => {}
             }
         }

@@ -149,6 +149,7 @@ pub(super) fn node(key: &str, pool: &str, kind: &str, zone: &str) -> Node {
             expires_at: None,
             expire_after: None,
             has_termination_grace_period: false,
+            termination_grace_period: None,
         }),
         phase: NodePhase::Initialized,
         labels: labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),

@@ -46,6 +46,23 @@ pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> 
             BLOCKED,
             "static NodePool is at its node limit and cannot stage a replacement".to_owned(),
         ),
+        Stay::Rebooting => (BLOCKED, "Node is rebooting".to_owned()),
+        Stay::DoNotRepair => (
+            BLOCKED,
+            "repair is blocked through the \"karpenter.sh/do-not-repair\" annotation".to_owned(),
+        ),
+        Stay::RepairNeedsNodePool => (
+            BLOCKED,
+            "repair requires a NodePool to construct and budget a safe replacement".to_owned(),
+        ),
+        Stay::RepairNeedsGracePeriod(_) => (
+            BLOCKED,
+            "repair requires a termination grace period to bypass blocking pods".to_owned(),
+        ),
+        Stay::TooManyUnhealthy { node_pool, .. } => (
+            "NodeRepairBlocked",
+            format!("more than 20% of nodes in nodepool \"{node_pool}\" are unhealthy"),
+        ),
         Stay::SavesTooLittle => {
             (UNCONSOLIDATABLE, "Savings do not outweigh the disruption".to_owned())
         }

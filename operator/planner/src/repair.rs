@@ -1,0 +1,266 @@
+//! Which machines are sick, and what their provider's policies make of it.
+
+mod breaker;
+mod legacy;
+
+use jiff::{SignedDuration, Timestamp};
+use regex_lite::Regex;
+use thiserror::Error;
+
+use crate::snapshot::{Node, NodeCondition, RepairAction, RepairPolicy};
+
+pub(crate) use breaker::Breaker;
+pub use legacy::{Forced, forced};
+
+/// So long out of its toleration a machine is as urgent as one whose policy is a priority higher.
+const MINUTES_PER_RANK: f64 = 30.0;
+
+/// So often a machine is rebooted within [`REMEMBERED`] before it is replaced.
+const MOST_REBOOTS: usize = 2;
+
+/// How long a reboot is held against a machine.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+
+/// What is wrong with a set of repair policies. `at` counts from 0.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RepairPolicyError {
+    /// It names no condition.
+    #[error("repair policy {at} names no condition type")]
+    NoCondition {
+        /// The policy.
+        at: usize,
+    },
+    /// No status that a condition can have.
+    #[error("repair policy {at} has the condition status {status:?}: use True, False or Unknown")]
+    Status {
+        /// The policy.
+        at: usize,
+        /// What it says.
+        status: String,
+    },
+    /// A duration below zero.
+    #[error("repair policy {at} has a negative {field}")]
+    Negative {
+        /// The policy.
+        at: usize,
+        /// `toleration` or `terminationGracePeriod`.
+        field: &'static str,
+    },
+    /// No priority.
+    #[error("repair policy {at} has the priority {priority}: use 0 to 100")]
+    Priority {
+        /// The policy.
+        at: usize,
+        /// What it says.
+        priority: i32,
+    },
+    /// No regular expression.
+    #[error("repair policy {at} has a reason that is no regular expression: {why}")]
+    Reason {
+        /// The policy.
+        at: usize,
+        /// What the parser says.
+        why: String,
+    },
+    /// Not exactly one policy for reasons that no other one matches.
+    #[error(
+        "{found} repair policies have no reason: exactly one has to, which applies where no other does; use .* for any reason"
+    )]
+    Fallbacks {
+        /// How many there are.
+        found: usize,
+    },
+    /// What is not known is not cured by a reboot.
+    #[error("repair policy {at} has no reason, so its action has to be replaceNode")]
+    FallbackReboots {
+        /// The policy.
+        at: usize,
+    },
+}
+
+/// Everything that is wrong with a provider's set of policies, by policy.
+pub fn validate(policies: &[RepairPolicy]) -> Result<(), Vec<RepairPolicyError>> {
+    let mut errors = Vec::new();
+    for (at, policy) in policies.iter().enumerate() {
+        if policy.condition.is_empty() {
+            errors.push(RepairPolicyError::NoCondition { at });
+        }
+        if !["True", "False", "Unknown"].contains(&policy.status.as_str()) {
+            errors.push(RepairPolicyError::Status { at, status: policy.status.clone() });
+        }
+        let grace = policy.termination_grace_period.unwrap_or_default();
+        for (field, value) in [("toleration", policy.toleration), ("terminationGracePeriod", grace)]
+        {
+            if value.is_negative() {
+                errors.push(RepairPolicyError::Negative { at, field });
+            }
+        }
+        if !(0..=100).contains(&policy.priority) {
+            errors.push(RepairPolicyError::Priority { at, priority: policy.priority });
+        }
+        if let Err(why) = Regex::new(&policy.reason) {
+            errors.push(RepairPolicyError::Reason { at, why: why.to_string() });
+        }
+        if policy.reason.is_empty() && policy.action != RepairAction::ReplaceNode {
+            errors.push(RepairPolicyError::FallbackReboots { at });
+        }
+    }
+    let found = policies.iter().filter(|policy| policy.reason.is_empty()).count();
+    if found != 1 {
+        errors.push(RepairPolicyError::Fallbacks { found });
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// A provider's policies, ready to be asked.
+pub(crate) struct Policies<'a> {
+    all: &'a [RepairPolicy],
+    /// What reasons have to match; `None` for the fallback, and for what is no regular expression, which matches nothing.
+    reasons: Vec<Option<Regex>>,
+    /// How many lower priorities the set has.
+    ranks: Vec<usize>,
+    fallback: Option<usize>,
+}
+
+/// That a policy applies to a condition.
+#[derive(Clone, Copy, Debug)]
+struct Match<'a> {
+    condition: &'a NodeCondition,
+    policy: usize,
+    /// When it is tolerated no longer.
+    eligible_at: Timestamp,
+}
+
+/// What is to become of a sick machine.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict<'a> {
+    /// The condition that drives it.
+    pub(crate) condition: &'a NodeCondition,
+    /// The policy, by index, that applies to it.
+    pub(crate) policy: usize,
+    pub(crate) eligible_at: Timestamp,
+    pub(crate) action: RepairAction,
+    /// It would be a reboot, had there not been so many already.
+    pub(crate) escalated: bool,
+    /// The shortest drain that one of the policies asks for.
+    pub(crate) drain_bound: Option<SignedDuration>,
+    /// How urgent it is.
+    pub(crate) score: f64,
+}
+
+impl<'a> Policies<'a> {
+    pub(crate) fn new(all: &'a [RepairPolicy]) -> Self {
+        let reasons = all
+            .iter()
+            .map(|policy| Regex::new(&policy.reason).ok().filter(|_| !policy.reason.is_empty()));
+        let mut priorities: Vec<i32> = all.iter().map(|policy| policy.priority).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        let rank = |policy: &RepairPolicy| priorities.partition_point(|&it| it < policy.priority);
+        Self {
+            all,
+            reasons: reasons.collect(),
+            ranks: all.iter().map(rank).collect(),
+            fallback: all.iter().position(|policy| policy.reason.is_empty()),
+        }
+    }
+
+    pub(crate) fn get(&self, policy: usize) -> &'a RepairPolicy {
+        &self.all[policy]
+    }
+
+    /// Whether the set knows the condition in this status, whatever its reason.
+    fn supports(&self, condition: &NodeCondition) -> bool {
+        self.all.iter().any(|policy| is_about(policy, condition))
+    }
+
+    /// Whether a condition makes the machine sick, tolerated or not.
+    pub(crate) fn is_sick(&self, node: &Node) -> bool {
+        node.health.conditions.iter().any(|condition| self.supports(condition))
+    }
+
+    /// What applies to a machine: to each condition the policies that match its reason, and where none does the fallback.
+    fn matches<'n>(&self, node: &'n Node) -> Vec<Match<'n>> {
+        let mut found = Vec::new();
+        for condition in node.health.conditions.iter().filter(|condition| self.supports(condition))
+        {
+            let specific = (0..self.all.len()).filter(|&policy| {
+                let reason = self.reasons[policy].as_ref();
+                is_about(&self.all[policy], condition)
+                    && reason.is_some_and(|reason| reason.is_match(&condition.reason))
+            });
+            let mut applying: Vec<usize> = specific.collect();
+            if applying.is_empty() {
+                applying.extend(self.fallback);
+            }
+            found.extend(applying.into_iter().map(|policy| {
+                let toleration = self.all[policy].toleration;
+                Match { condition, policy, eligible_at: eligible_at(node, condition, toleration) }
+            }));
+        }
+        found
+    }
+
+    /// What all that is tolerated no longer amounts to; nothing while everything is.
+    pub(crate) fn judge<'n>(&self, node: &'n Node, now: Timestamp) -> Option<Verdict<'n>> {
+        let mut eligible = self.matches(node);
+        eligible.retain(|it| it.eligible_at <= now);
+        let policy = |it: &Match<'_>| &self.all[it.policy];
+        let action = eligible.iter().map(|it| policy(it).action).max()?;
+        let driver = eligible.iter().filter(|it| policy(it).action == action).min_by_key(|it| {
+            (std::cmp::Reverse(policy(it).priority), it.eligible_at, &it.condition.type_)
+        })?;
+        let score = |it: &Match<'_>| self.score(it, now);
+        let recent = node
+            .health
+            .reboots
+            .decided_at
+            .iter()
+            .filter(|&&at| now.duration_since(at) < REMEMBERED);
+        let escalated = action == RepairAction::RebootNode && recent.count() >= MOST_REBOOTS;
+        Some(Verdict {
+            condition: driver.condition,
+            policy: driver.policy,
+            eligible_at: driver.eligible_at,
+            action: if escalated { RepairAction::ReplaceNode } else { action },
+            escalated,
+            drain_bound: eligible.iter().filter_map(|it| policy(it).termination_grace_period).min(),
+            score: eligible.iter().map(score).fold(0.0, f64::max),
+        })
+    }
+
+    /// The policy's rank, and what was waited for since.
+    #[expect(clippy::cast_precision_loss, reason = "a few priorities")]
+    fn score(&self, it: &Match<'_>, now: Timestamp) -> f64 {
+        let minutes = now.duration_since(it.eligible_at).as_secs_f64() / 60.0;
+        self.ranks[it.policy] as f64 + minutes / MINUTES_PER_RANK
+    }
+}
+
+fn is_about(policy: &RepairPolicy, condition: &NodeCondition) -> bool {
+    policy.condition == condition.type_ && policy.status == condition.status
+}
+
+/// When a condition has been tolerated for long enough: counted from its beginning, at the earliest from when the Node came to be or a reboot ended.
+fn eligible_at(node: &Node, condition: &NodeCondition, toleration: SignedDuration) -> Timestamp {
+    let starts = [Some(condition.since), node.health.joined_at, node.health.reboots.ended_at];
+    let since = starts.into_iter().flatten().max().unwrap_or(condition.since);
+    since.checked_add(toleration).unwrap_or(Timestamp::MAX)
+}
+
+/// How long draining may take: what the policies ask for, or the NodeClaim's own period if that is shorter. Where no policy says anything nothing is set when a
+/// machine is replaced, since the NodeClaim's period holds anyway; a reboot has to be told it.
+pub(crate) fn drain_bound(
+    policy: Option<SignedDuration>,
+    claim: Option<SignedDuration>,
+    action: RepairAction,
+) -> Option<SignedDuration> {
+    let shorter = policy.map(|policy| claim.map_or(policy, |claim| policy.min(claim)));
+    match action {
+        RepairAction::ReplaceNode => shorter,
+        RepairAction::RebootNode => shorter.or(claim),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What the planner learns about sick machines and their reboots.
+
+use tenon_crds::conditions::nodeclaim::REBOOTING;
+use tenon_crds::{ConditionStatus, NodeClaim, labels};
+use tenon_planner::snapshot as plan;
+
+use crate::cluster::{Cluster, condition_of};
+use crate::wire;
+
+impl Cluster {
+    /// From now on snapshots carry the provider's repair policies, and the conditions of Nodes that have to do with them.
+    pub fn repair_by(&mut self, policies: Vec<plan::RepairPolicy>) {
+        self.repair_policies = policies;
+    }
+
+    pub(super) fn health(
+        &self,
+        claim: Option<&NodeClaim>,
+        node: Option<&wire::Node>,
+    ) -> plan::Health {
+        let veto = node.and_then(|node| node.annotation(labels::DO_NOT_REPAIR));
+        plan::Health {
+            conditions: node.map(|node| self.conditions(node)).unwrap_or_default(),
+            joined_at: node.map(|node| wire::created_at(&node.metadata)),
+            do_not_repair: veto == Some("true"),
+            reboots: reboots(claim),
+        }
+    }
+
+    /// Conditions that a policy is about, and of which is known how old they are.
+    fn conditions(&self, node: &wire::Node) -> Vec<plan::NodeCondition> {
+        let known = |it: &&wire::Condition| {
+            let mut policies = self.repair_policies.iter();
+            policies.any(|policy| policy.condition == it.type_ && policy.status == it.status)
+        };
+        let conditions = node.status.conditions.iter().filter(known).filter_map(|it| {
+            Some(plan::NodeCondition {
+                type_: it.type_.clone(),
+                status: it.status.clone(),
+                reason: it.reason.clone().unwrap_or_default(),
+                since: it.last_transition_time?,
+            })
+        });
+        conditions.collect()
+    }
+}
+
+/// What its NodeClaim says about reboots.
+fn reboots(claim: Option<&NodeClaim>) -> plan::Reboots {
+    let rebooting = claim.and_then(|claim| condition_of(claim, REBOOTING));
+    let is = |status| rebooting.filter(|(is, _)| *is == status).map(|(_, since)| since);
+    plan::Reboots {
+        in_progress: is(ConditionStatus::True).is_some(),
+        ended_at: is(ConditionStatus::False),
+        decided_at: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenon_crds::labels::LabelRules;
+
+    use super::*;
+
+    #[test]
+    fn only_conditions_that_a_policy_is_about_come_into_the_snapshot() {
+        let policy = plan::RepairPolicy {
+            condition: "KernelReady".to_owned(),
+            status: "False".to_owned(),
+            reason: String::new(),
+            toleration: jiff::SignedDuration::ZERO,
+            termination_grace_period: None,
+            priority: 0,
+            action: plan::RepairAction::ReplaceNode,
+        };
+        let node = serde_json::from_value(json!({"status": {"conditions": [
+            {"type": "KernelReady", "status": "False", "reason": "Hung", "lastTransitionTime": "1970-01-01T00:01:00Z"},
+            {"type": "KernelReady", "status": "False"},
+            {"type": "KernelReady", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z"},
+            {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:01:00Z"},
+        ]}})).expect("a Node");
+        let mut cluster = Cluster::new(&[], LabelRules::core());
+        assert_eq!(cluster.conditions(&node), []);
+        cluster.repair_by(vec![policy]);
+        let found = cluster.conditions(&node);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((&*found[0].reason, found[0].since.as_second()), ("Hung", 60));
+    }
+
+    #[test]
+    fn a_reboot_is_in_progress_or_has_ended() {
+        let told = |status: &str| {
+            let claim = serde_json::from_value(json!({
+                "metadata": {"name": "a"},
+                "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []},
+                "status": {"conditions": [{"type": "Rebooting", "status": status, "reason": "r", "message": "",
+                    "lastTransitionTime": "1970-01-01T00:01:00Z"}]},
+            }));
+            reboots(Some(&claim.expect("a NodeClaim")))
+        };
+        assert!(told("True").in_progress && told("True").ended_at.is_none());
+        assert!(!told("False").in_progress && told("False").ended_at.is_some());
+        assert_eq!(reboots(None), plan::Reboots::default());
+    }
+}
