@@ -8,6 +8,7 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
+use crate::audit::Audit;
 use crate::cli::GlobalArgs;
 
 /// One client per service.
@@ -15,6 +16,8 @@ use crate::cli::GlobalArgs;
 pub struct Aws {
     /// The configuration behind them.
     pub config: SdkConfig,
+    /// Where calls that delete are written down.
+    pub audit: Audit,
     /// EC2.
     pub ec2: aws_sdk_ec2::Client,
     /// EKS.
@@ -41,16 +44,34 @@ impl Aws {
         if let Some(profile) = &global.profile {
             loader = loader.profile_name(profile);
         }
-        let config = loader.load().await;
+        Self::new(loader.load().await)
+    }
+
+    fn new(config: SdkConfig) -> Self {
+        let audit = Audit::default();
+        macro_rules! client {
+            ($service:ident) => {
+                $service::Client::from_conf(
+                    $service::config::Builder::from(&config).interceptor(audit.clone()).build(),
+                )
+            };
+        }
         Self {
-            ec2: aws_sdk_ec2::Client::new(&config),
-            eks: aws_sdk_eks::Client::new(&config),
-            events: aws_sdk_eventbridge::Client::new(&config),
-            iam: aws_sdk_iam::Client::new(&config),
-            sqs: aws_sdk_sqs::Client::new(&config),
-            sts: aws_sdk_sts::Client::new(&config),
+            ec2: client!(aws_sdk_ec2),
+            eks: client!(aws_sdk_eks),
+            events: client!(aws_sdk_eventbridge),
+            iam: client!(aws_sdk_iam),
+            sqs: client!(aws_sdk_sqs),
+            sts: client!(aws_sdk_sts),
+            audit,
             config,
         }
+    }
+
+    /// Clients for tests that make no call.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        Self::new(SdkConfig::builder().behavior_version(BehaviorVersion::latest()).build())
     }
 }
 

@@ -124,6 +124,11 @@ pub fn file(dir: &Path, account: &str, region: &str, cluster: &str) -> PathBuf {
     dir.join(format!("{account}-{region}-{cluster}.json"))
 }
 
+/// The file beside a record in which calls that delete are written down.
+pub fn audit_file(record: &Path) -> PathBuf {
+    record.with_extension("audit.jsonl")
+}
+
 /// What is recorded on this machine. A file that can't be read as a record is as good as none.
 pub fn read_file(file: &Path) -> Option<Record> {
     serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()

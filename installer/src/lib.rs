@@ -14,6 +14,7 @@
 
 pub mod adopt;
 pub mod apply;
+pub mod audit;
 pub mod aws;
 pub mod canary;
 pub mod checks;

@@ -151,7 +151,12 @@ impl Target {
         let endpoint = config.cluster_url.to_string();
         let client = Client::try_from(without_hidden_retries(config))
             .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
-        Ok(Self { cluster: Cluster::new(client), endpoint, by, _refresh: refresh })
+        Ok(Self {
+            cluster: Cluster::new(client, aws.audit.clone()),
+            endpoint,
+            by,
+            _refresh: refresh,
+        })
     }
 }
 

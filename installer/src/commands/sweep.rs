@@ -13,6 +13,7 @@ use crate::aws::{Aws, AwsError};
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
 use crate::errors::{EXIT_PARTIAL, ExpectedError, count};
+use crate::journal;
 use crate::names;
 use crate::observe::facts::{self, Facts};
 use crate::ownership::Installation;
@@ -176,6 +177,13 @@ pub async fn run(
         }
         (_, lock) => lock,
     };
+    if let Some(directory) = journal::state_dir(global) {
+        let (account, region) = (&place.scope.account, &place.settings.region);
+        let record = journal::file(&directory, account, region, &place.settings.cluster);
+        let path = journal::audit_file(&record);
+        let opened = place.aws.audit.open("sweep", &path);
+        opened.map_err(|source| ExpectedError::File { operation: "write", path, source })?;
+    }
     let context = place.context();
     let sweeper = Sweeper {
         aws: &place.aws,

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::object::{Key, Object};
+use crate::audit::Audit;
 
 /// Owner of the fields that the installer writes.
 pub const FIELD_MANAGER: &str = "tenon";
@@ -136,12 +137,18 @@ pub(crate) fn failed(verb: &'static str, resource: String, source: Error) -> Kub
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    audit: Audit,
 }
 
 impl Cluster {
-    /// Speaks through this client.
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    /// Speaks through this client, and writes down what is deleted.
+    pub fn new(client: Client, audit: Audit) -> Self {
+        Self { client, audit }
+    }
+
+    fn note(&self, call: &str, on: &str, result: &Result<(), KubeError>) {
+        let result = result.as_ref().map_or_else(ToString::to_string, |()| "ok".to_owned());
+        self.audit.note(call, on, &result, None);
     }
 
     /// The client itself, for typed calls.
@@ -205,6 +212,27 @@ impl Cluster {
         Ok(listed.await?.items.into_iter().map(|item| item.metadata).collect())
     }
 
+    /// The keys of a type's objects with these labels, in all namespaces.
+    pub async fn labelled(
+        &self,
+        resource: &ApiResource,
+        labels: &str,
+    ) -> Result<Vec<Key>, KubeError> {
+        let api = self.api(resource, None);
+        let params = ListParams::default().labels(labels);
+        let listed = patiently(|| async {
+            let listed = api.list_metadata(&params).await;
+            listed.map_err(|source| failed("list", resource.plural.clone(), source))
+        });
+        let keys = listed.await?.items.into_iter().map(|item| Key {
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+            namespace: item.metadata.namespace,
+            name: item.metadata.name.unwrap_or_default(),
+        });
+        Ok(keys.collect())
+    }
+
     /// All objects of a type, in all namespaces.
     pub async fn all<K>(&self) -> Result<Vec<K>, KubeError>
     where
@@ -245,7 +273,10 @@ impl Cluster {
         });
         let asked: Result<Value, Error> =
             api.create_subresource("eviction", name, &PostParams::default(), &eviction).await;
-        let Err(source) = asked else { return Ok(Eviction::Accepted) };
+        let Err(source) = asked else {
+            self.note("evict", &format!("Pod {namespace}/{name}"), &Ok(()));
+            return Ok(Eviction::Accepted);
+        };
         let error = failed("create", format!("eviction of {namespace}/{name}"), source);
         match error.code() {
             // 500: several budgets select the pod, which the eviction API does not support.
@@ -326,7 +357,10 @@ impl Cluster {
             );
             let api = self.api(resource, key.namespace.as_deref());
             match api.patch(&key.name, &PatchParams::default(), &patch).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.note(&format!("remove finalizer {finalizer}"), &key.to_string(), &Ok(()));
+                    return Ok(());
+                }
                 Err(source) => {
                     let error = failed("patch", key.to_string(), source);
                     // 422: the test failed, because the list changed in between.
@@ -349,13 +383,13 @@ impl Cluster {
     ) -> Result<(), KubeError> {
         let params =
             DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };
-        match self.api(resource, key.namespace.as_deref()).delete(&key.name, &params).await {
-            Ok(_) => Ok(()),
-            Err(source) => {
-                let error = failed("delete", key.to_string(), source);
-                if error.is_not_found() { Ok(()) } else { Err(error) }
-            }
+        let deleted = self.api(resource, key.namespace.as_deref()).delete(&key.name, &params).await;
+        let result = deleted.map(drop).map_err(|source| failed("delete", key.to_string(), source));
+        if result.as_ref().is_err_and(KubeError::is_not_found) {
+            return Ok(());
         }
+        self.note("delete", &key.to_string(), &result);
+        result
     }
 
     /// Reads many objects at once.
