@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use aws_sdk_sqs::types::QueueAttributeName;
+use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
-use kube::api::PropagationPolicy;
+use kube::api::{Api, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -144,12 +145,11 @@ impl Canary<'_> {
             let live = live.map_err(|error| failed(error.into()))?;
             let Some(live) = live else {
                 // The operator gives a NodeClaim up that it can't launch, and says why in its events.
+                let why = self.with_last_warning(told).await;
                 return Err(timeout(
                     "the canary to join",
                     began,
-                    format!(
-                        "the operator gave it up ({told}): `kubectl get events -A --field-selector involvedObject.name={NAME}` says why"
-                    ),
+                    format!("the operator gave it up: {why}"),
                 ));
             };
             let Some(missing) = wait::readiness_lacks(Some(&live)) else { return Ok(live) };
@@ -158,9 +158,27 @@ impl Canary<'_> {
                 told = missing;
             }
             if began.elapsed() >= self.timeout {
-                return Err(timeout("the canary to join", began, told));
+                let why = self.with_last_warning(told).await;
+                return Err(timeout("the canary to join", began, why));
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// What its conditions said, and the last thing that the operator warned of.
+    async fn with_last_warning(&self, told: String) -> String {
+        let events: Api<Event> = Api::all(self.context.cluster.client());
+        let about = format!("involvedObject.name={NAME},type=Warning");
+        // Events only help to understand: one who may not read them knows the conditions.
+        let found = events.list(&ListParams::default().fields(&about)).await;
+        let found = found.map(|list| list.items).unwrap_or_default();
+        let last = found.into_iter().max_by_key(|event| {
+            let at = event.last_timestamp.as_ref().map(|time| time.0);
+            at.or_else(|| event.event_time.as_ref().map(|time| time.0))
+        });
+        match last.and_then(|event| event.message) {
+            Some(warning) => format!("{told}; {warning}"),
+            None => told,
         }
     }
 
@@ -322,6 +340,8 @@ fn notification(instance_id: &str, time: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::Aws;
+    use crate::kubernetes::double::Double;
 
     fn template() -> Value {
         json!({
@@ -360,5 +380,65 @@ mod tests {
             serde_json::from_str(&notification("i-1", "2026-01-01T00:00:00Z")).expect("JSON");
         assert_eq!(message["detail"], json!({"instance-id": "i-1", "state": "stopping"}));
         assert_eq!(message["source"], "aws.ec2");
+    }
+
+    const POOL: &str = "/apis/karpenter.sh/v1/nodepools/default";
+
+    fn pool() -> Value {
+        let resource = resources::node_pools();
+        json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": "default"},
+            "spec": {"template": {"spec": template()}},
+        })
+    }
+
+    #[tokio::test]
+    async fn one_that_never_joins_says_why_leaves_nothing_and_ends_with_code_4() {
+        let warning = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "canary.1", "namespace": "default"},
+            "involvedObject": {"kind": "NodeClaim", "name": NAME},
+            "type": "Warning",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+            "message": "no arm64 capacity in eu-central-1a",
+        });
+        let server = Double::start(&[(POOL, pool()), ("/api/v1/events/1", warning)]).await;
+        let context = Context {
+            aws: Aws::nowhere(),
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        };
+        let canary = Canary {
+            context: &context,
+            queue: None,
+            timeout: Duration::from_millis(50),
+            printer: Printer::new(crate::cli::OutputFormat::Json, true),
+        };
+        let error = canary.run(&Cleanup::default()).await.expect_err("nobody launches it");
+        assert_eq!(error.exit_code(), crate::errors::EXIT_PARTIAL);
+        let details = error.details().join(" ");
+        assert!(details.contains("the operator has not looked at it yet"), "{details}");
+        assert!(details.contains("no arm64 capacity"), "{details}");
+        assert_eq!(server.paths(), ["/api/v1/events/1", POOL], "NodePool and NodeClaim are gone");
+    }
+
+    #[tokio::test]
+    async fn without_a_node_pool_none_is_launched() {
+        let server = Double::start(&[]).await;
+        let context = Context {
+            aws: Aws::nowhere(),
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        };
+        let printer = Printer::new(crate::cli::OutputFormat::Json, true);
+        let canary = Canary { context: &context, queue: None, timeout: Duration::ZERO, printer };
+        let error = canary.run(&Cleanup::default()).await.expect_err("nothing to copy from");
+        assert_eq!(error.exit_code(), crate::errors::EXIT_PREFLIGHT);
+        assert!(server.paths().is_empty());
     }
 }

@@ -8,6 +8,8 @@ pub mod canary;
 pub mod client;
 pub mod crds;
 pub mod defaults;
+#[cfg(test)]
+pub(crate) mod double;
 pub mod freeze;
 pub mod helm;
 #[cfg(test)]
