@@ -52,6 +52,8 @@ fn screen(columns: u16, color: bool, typed: &str) -> String {
 }
 
 /// Types each text once the screen shows the text before it: a key has to meet the question that it is for.
+///
+/// Nothing but what the test put there may be in the home directory afterwards.
 fn converse(turns: &[(&str, &str)]) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let mut running = terminal(directory.path(), 80, false).spawn().expect("script runs");
@@ -74,6 +76,8 @@ fn converse(turns: &[(&str, &str)]) -> String {
         }
     }
     running.wait().expect("it ends");
+    let left = std::fs::read_dir(directory.path()).expect("it is there").count();
+    assert_eq!(left, 0, "something was written");
     String::from_utf8_lossy(&screen).into_owned()
 }
 
@@ -103,5 +107,6 @@ fn ctrl_c_at_a_question_says_how_to_go_on() {
         let screen = converse(turns);
         assert!(screen.contains("exit code 130"), "{screen}");
         assert!(screen.contains("interrupted; what is done stays"), "{screen}");
+        assert!(screen.contains("run the same command again to go on"), "{screen}");
     }
 }

@@ -52,7 +52,7 @@ impl Ask for Terminal {
         self.say(&screen(question, self.width));
         loop {
             let mut stderr = anstream::stderr();
-            write!(stderr, "  [{}] {} ", question.default.cyan(), "›".bold())?;
+            write!(stderr, "{}", answer_line(question))?;
             stderr.flush()?;
             let line = read_line().await?;
             match line.trim() {
@@ -70,6 +70,11 @@ impl Ask for Terminal {
     }
 }
 
+/// Where the answer is typed, with what an empty one means. Colours are taken out where the terminal has none.
+pub(super) fn answer_line(question: &Question) -> String {
+    format!("  [{}] {} ", question.default.cyan(), "›".bold())
+}
+
 /// A line of the input. It is read on a thread of its own, so that Ctrl-C is noticed meanwhile.
 async fn read_line() -> io::Result<String> {
     let read = spawn_blocking(|| {
@@ -81,7 +86,7 @@ async fn read_line() -> io::Result<String> {
 }
 
 /// The question with its choices.
-fn screen(question: &Question, width: usize) -> String {
+pub(super) fn screen(question: &Question, width: usize) -> String {
     let mut lines =
         vec![wrap(&format!("? {}", question.text), width, "  ").trim_start().to_owned()];
     for (i, choice) in question.choices.iter().enumerate() {
@@ -91,7 +96,7 @@ fn screen(question: &Question, width: usize) -> String {
 }
 
 /// Breaks a text at spaces, each line indented, so that no line is wider than the terminal unless one word is.
-fn wrap(text: &str, width: usize, indent: &str) -> String {
+pub(super) fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is a first line");

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
+use std::io::Write;
 
-use super::ask::Question;
+use super::ask::{Question, answer_line, screen, wrap};
 use super::*;
 use crate::settings::config::Architecture;
 
@@ -120,4 +121,50 @@ async fn every_question_can_be_explained() {
     let script = rest(&["", "", "", "", "", "", "", ""], &mut Config::default()).await;
     assert_eq!(script.asked.len(), 8);
     assert!(script.asked.iter().all(|question| question.help.len() > 60));
+}
+
+/// Everything that the wizard asks, as it stands on a terminal of so many columns, each question explained and answered with its default.
+async fn screens(width: usize, color: bool) -> String {
+    let mut config = Config::default();
+    let inferred =
+        Inferred { cluster: Some("prod".to_owned()), region: Some("eu-west-1".to_owned()) };
+    let mut script = Script::new(&["", "", "", "", "", "", "", "", "", ""]);
+    ask_target(&mut script, &mut config, &inferred).await.expect("answers");
+    ask_rest(&mut script, &mut config, &facts(), true, &[]).await.expect("answers");
+    let screens = script.asked.iter().map(|question| {
+        let lines = [
+            screen(question, width),
+            answer_line(question) + "?",
+            wrap(question.help, width, "    "),
+            answer_line(question),
+        ];
+        lines.join("\n")
+    });
+    let text = screens.collect::<Vec<_>>().join("\n");
+    if color {
+        return text.replace('\u{1b}', "\\e");
+    }
+    let mut plain = anstream::StripStream::new(Vec::new());
+    plain.write_all(text.as_bytes()).expect("it is in memory");
+    String::from_utf8(plain.into_inner()).expect("text")
+}
+
+#[tokio::test]
+async fn every_screen_at_80_columns() {
+    insta::assert_snapshot!(screens(80, false).await);
+}
+
+#[tokio::test]
+async fn every_screen_at_120_columns() {
+    insta::assert_snapshot!(screens(120, false).await);
+}
+
+#[tokio::test]
+async fn every_screen_at_80_columns_in_colour() {
+    insta::assert_snapshot!(screens(80, true).await);
+}
+
+#[tokio::test]
+async fn every_screen_at_120_columns_in_colour() {
+    insta::assert_snapshot!(screens(120, true).await);
 }
