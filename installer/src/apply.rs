@@ -103,10 +103,10 @@ pub async fn run(
                 failure = Some((step.id, Failure::Journal(error)));
                 break;
             }
-            let context = Arc::clone(&context);
+            let (context, printer) = (Arc::clone(&context), *printer);
             under_way.spawn(async move {
                 let began = Instant::now();
-                let result = perform(&context, &step.action).await;
+                let result = perform(&context, &step.action, printer).await;
                 (step, began, result)
             });
         }
@@ -157,7 +157,11 @@ fn past(op: Op) -> &'static str {
 }
 
 /// Carries out one step. Each may be repeated; each that meets a thing it thought missing looks whose it is before it touches it.
-async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
+pub(crate) async fn perform(
+    context: &Context,
+    action: &Action,
+    printer: Printer,
+) -> Result<(), Failure> {
     match action {
         Action::EnsureRole { role, changes } => iam::ensure_role(context, role, changes).await,
         Action::DeleteRole { name } => {
@@ -199,10 +203,10 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
         Action::Tag { id, tags } => ec2::tag(context, id, tags).await,
         Action::Untag { id, tags } => ec2::untag(context, id, tags).await,
         Action::ProveCanary { canary, seconds } => {
-            rollout::prove_canary(context, canary, *seconds).await
+            rollout::prove_canary(context, canary, *seconds, printer).await
         }
         Action::AwaitRollout { deployment, seconds } => {
-            rollout::await_rollout(context, deployment, *seconds).await
+            rollout::await_rollout(context, deployment, *seconds, printer).await
         }
         Action::RemoveCanary { canary } => rollout::remove_canary(context, canary).await,
         Action::Adopt { what, install_id } => adopt::mark(context, what, install_id).await,
@@ -212,12 +216,15 @@ async fn perform(context: &Context, action: &Action) -> Result<(), Failure> {
         }
         Action::RemovePolicy { role, name } => adopt::remove_policy(context, role, name).await,
         Action::HandOver { deployment, replicas, install_id, seconds } => {
-            adopt::hand_over(context, deployment, *replicas, install_id, *seconds).await
+            let seconds = (*seconds, printer);
+            adopt::hand_over(context, deployment, *replicas, install_id, seconds).await
         }
         Action::HandBack { deployment, replicas, seconds } => {
-            adopt::hand_back(context, deployment, *replicas, *seconds).await
+            adopt::hand_back(context, deployment, *replicas, (*seconds, printer)).await
         }
-        Action::ForgetHandOver { deployment } => adopt::forget(context, deployment).await,
+        Action::ForgetHandOver { deployment, replicas } => {
+            adopt::forget(context, deployment, *replicas).await
+        }
         Action::AwaitLeader { namespace, deployment, seconds } => {
             adopt::await_leader(context, namespace, deployment, *seconds).await
         }

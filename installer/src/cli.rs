@@ -58,7 +58,7 @@ pub enum Command {
     /// Take a cluster over from Karpenter without replacing a node, or give it back
     Adopt(crate::commands::adopt::AdoptArgs),
     /// Remove nodes, operator and everything that the installer made
-    Uninstall(UninstallArgs),
+    Uninstall(crate::commands::uninstall::UninstallArgs),
     /// Find what an operator or an installation left behind in AWS, and remove it with --yes
     ///
     /// Works without an installation, and after the cluster itself is gone.
@@ -399,39 +399,6 @@ pub struct StatusArgs {
     /// End with exit code 5 if something differs from the settings
     #[arg(long)]
     pub exit_code: bool,
-}
-
-/// `tenon uninstall`
-#[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
-pub struct UninstallArgs {
-    /// What was asked for; default: what the installation recorded.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Don't ask for confirmation
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Show what would be removed and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Keep the nodes, and what they need to run: operator, NodePools and queue go, instances stay
-    #[arg(long, conflicts_with = "aws_only")]
-    pub keep_nodes: bool,
-    /// Remove nodes, operator and CRDs, and leave what the installer made in AWS
-    #[arg(long, conflicts_with = "aws_only")]
-    pub k8s_only: bool,
-    /// Remove what the installer made in AWS, after somebody else (GitOps) has removed the operator
-    #[arg(long)]
-    pub aws_only: bool,
-    /// Keep the CRDs
-    #[arg(long)]
-    pub keep_crds: bool,
-    /// How long disruption budgets may hold pods up; default: as long as they want while the operator drains, 5m without it
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
-    pub drain_timeout: Option<Duration>,
-    /// Give up waiting for any one thing after this time
-    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
-    pub timeout: Duration,
 }
 
 /// `tenon config`

@@ -4,7 +4,7 @@ mod fit;
 mod interruption;
 mod roles;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::json;
@@ -43,6 +43,8 @@ pub struct Desired {
     pub node_role: RoleUse,
     /// The operator's role.
     pub controller_role: RoleUse,
+    /// ARNs and names that the nodes' and the operator's roles have or would have if they were ours.
+    pub own_roles: BTreeMap<String, String>,
     /// Install the Pod Identity agent if it is missing.
     pub install_agent: bool,
     /// The operator's service account: who gets its role.
@@ -51,6 +53,8 @@ pub struct Desired {
     pub association: Option<Association>,
     /// How it gets it under IRSA: IAM must know the cluster's issuer.
     pub provider: Option<Provider>,
+    /// ARN that the cluster's identity provider has or would have.
+    pub provider_arn: Option<String>,
     /// What lets nodes into the cluster, if it is an access entry.
     pub access_entry: Option<AccessEntry>,
     /// What lets nodes into the cluster, if it is the ConfigMap `aws-auth`.
@@ -340,7 +344,9 @@ impl Desired {
         Ok(Self {
             install_agent: settings.install_agent,
             association,
+            provider_arn: cluster.oidc_issuer.as_ref().map(|url| scope.oidc_provider_arn(url)),
             provider,
+            own_roles: ["node", "controller"].map(|of| roles::own(settings, &scope, of)).into(),
             service_account,
             access_entry: (!by_aws_auth).then(|| AccessEntry {
                 principal_arn: node_role.arn.clone(),
@@ -393,6 +399,13 @@ impl Desired {
             .chain(&self.crds)
             .chain(&self.operator)
             .chain(&self.node_objects)
+    }
+
+    /// Which of these objects nobody asks for. The canary has steps of its own.
+    pub fn surplus<'o>(&self, objects: &'o [Object]) -> impl Iterator<Item = &'o Object> {
+        let canary = self.canary();
+        let wanted = self.objects().chain(&canary).map(Object::key).collect::<BTreeSet<_>>();
+        objects.iter().filter(move |object| !wanted.contains(&object.key()))
     }
 
     /// The canary of the operator's Deployment, with our marks. It is there only while the operator's version changes.

@@ -4,5 +4,6 @@ pub mod ec2;
 pub mod eks;
 pub mod facts;
 pub mod iam;
+pub mod labelled;
 pub mod messaging;
 pub mod world;

@@ -6,6 +6,7 @@ pub mod config;
 pub mod document;
 mod overlay;
 pub mod problem;
+pub mod renamed;
 pub mod schema;
 
 use std::path::{Path, PathBuf};

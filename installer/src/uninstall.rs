@@ -4,13 +4,19 @@
 //! is removed by hand only when the operator is gone, and only after what it protects is proven gone. Every step may be repeated, so an interrupted
 //! uninstall is resumed by running it again.
 
+mod abandoned;
+mod adopted;
+mod found;
 mod guard;
 mod inventory;
 mod kept_nodes;
 mod mode;
+mod namespace;
 mod nodes;
 mod objects;
 mod proof;
+mod removal;
+mod repair;
 pub mod resources;
 pub mod risk;
 mod steps;
@@ -19,23 +25,25 @@ mod stranded;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::api::PropagationPolicy;
-
+pub use found::Found;
 pub use guard::guard;
 pub use inventory::Inventory;
 pub use mode::{Mode, Side};
+pub(crate) use nodes::operator_lives;
 pub use proof::{Proof, Query};
+pub(crate) use removal::Removal;
+pub(crate) use repair::{freeze_pools, repair};
 pub(crate) use stranded::{prove_terminated, remove_instances};
 
-use crate::apply::{Context, FaultCounter, aws_auth, ec2, eks, iam, messaging, release};
+use crate::apply::{Context, FaultCounter};
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::Journal;
 use crate::kubernetes::client::KubeError;
-use crate::kubernetes::object::Object;
 use crate::observe;
 use crate::observe::world;
 use crate::printer::Printer;
+use abandoned::Abandoned;
 use steps::Task;
 
 /// How long pods may take to leave their nodes when we drain them ourselves and nobody said how long.
@@ -50,6 +58,10 @@ pub struct Options {
     pub drain_timeout: Option<Duration>,
     /// How long any one wait may take.
     pub timeout: Duration,
+    /// How many NodePools are drained at once; all, if `None`.
+    pub parallel: Option<usize>,
+    /// Claims are let go of although their instances can't be proven gone.
+    pub abandon: bool,
     /// For tests of resuming: abort right after this many steps.
     pub fault_after: Option<usize>,
     /// Where the backup of NodePools and NodeClasses goes.
@@ -73,6 +85,9 @@ pub struct Remover<'a> {
     printer: Printer,
     counter: FaultCounter,
     removed: Vec<String>,
+    abandoned: Abandoned,
+    /// The namespace stays, because others use it.
+    kept_namespace: bool,
 }
 
 impl<'a> Remover<'a> {
@@ -86,7 +101,10 @@ impl<'a> Remover<'a> {
         printer: Printer,
     ) -> Self {
         let counter = FaultCounter::new(options.fault_after);
+        let abandoned = Abandoned::new(options.abandon);
         Self {
+            abandoned,
+            kept_namespace: false,
             context,
             desired,
             namespace,
@@ -118,14 +136,19 @@ impl<'a> Remover<'a> {
             self.remove_nodes(&inventory).await?;
             self.stop_operator(&inventory).await?;
         }
+        if mode.side == Side::Both && !mode.keep_nodes {
+            Box::pin(self.leave_adopted(&mut kept)).await?;
+        }
         self.remove_rest(&inventory, &mut kept).await?;
-        self.remove_namespace(&inventory).await?;
+        self.remove_namespace(&inventory, &mut kept).await?;
         let (left, queries) = Box::pin(self.look_again()).await?;
         let done = self.counter.done();
+        let abandoned = self.abandoned.ids();
         let Self { mut journal, mut removed, .. } = self;
         let failed = |source| ExpectedError::Step { step: "record".to_owned(), done, source };
-        if !left.is_empty() {
-            return Ok(Proof { removed, kept, left, queries });
+        // As long as something is left, the record says whose it is.
+        if !left.is_empty() || !abandoned.is_empty() {
+            return Ok(Proof { removed, kept, left, abandoned, queries });
         }
         if mode.keep_nodes {
             journal.finish().await.map_err(|error| failed(Failure::Journal(error)))?;
@@ -137,7 +160,7 @@ impl<'a> Remover<'a> {
             gone.map_err(|error| failed(error.into()))?;
             removed.push("the record of the installation".to_owned());
         }
-        Ok(Proof { removed, kept, left, queries })
+        Ok(Proof { removed, kept, left, abandoned, queries })
     }
 
     /// NodePools, NodeClaims and NodeClasses as they are, in a file that `kubectl apply` takes.
@@ -156,11 +179,7 @@ impl<'a> Remover<'a> {
 
     /// The Deployment with its pods: nobody is left then who needs the rest.
     async fn stop_operator(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        let context = &self.context.clone();
-        let timeout = self.options.timeout;
-        let deployments = inventory.operator.iter().filter(|object| object.is_deployment());
-        let remove = |object| Task::object(context, object, PropagationPolicy::Foreground, timeout);
-        self.steps(deployments.map(remove).collect()).await
+        self.remove(inventory.deployments()).await
     }
 
     /// What the operator lived on. Most of it has no order; the queue goes after the rules that send to it, and roles after what holds them.
@@ -169,43 +188,41 @@ impl<'a> Remover<'a> {
         inventory: &Inventory,
         kept: &mut Vec<String>,
     ) -> Result<(), ExpectedError> {
+        let mut free = self.unused_crds(inventory, kept).await?;
+        free.extend(inventory.free());
+        free.extend(self.made_by_operator(inventory).await?);
+        self.remove(free).await?;
+        self.remove(inventory.last()).await
+    }
+
+    /// Removes things that need no order.
+    async fn remove(&mut self, things: Vec<Removal>) -> Result<(), ExpectedError> {
         let context = &self.context.clone();
         let timeout = self.options.timeout;
-        let crds = self.unused_crds(inventory, kept).await?;
-        let others = inventory.operator.iter().filter(|object| !object.is_deployment());
-        let objects = others.chain(&inventory.lease).chain(crds);
-        let mut tasks = objects
-            .map(|object| Task::object(context, object, PropagationPolicy::Background, timeout))
-            .collect::<Vec<_>>();
-        if !inventory.releases.is_empty() {
-            let delete = release::delete(context, self.namespace, &inventory.releases);
-            tasks.push(Task::new("helm-release", "Helm release", delete));
-        }
-        tasks.extend(self.swept(inventory, context).await?);
-        tasks.extend(in_aws(self.desired, inventory, context));
-        self.steps(tasks).await?;
-        let mut last = Vec::new();
-        if let Some((name, url)) = &inventory.queue {
-            let delete = messaging::delete_queue(&context.aws, url, name);
-            last.push(Task::new("queue", format!("SQS queue {name}"), delete));
-        }
-        last.extend(inventory.roles.iter().map(|name| {
-            let delete = iam::delete_role(&context.aws, &context.install_id, name);
-            Task::new(format!("role/{name}"), format!("IAM role {name}"), delete)
-        }));
-        self.steps(last).await
+        let tasks = things
+            .iter()
+            .map(|thing| Task::new(thing.id(), thing.what(), thing.perform(context, timeout)));
+        self.steps(tasks.collect()).await
     }
 
     /// CRDs without objects. Removing one with objects would remove those, too, and wait for their finalizers.
-    async fn unused_crds<'i>(
+    async fn unused_crds(
         &self,
-        inventory: &'i Inventory,
+        inventory: &Inventory,
         kept: &mut Vec<String>,
-    ) -> Result<Vec<&'i Object>, ExpectedError> {
+    ) -> Result<Vec<Removal>, ExpectedError> {
         let cluster = &self.context.cluster;
-        let looks = inventory.crds.iter().filter_map(|crd| {
-            let served = resources::served_by(&crd.body)?;
-            Some(async move { Ok((crd, cluster.list(&served).await?.len())) })
+        let looks = inventory.crds.iter().map(|crd| async move {
+            let live = match resources::served_by(&crd.body) {
+                // What this version does not know is known by its place only.
+                None => cluster.get(&crd.resource, &crd.key()).await?,
+                Some(_) => None,
+            };
+            let objects = match resources::served_by(live.as_ref().unwrap_or(&crd.body)) {
+                Some(served) => cluster.list(&served).await?.len(),
+                None => 0,
+            };
+            Ok((crd, objects))
         });
         let found = futures::future::try_join_all(looks).await;
         let found = found.map_err(|error: KubeError| ExpectedError::Observe(error.into()))?;
@@ -214,44 +231,55 @@ impl<'a> Remover<'a> {
         kept.extend(used.into_iter().map(|(crd, objects)| {
             format!("{}: there are still {}", crd.key(), crate::errors::count(objects, "object"))
         }));
-        Ok(unused.into_iter().map(|(crd, _)| crd).collect())
+        Ok(unused.into_iter().map(|(crd, _)| Removal::Object(crd.clone())).collect())
     }
 
     /// Launch templates and instance profiles that the operator made and did not get to remove.
-    async fn swept<'t>(
-        &self,
-        inventory: &Inventory,
-        context: &'t Context,
-    ) -> Result<Vec<Task<'t>>, ExpectedError> {
+    async fn made_by_operator(&self, inventory: &Inventory) -> Result<Vec<Removal>, ExpectedError> {
         if self.options.mode.keep_nodes || self.options.mode.side == Side::Aws {
             // Nodes hold the profiles; and in AWS alone, what was found was found just now.
-            let templates = inventory.launch_templates.iter().cloned();
-            let profiles = inventory.instance_profiles.iter().cloned();
-            return Ok(templates
-                .map(|id| launch_template(context, id))
-                .chain(profiles.map(|name| instance_profile(context, name)))
-                .collect());
+            return Ok(inventory.made_by_operator());
         }
         // Asked anew: the operator has removed most of what was there before.
         let path = self.desired.scope.instance_profile_path();
-        let (templates, profiles) = tokio::try_join!(
-            observe::ec2::launch_templates(&context.aws, &self.desired.scope),
-            observe::iam::instance_profiles(&context.aws, &path),
+        let (launch_templates, instance_profiles) = tokio::try_join!(
+            observe::ec2::launch_templates(&self.context.aws, &self.desired.scope),
+            observe::iam::instance_profiles(&self.context.aws, &path),
         )
         .map_err(|error| ExpectedError::Observe(error.into()))?;
-        Ok(templates
-            .into_iter()
-            .map(|id| launch_template(context, id))
-            .chain(profiles.into_iter().map(|name| instance_profile(context, name)))
-            .collect())
+        let left = Inventory { launch_templates, instance_profiles, ..Inventory::default() };
+        Ok(left.made_by_operator())
     }
 
-    async fn remove_namespace(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        let context = &self.context.clone();
-        let timeout = self.options.timeout;
-        let namespace = inventory.namespace.iter();
-        let remove = |object| Task::object(context, object, PropagationPolicy::Background, timeout);
-        self.steps(namespace.map(remove).collect()).await
+    /// The namespace, if nobody else has anything in it.
+    async fn remove_namespace(
+        &mut self,
+        inventory: &Inventory,
+        kept: &mut Vec<String>,
+    ) -> Result<(), ExpectedError> {
+        let Some(namespace) = &inventory.namespace else { return Ok(()) };
+        let (cluster, id) = (&self.context.cluster, &self.context.install_id);
+        match namespace::of_others(cluster, &namespace.name, id).await {
+            Ok(others) if others.is_empty() => {
+                self.remove(vec![Removal::Object(namespace.clone())]).await
+            }
+            Ok(others) => {
+                let some = others.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+                let others = crate::errors::count(others.len(), "object");
+                kept.push(format!("{}: {others} of others in it: {some}", namespace.key()));
+                self.kept_namespace = true;
+                Ok(())
+            }
+            Err(error) if error.denied().is_some() => {
+                kept.push(format!(
+                    "{}: what others have in it can't be seen ({error})",
+                    namespace.key()
+                ));
+                self.kept_namespace = true;
+                Ok(())
+            }
+            Err(error) => Err(self.failed("namespace", error)),
+        }
     }
 
     /// The proof: the same queries as at the beginning, and they must find nothing. Lists of EC2 lag behind, so it is asked until two answers agree.
@@ -265,6 +293,9 @@ impl<'a> Remover<'a> {
             let mut inventory =
                 Inventory::read(&self.context, self.desired, &world, self.namespace).await?;
             inventory.has_record = false;
+            if self.kept_namespace {
+                inventory.namespace = None;
+            }
             self.options.mode.narrow(&mut inventory, self.desired);
             let found = (inventory.lines(), proof::queries(self.desired, &inventory));
             if before.as_ref() == Some(&found) {
@@ -275,55 +306,4 @@ impl<'a> Remover<'a> {
         }
         Ok(before.unwrap_or_default())
     }
-}
-
-/// Steps in AWS that need no other.
-fn in_aws<'t>(
-    desired: &'t Desired,
-    inventory: &'t Inventory,
-    context: &'t Context,
-) -> Vec<Task<'t>> {
-    let mut tasks = Vec::new();
-    if let Some(id) = &inventory.association {
-        let delete = eks::delete_association(context, id);
-        tasks.push(Task::new("association", "Pod Identity association", delete));
-    }
-    if let Some(name) = &inventory.fargate {
-        let delete = eks::delete_fargate(context, name);
-        tasks.push(Task::new("fargate", format!("Fargate profile {name}"), delete));
-    }
-    if let Some(role) = &inventory.aws_auth {
-        let unmap = aws_auth::unmap(context);
-        tasks.push(Task::new("aws-auth", format!("{role} in aws-auth"), unmap));
-    }
-    if let Some(arn) = &inventory.access_entry {
-        let delete = eks::delete_access_entry(context, arn);
-        tasks.push(Task::new("access-entry", "EKS access entry", delete));
-    }
-    for (name, targets) in &inventory.rules {
-        let delete = messaging::delete_rule(&context.aws, name, targets);
-        let what = format!("EventBridge rule {name}");
-        tasks.push(Task::new(format!("rule/{name}"), what, delete));
-    }
-    for id in &inventory.marked {
-        let untag = ec2::untag(context, id, &desired.discovery_tags);
-        let what = format!("discovery tag of {id}");
-        tasks.push(Task::new(format!("discovery/{id}"), what, untag));
-    }
-    tasks.extend(inventory.profile.iter().map(|name| instance_profile(context, name.clone())));
-    if let Some(arn) = &inventory.provider {
-        let delete = iam::delete_provider(context, arn);
-        tasks.push(Task::new("oidc-provider", "identity provider", delete));
-    }
-    tasks
-}
-
-fn launch_template(context: &Context, id: String) -> Task<'_> {
-    let (step, what) = (format!("launch-template/{id}"), format!("launch template {id}"));
-    Task::new(step, what, async move { ec2::delete_launch_template(&context.aws, &id).await })
-}
-
-fn instance_profile(context: &Context, name: String) -> Task<'_> {
-    let (step, what) = (format!("instance-profile/{name}"), format!("instance profile {name}"));
-    Task::new(step, what, async move { iam::delete_instance_profile(&context.aws, &name).await })
 }

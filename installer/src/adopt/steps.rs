@@ -7,6 +7,7 @@ use tenon_iam_policies::cover::gaps;
 use super::{ADOPTED_BY, Found, NAME, POLICY};
 use crate::apply::wait::deployment_lacks;
 use crate::desired::Desired;
+use crate::kubernetes::helm;
 use crate::kubernetes::object::{Object, label};
 use crate::observe::world::World;
 use crate::ownership::{INSTALL_ID, Tags};
@@ -131,12 +132,7 @@ fn leader(namespace: &str, name: &str, after: &str, seconds: u64) -> Step {
 
 /// Where an object is, without what it holds: that changes while one looks.
 fn place(object: &Object) -> Object {
-    let body = serde_json::json!({
-        "apiVersion": object.resource.api_version,
-        "kind": object.resource.kind,
-        "metadata": {"name": object.name, "namespace": object.namespace},
-    });
-    Object { body, ..object.clone() }
+    Object::at(&object.resource, &object.key())
 }
 
 /// The way back: Karpenter's pods first, then ours go, then our marks.
@@ -193,9 +189,8 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
     for object in others.into_iter().rev() {
         steps.push(gone(object, &last));
     }
-    let revisions = &world.releases;
-    if revisions.iter().any(|revision| revision.install_id.as_ref() == Some(id)) {
-        let secrets = revisions.iter().map(|revision| revision.secret.clone()).collect();
+    let secrets = helm::secrets_of(&world.releases, id);
+    if !secrets.is_empty() {
         let namespace = operator.service_account.namespace.clone();
         let action = Action::DeleteRelease { namespace, secrets };
         steps.push(
@@ -204,18 +199,34 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
                 .needs(&["delete"], "secrets"),
         );
     }
+    steps.extend(unmark(found, id, &last));
+    if adopted {
+        // Last: as long as the mark is there, a run that was killed knows what it was about.
+        let before = steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+        steps.push(forget(found, None).after(before));
+    }
+    let ids = steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+    for step in &mut steps {
+        step.depends_on.retain(|id| ids.contains(id));
+    }
+    Plan { steps, warnings: Vec::new() }
+}
+
+/// Takes our policy and our tags off what is somebody else's.
+fn unmark(found: &Found, install_id: &str, after: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
     let (role, state) = &found.role;
     if state.inline.contains_key(POLICY) {
         let action = Action::RemovePolicy { role: role.clone(), name: POLICY.to_owned() };
         steps.push(
             Step::new(ADDED, "IAM role", &state.arn, Op::Update, action)
                 .because([format!("without inline {POLICY}")])
-                .after([last.as_str()])
+                .after([after])
                 .needs(&["iam:DeleteRolePolicy"], &state.arn),
         );
     }
     for (step, kind, what, tags) in adoptees(found) {
-        if tags.get(ADOPTED_BY) != Some(id) {
+        if tags.get(ADOPTED_BY).is_none_or(|by| by != install_id) {
             continue;
         }
         let (call, name) = what.untagging();
@@ -223,24 +234,35 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
         steps.push(
             Step::new(&step, kind, &name, Op::Update, action)
                 .because(["without our tag"])
-                .after([last.as_str()])
+                .after([after])
                 .needs(&[call], &name),
         );
     }
-    if adopted {
-        // Last: as long as the mark is there, a run that was killed knows what it was about.
-        let before = steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
-        let action = Action::ForgetHandOver { deployment: place(&operator.live) };
-        steps.push(
-            Step::new("forget", "Deployment", &key.path(), Op::Update, action)
-                .because(["without our annotations"])
-                .after(before)
-                .needs(&["patch"], &key.to_string()),
-        );
+    steps
+}
+
+fn forget(found: &Found, replicas: Option<i64>) -> Step {
+    let live = &found.operator.live;
+    let key = live.key();
+    let action = Action::ForgetHandOver { deployment: place(live), replicas };
+    Step::new("forget", "Deployment", &key.path(), Op::Update, action)
+        .because(["without our annotations"])
+        .needs(&["patch"], &key.to_string())
+}
+
+/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas back; nobody waits for its pods, because nothing hangs on
+/// them any more.
+pub fn leave(found: &Found, install_id: &str) -> Vec<Step> {
+    let operator = &found.operator;
+    if operator.adopted_by.as_deref() != Some(install_id) {
+        return Vec::new();
     }
-    let ids = steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+    let mut steps = unmark(found, install_id, "");
     for step in &mut steps {
-        step.depends_on.retain(|id| ids.contains(id));
+        step.depends_on.clear();
     }
-    Plan { steps, warnings: Vec::new() }
+    // Last: as long as it is there, a run that was killed knows what it was about.
+    let away = operator.replicas_now() != operator.replicas;
+    steps.push(forget(found, away.then_some(operator.replicas)));
+    steps
 }

@@ -17,6 +17,7 @@ use crate::errors::Failure;
 use crate::kubernetes::client::failed;
 use crate::kubernetes::object::Object;
 use crate::plan::Adoptee;
+use crate::printer::Printer;
 
 /// The Lease that both operators know.
 const LEASE: &str = "karpenter-leader-election";
@@ -115,14 +116,14 @@ pub(super) async fn hand_over(
     deployment: &Object,
     replicas: i64,
     install_id: &str,
-    seconds: u64,
+    (seconds, printer): (u64, Printer),
 ) -> Result<(), Failure> {
     let body = json!({
         "metadata": {"annotations": {REPLICAS: replicas.to_string(), ADOPTED_BY: install_id}},
         "spec": {"replicas": 0},
     });
     patch(context, deployment, &body).await?;
-    rollout::await_rollout(context, deployment, seconds).await
+    rollout::await_rollout(context, deployment, seconds, printer).await
 }
 
 /// Gives the replicas back and waits until the pods stand by.
@@ -130,15 +131,22 @@ pub(super) async fn hand_back(
     context: &Context,
     deployment: &Object,
     replicas: i64,
-    seconds: u64,
+    (seconds, printer): (u64, Printer),
 ) -> Result<(), Failure> {
     patch(context, deployment, &json!({"spec": {"replicas": replicas}})).await?;
-    rollout::await_rollout(context, deployment, seconds).await
+    rollout::await_rollout(context, deployment, seconds, printer).await
 }
 
-/// Takes our annotations off.
-pub(super) async fn forget(context: &Context, deployment: &Object) -> Result<(), Failure> {
-    let body = json!({"metadata": {"annotations": {REPLICAS: null, ADOPTED_BY: null}}});
+/// Takes our annotations off, and gives the replicas back in the same write where they are still away.
+pub(super) async fn forget(
+    context: &Context,
+    deployment: &Object,
+    replicas: Option<i64>,
+) -> Result<(), Failure> {
+    let mut body = json!({"metadata": {"annotations": {REPLICAS: null, ADOPTED_BY: null}}});
+    if let Some(replicas) = replicas {
+        body["spec"]["replicas"] = replicas.into();
+    }
     patch(context, deployment, &body).await
 }
 

@@ -1,5 +1,6 @@
 //! Steps of a move from one version to another: the canary, and the pods that follow it.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{
@@ -12,6 +13,7 @@ use super::{Context, wait};
 use crate::errors::Failure;
 use crate::kubernetes::client::failed;
 use crate::kubernetes::object::Object;
+use crate::printer::Printer;
 
 /// How long a pod may take to end: longer than any grace period of the chart.
 const END: Duration = Duration::from_mins(5);
@@ -23,10 +25,11 @@ pub(super) async fn prove_canary(
     context: &Context,
     canary: &Object,
     seconds: u64,
+    printer: Printer,
 ) -> Result<(), Failure> {
     may_lead(context, canary).await?;
     wait::transient(wait::Tries::seconds(60), || context.cluster.apply(canary)).await?;
-    let Err(error) = await_rollout(context, canary, seconds).await else { return Ok(()) };
+    let Err(error) = await_rollout(context, canary, seconds, printer).await else { return Ok(()) };
     remove_canary(context, canary).await?;
     match error {
         Failure::Wait { last, .. } => Err(Failure::Canary { why: last }),
@@ -34,17 +37,27 @@ pub(super) async fn prove_canary(
     }
 }
 
-/// Waits until all pods of a Deployment are new and serve.
+/// Waits until all pods of a Deployment are new and serve, and tells what is missing whenever that changes.
 pub(super) async fn await_rollout(
     context: &Context,
     deployment: &Object,
     seconds: u64,
+    printer: Printer,
 ) -> Result<(), Failure> {
     let what = format!("{} to be ready", deployment.key());
+    let told = Mutex::new(String::new());
+    let tell = |lacks: &str| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != lacks {
+            printer.note(&format!("   {}: {lacks}", deployment.key()));
+            lacks.clone_into(&mut told);
+        }
+    };
     let at_most = Duration::from_secs(seconds);
     let waited = wait::until(&what, at_most, Duration::from_millis(500), || async {
         let live = context.cluster.get(&deployment.resource, &deployment.key()).await?;
         let Some(lacks) = wait::deployment_lacks(live.as_ref()) else { return Ok(Ok(())) };
+        tell(&lacks);
         // A pod that ends again and again does not get better by waiting.
         match wait::pods_that_crash(&context.cluster, deployment).await {
             Some(last) => Err(Failure::Wait { what: what.clone(), last }),

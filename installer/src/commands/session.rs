@@ -20,6 +20,7 @@ use crate::ownership::Installation;
 use crate::plan::outlook::Outlook;
 use crate::plan::{Plan, diff};
 use crate::printer::Printer;
+use crate::settings::renamed::renamed;
 use crate::settings::{Inferred, Settings, Source};
 use crate::target::{self, Target};
 use crate::uninstall::resources;
@@ -291,6 +292,15 @@ impl Session {
             });
         }
         let recorded = self.recorded.as_ref();
+        let is_ours = |(id, _): &&(String, Option<Record>)| *id == self.desired.installation.id;
+        let record = recorded.filter(is_ours).and_then(|(_, record)| record.as_ref());
+        let reasons = record.map(|record| renamed(&record.config, &self.settings));
+        if let Some(reasons) = reasons.filter(|reasons| !reasons.is_empty()) {
+            return Err(ExpectedError::Refused {
+                reasons,
+                hints: vec!["what has the old names would be left: keep them, or run `tenon uninstall` with them first".to_owned()],
+            });
+        }
         let foreign =
             recorded.filter(|(id, _)| *id != self.desired.installation.id).map(|(id, _)| {
                 format!(

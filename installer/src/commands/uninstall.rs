@@ -1,15 +1,72 @@
 //! `tenon uninstall`: show, confirm, remove in order, and prove that nothing is left.
 
-use super::execution::may_ask;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::Instant;
+
+use super::execution::{Execution, may_ask};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
+use crate::apply::wait;
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, UninstallArgs};
-use crate::errors::ExpectedError;
-use crate::journal::Journal;
+use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
+use crate::errors::{ExpectedError, Failure, count};
+use crate::journal::{self, Journal};
+use crate::plan::Plan;
 use crate::printer::Printer;
 use crate::prompt::{Prompt, Terminal};
 use crate::uninstall::risk::Risk;
-use crate::uninstall::{Inventory, Mode, Options, Remover, Side, guard};
+use crate::uninstall::{
+    Inventory, Mode, Options, Remover, Side, freeze_pools, guard, operator_lives, repair,
+};
+
+/// How many steps of a repair may run at once, as in an installation.
+const REPAIR_AT_ONCE: u8 = 6;
+
+/// `tenon uninstall`
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
+pub struct UninstallArgs {
+    /// What was asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Show what would be removed and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Keep the nodes, and what they need to run: operator, NodePools and queue go, instances stay
+    #[arg(long, conflicts_with = "aws_only")]
+    pub keep_nodes: bool,
+    /// Remove nodes, operator and CRDs, and leave what the installer made in AWS
+    #[arg(long, conflicts_with = "aws_only")]
+    pub k8s_only: bool,
+    /// Remove what the installer made in AWS, after somebody else (GitOps) has removed the operator
+    #[arg(long)]
+    pub aws_only: bool,
+    /// Keep the CRDs
+    #[arg(long)]
+    pub keep_crds: bool,
+    /// Bring a missing operator back first, so that it drains its nodes and takes its finalizers off itself
+    #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
+    pub repair_first: bool,
+    /// Go on although the nodes that stay have no room for all pods that have to move: those will wait
+    #[arg(long)]
+    pub force_capacity: bool,
+    /// Let go of NodeClaims whose instances can't be proven gone: their ids are listed, and the exit code is 4
+    #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
+    pub abandon_instances: bool,
+    /// Drain the nodes of so many NodePools at once, the others standing still meanwhile; default: of all
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..), value_name = "N")]
+    pub parallel: Option<u8>,
+    /// How long disruption budgets may hold pods up; default: as long as they want while the operator drains, 5m without it
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub drain_timeout: Option<Duration>,
+    /// Give up waiting for any one thing after this time
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
+}
 
 /// Uninstalls.
 pub async fn run(
@@ -42,43 +99,76 @@ pub async fn run(
     let mode = mode(args);
     guard(mode, &inventory, &session.desired, &session.world)?;
     let risk = risk(&session, &inventory, mode).await?;
+    let mut repair = repair_plan(args, &session, &inventory).await?;
     let (mut lines, kept) = shown(&session, &inventory, mode);
+    lines.extend(kept.iter().map(|kept| format!(" = kept: {kept}")));
+    lines.extend(risk.lines());
+    if let Some(plan) = &repair {
+        let steps = plan.steps.iter().map(|step| format!("{} {}", step.kind, step.resource));
+        lines.push(format!(" ~ repaired first: {}", steps.collect::<Vec<_>>().join(", ")));
+    }
     if args.dry_run {
         printer.json(&serde_json::json!({
             "schema": "tenon.sh/uninstall/v1alpha1",
             "target": session.target_json(),
-            "inventory": lines,
+            "inventory": shown(&session, &inventory, mode).0,
             "kept": kept,
             "risk": risk,
+            "repair": repair.as_ref().map(|plan| &plan.steps),
         }));
-        lines.extend(kept.iter().map(|kept| format!(" = kept: {kept}")));
-        lines.extend(risk.lines());
         printer.text(&lines.join("\n"));
         return Ok(0);
     }
-    lines.extend(kept.iter().map(|kept| format!(" = kept: {kept}")));
-    lines.extend(risk.lines());
     for line in lines {
         printer.note(&line);
     }
     if mode.keep_nodes && inventory.has_nodes() {
         printer.warn("nodes that are kept run, and cost, until somebody terminates them; an operator that is installed into this cluster later terminates them, because it knows no NodeClaim of theirs");
     }
+    if !args.force_capacity {
+        enough_room(&risk)?;
+    }
     if !inventory.is_empty() && !args.yes {
         confirm(global, &session.settings.cluster)?;
     }
     if lock.is_none() {
         lock = Some(session.lock(global, "uninstall", cleanup).await?);
-        Box::pin(session.look_again()).await?;
-        inventory = Inventory::read(
-            &context,
-            &session.desired,
-            &session.world,
-            &session.settings.namespace,
-        )
-        .await?;
+        (inventory, repair) = Box::pin(look_again(args, &mut session)).await?;
         guard(mode, &inventory, &session.desired, &session.world)?;
     }
+    let audit = audit_file(&session)?;
+    if let Some(plan) = repair {
+        Box::pin(bring_back(global, args, &session, plan, printer)).await?;
+        (inventory, _) = Box::pin(look_again(args, &mut session)).await?;
+    }
+    let proof = Box::pin(remover(global, args, &session, *printer).run(inventory)).await?;
+    drop(lock);
+    printer.json(&serde_json::json!({
+        "schema": "tenon.sh/uninstall/v1alpha1",
+        "target": session.target_json(),
+        "removed": proof.removed,
+        "kept": proof.kept,
+        "left": proof.left,
+        "abandoned": proof.abandoned,
+        "proof": proof.queries,
+        "audit": audit,
+    }));
+    for line in proof.text() {
+        printer.text(&line);
+    }
+    if let Some(audit) = audit.filter(|_| !proof.removed.is_empty()) {
+        printer.note(&format!("Every call that deleted something is in {}", audit.display()));
+    }
+    let is_clean = proof.left.is_empty() && proof.abandoned.is_empty();
+    Ok(if is_clean { 0 } else { crate::errors::EXIT_PARTIAL })
+}
+
+fn remover<'a>(
+    global: &GlobalArgs,
+    args: &UninstallArgs,
+    session: &'a Session,
+    printer: Printer,
+) -> Remover<'a> {
     let journal = Journal::new(
         &session.desired.installation.id,
         &session.settings.config,
@@ -87,39 +177,96 @@ pub async fn run(
         session.target.cluster.clone(),
         &session.settings.namespace,
     );
+    let directory = session.file.as_ref().and_then(|file| file.parent());
     let options = Options {
-        mode,
+        mode: mode(args),
         drain_timeout: args.drain_timeout,
         timeout: args.timeout,
+        parallel: args.parallel.map(usize::from),
+        abandon: args.abandon_instances,
         fault_after: global.fault_exit_after_step,
-        backup_dir: session
-            .file
-            .as_ref()
-            .and_then(|file| file.parent())
-            .map(std::path::Path::to_owned),
+        backup_dir: directory.map(std::path::Path::to_owned),
     };
-    let remover = Remover::new(
-        context,
-        &session.desired,
-        &session.settings.namespace,
-        options,
-        journal,
-        *printer,
-    );
-    let proof = Box::pin(remover.run(inventory)).await?;
-    drop(lock);
-    printer.json(&serde_json::json!({
-        "schema": "tenon.sh/uninstall/v1alpha1",
-        "target": session.target_json(),
-        "removed": proof.removed,
-        "kept": proof.kept,
-        "left": proof.left,
-        "proof": proof.queries,
-    }));
-    for line in proof.text() {
-        printer.text(&line);
+    let (desired, namespace) = (&session.desired, &session.settings.namespace);
+    Remover::new(session.context(), desired, namespace, options, journal, printer)
+}
+
+/// Looks once more: what was seen before the lock, or before a repair, may have changed.
+async fn look_again(
+    args: &UninstallArgs,
+    session: &mut Session,
+) -> Result<(Inventory, Option<Plan>), ExpectedError> {
+    session.look_again().await?;
+    let context = session.context();
+    let namespace = &session.settings.namespace;
+    let inventory = Inventory::read(&context, &session.desired, &session.world, namespace).await?;
+    let repair = repair_plan(args, session, &inventory).await?;
+    Ok((inventory, repair))
+}
+
+/// From now on every call that deletes is written down, beside the record of this machine.
+fn audit_file(session: &Session) -> Result<Option<std::path::PathBuf>, ExpectedError> {
+    let Some(file) = session.file.as_deref().map(journal::audit_file) else { return Ok(None) };
+    let opened = session.aws.audit.open("uninstall", &file);
+    let failed = |source| ExpectedError::File { operation: "write", path: file.clone(), source };
+    opened.map_err(failed)?;
+    Ok(Some(file))
+}
+
+/// Refuses to leave pods without a node, unless that is wanted.
+fn enough_room(risk: &Risk) -> Result<(), ExpectedError> {
+    if risk.without_room.is_empty() {
+        return Ok(());
     }
-    Ok(if proof.left.is_empty() { 0 } else { crate::errors::EXIT_PARTIAL })
+    let pods = count(risk.without_room.len(), "pod");
+    Err(ExpectedError::Refused {
+        reasons: vec![format!("the nodes that stay have no room for {pods}: {}", risk.without_room.join(", "))],
+        hints: vec![
+            "add nodes or scale these workloads down first; --force-capacity goes on, and the pods wait".to_owned(),
+        ],
+    })
+}
+
+/// What brings a missing operator back, if that was asked for and there is work for it.
+async fn repair_plan(
+    args: &UninstallArgs,
+    session: &Session,
+    inventory: &Inventory,
+) -> Result<Option<Plan>, ExpectedError> {
+    let is_needed =
+        args.repair_first && (inventory.has_nodes() || !inventory.node_classes.is_empty());
+    if !is_needed || operator_lives(&session.target.cluster, session.desired.deployment()).await {
+        return Ok(None);
+    }
+    Ok(Some(repair(session.plan()?)))
+}
+
+/// Carries the repair out, and waits until the operator is there. NodePools stand still before it comes, so that it launches nothing.
+async fn bring_back(
+    global: &GlobalArgs,
+    args: &UninstallArgs,
+    session: &Session,
+    plan: Plan,
+    printer: &Printer,
+) -> Result<(), ExpectedError> {
+    let cluster = &session.target.cluster;
+    let failed =
+        |source: Failure| ExpectedError::Step { step: "freeze".to_owned(), done: 0, source };
+    freeze_pools(cluster).await.map_err(failed)?;
+    let execution = Execution {
+        global,
+        session,
+        operation: "uninstall",
+        parallel: REPAIR_AT_ONCE,
+        back_to: None,
+        printer,
+    };
+    execution.run(plan).await?;
+    let end = Instant::now() + args.timeout;
+    if let Some(deployment) = session.desired.deployment() {
+        wait::until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
+    }
+    Ok(())
 }
 
 fn mode(args: &UninstallArgs) -> Mode {

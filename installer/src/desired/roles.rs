@@ -71,6 +71,12 @@ pub(super) fn fargate_role(
     role(settings, scope, installation, "fargate", trust, attached, BTreeMap::new())
 }
 
+/// ARN and name that a role of ours has or would have.
+pub(super) fn own(settings: &Settings, scope: &Scope, suffix: &str) -> (String, String) {
+    let name = names::name(&[&settings.name_prefix, &settings.cluster, suffix], names::ROLE);
+    (scope.role_arn(&settings.role_path, &name), name)
+}
+
 fn role(
     settings: &Settings,
     scope: &Scope,
@@ -80,7 +86,7 @@ fn role(
     attached: Vec<String>,
     inline: BTreeMap<String, Document>,
 ) -> RoleUse {
-    let name = names::name(&[&settings.name_prefix, &settings.cluster, suffix], names::ROLE);
+    let (arn, name) = own(settings, scope, suffix);
     let spec = format!(
         "{trust}{attached:?}{}",
         inline.values().map(Document::to_json).collect::<String>()
@@ -88,7 +94,7 @@ fn role(
     let mut tags = installation.tags(&format!("{suffix}-role"), &spec);
     tags.insert(scope.cluster_tag(), "owned".to_owned());
     RoleUse {
-        arn: scope.role_arn(&settings.role_path, &name),
+        arn,
         name: name.clone(),
         spec: Some(Role {
             name,

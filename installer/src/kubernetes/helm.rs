@@ -197,6 +197,14 @@ pub fn revision(metadata: &ObjectMeta) -> Option<Revision> {
     })
 }
 
+/// The Secrets of an installation's revisions, and of Helm's own that followed on them. What was there before is of another release of that name.
+pub fn secrets_of(revisions: &[Revision], install_id: &str) -> Vec<String> {
+    let is_ours = |revision: &&Revision| revision.install_id.as_deref() == Some(install_id);
+    let first = revisions.iter().filter(is_ours).map(|revision| revision.number).min();
+    let since = revisions.iter().filter(|it| first.is_some_and(|first| it.number >= first));
+    since.map(|revision| revision.secret.clone()).collect()
+}
+
 /// The annotations by which Helm knows an object for a release's.
 pub fn ownership(namespace: &str) -> BTreeMap<String, String> {
     [("meta.helm.sh/release-name", RELEASE), ("meta.helm.sh/release-namespace", namespace)]

@@ -87,6 +87,21 @@ impl Object {
         }
     }
 
+    /// Where an object is, without what it holds: enough to delete it.
+    pub fn at(resource: &ApiResource, key: &Key) -> Self {
+        let body = serde_json::json!({
+            "apiVersion": key.api_version,
+            "kind": key.kind,
+            "metadata": {"name": key.name, "namespace": key.namespace},
+        });
+        Self {
+            resource: resource.clone(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            body,
+        }
+    }
+
     /// What identifies it.
     pub fn key(&self) -> Key {
         Key {

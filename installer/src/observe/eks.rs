@@ -76,6 +76,13 @@ pub async fn access_entry(
     }))
 }
 
+/// The principals of all access entries.
+pub async fn principals(aws: &Aws, cluster: &str) -> Result<Vec<String>, AwsError> {
+    let pages = aws.eks.list_access_entries().cluster_name(cluster).into_paginator().items().send();
+    let found = pages.collect::<Result<Vec<_>, _>>().await;
+    found.calling("eks:ListAccessEntries", format!("cluster {cluster}"))
+}
+
 /// A Fargate profile by its name.
 pub async fn fargate(
     aws: &Aws,

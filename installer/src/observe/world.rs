@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::ApiResource;
 use serde_json::Value;
 
-use super::{ec2, eks, iam, messaging};
+use super::{ec2, eks, iam, labelled, messaging};
 use crate::aws::{Aws, AwsError};
 use crate::desired::{AGENT, Desired};
 use crate::errors::Failure;
 use crate::kubernetes::aws_auth;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::helm::{self, Revision};
-use crate::kubernetes::object::Key;
+use crate::kubernetes::object::{Key, Object};
 use crate::ownership::Tags;
 
 /// What is there.
@@ -47,6 +47,8 @@ pub struct World {
     pub marked: BTreeSet<String>,
     /// Kubernetes objects.
     pub objects: BTreeMap<Key, Value>,
+    /// Where objects are that carry our label, of the operator's types, asked for or not.
+    pub labelled: Vec<Object>,
     /// Revisions of the Helm release of our name.
     pub releases: Vec<Revision>,
 }
@@ -201,7 +203,8 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
             cluster.get_all(&objects),
             daemon_set(cluster),
             cluster.get(&aws_auth, &key),
-            releases(cluster, desired)
+            releases(cluster, desired),
+            labelled::read(cluster, &desired.installation.id),
         )
         .map_err(Failure::from)
     };
@@ -219,7 +222,7 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
             rules,
             (network, marked),
         ),
-        (objects, daemon_set, aws_auth, releases),
+        (objects, daemon_set, aws_auth, releases, labelled),
     ) = tokio::try_join!(aws_side, kubernetes_side)?;
     let agent = match addon {
         Some(status) => AgentState::Addon(status),
@@ -241,6 +244,7 @@ pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<Wor
         network,
         marked,
         objects: objects.into_iter().collect(),
+        labelled,
         releases,
     })
 }

@@ -1,24 +1,19 @@
 //! What there is to remove: everything that bears the installation's mark, and everything that its operator made.
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, DynamicObject};
-use kube::{Client, ResourceExt};
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::resources;
+use super::Found;
 use crate::apply::Context;
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, count};
-use crate::journal;
-use crate::kubernetes::aws_auth;
-use crate::kubernetes::client::KubeError;
 use crate::kubernetes::object::{Object, label};
-use crate::observe;
+use crate::kubernetes::{aws_auth, helm};
 use crate::observe::world::World;
-use crate::ownership::INSTALL_ID;
-
-/// The Lease that the operator's replicas hold in turn.
-const LEASE: &str = "karpenter-leader-election";
+use crate::ownership::{INSTALL_ID, Tags};
 
 /// What there is to remove.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +34,8 @@ pub struct Inventory {
     pub operator: Vec<Object>,
     /// Secrets of the Helm release.
     pub releases: Vec<String>,
+    /// Namespace of the Helm release.
+    pub release_namespace: String,
     /// The operator's Lease.
     pub lease: Option<Object>,
     /// CRDs that are ours.
@@ -51,8 +48,8 @@ pub struct Inventory {
     pub provider: Option<String>,
     /// Why an identity provider of ours stays.
     pub provider_stays: Option<String>,
-    /// Principal of the access entry.
-    pub access_entry: Option<String>,
+    /// Principals of the access entries.
+    pub access_entries: Vec<String>,
     /// The role that we added to `aws-auth`.
     pub aws_auth: Option<String>,
     /// Name of the nodes' instance profile.
@@ -65,6 +62,8 @@ pub struct Inventory {
     pub queue: Option<(String, String)>,
     /// Subnets and security groups that we tagged.
     pub marked: Vec<String>,
+    /// The tags that they got, key and value.
+    pub discovery_tags: Tags,
     /// Names of roles.
     pub roles: Vec<String>,
     /// The installation is recorded in the cluster.
@@ -79,33 +78,14 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let kubernetes_side = async {
-            let (pools, claims, classes) =
-                (resources::node_pools(), resources::node_claims(), resources::node_classes());
-            tokio::try_join!(
-                context.cluster.list(&pools),
-                context.cluster.list(&claims),
-                context.cluster.list(&classes),
-                lease(context.cluster.client(), namespace),
-                journal::read_cluster(&context.cluster, namespace),
-            )
-            .map_err(|error| ExpectedError::Observe(error.into()))
-        };
-        let profile_path = desired.scope.instance_profile_path();
-        let aws_side = async {
-            tokio::try_join!(
-                observe::ec2::instances(&context.aws, &desired.scope),
-                observe::ec2::launch_templates(&context.aws, &desired.scope),
-                observe::iam::instance_profiles(&context.aws, &profile_path)
-            )
-            .map_err(|error| ExpectedError::Observe(error.into()))
-        };
-        let (
-            (node_pools, node_claims, node_classes, lease, record),
-            (instances, launch_templates, instance_profiles),
-        ) = tokio::try_join!(kubernetes_side, aws_side)?;
+        let found = Found::read(context, desired, world, namespace).await?;
+        Ok(Self::of(desired, world, found))
+    }
+
+    /// What of all this is the installation's.
+    pub fn of(desired: &Desired, world: &World, found: Found) -> Self {
         let installation = &desired.installation;
-        let (provider, provider_stays) = provider(context, desired, world).await?;
+        let owns = |tags: &Tags| installation.owns(tags);
         let is_ours = |object: &&Object| {
             world
                 .objects
@@ -115,34 +95,37 @@ impl Inventory {
         let ours = |objects: &[Object]| objects.iter().filter(is_ours).cloned().collect::<Vec<_>>();
         let mut operator = ours(&desired.operator);
         operator.extend(desired.canary().filter(|canary| is_ours(&canary)));
+        let surplus = desired.surplus(&world.labelled).cloned();
+        let (former_crds, former) = surplus
+            .partition::<Vec<_>, _>(|object| object.resource.kind == "CustomResourceDefinition");
+        operator.extend(former);
+        let mut crds = ours(&desired.crds);
+        crds.extend(former_crds);
         // Nobody wrote our mark on the Lease, but it is the operator's: it goes with the record of an operator of ours.
-        let has_record = record.is_some_and(|(id, _)| id == installation.id);
-        let lease = lease.filter(|_| has_record || !operator.is_empty());
-        Ok(Self {
+        let has_record = found.record.as_ref() == Some(&installation.id);
+        let lease = found.lease.filter(|_| has_record || !operator.is_empty());
+        let (provider, provider_stays) = match found.provider {
+            Some(Ok(arn)) => (Some(arn), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        let entry = world.access_entry.as_ref().filter(|entry| owns(&entry.tags));
+        let entries = entry.map(|_| desired.node_role.arn.clone());
+        let roles = world.roles.iter().filter(|(_, role)| owns(&role.tags));
+        let roles = roles.map(|(name, _)| name.clone()).chain(found.former_roles);
+        Self {
             lease,
             has_record,
-            crds: ours(&desired.crds),
+            crds,
             namespace: ours(std::slice::from_ref(&desired.namespace)).pop(),
             association: world
                 .association
                 .as_ref()
-                .filter(|found| installation.owns(&found.tags))
+                .filter(|found| owns(&found.tags))
                 .map(|found| found.id.clone()),
-            access_entry: world
-                .access_entry
-                .as_ref()
-                .filter(|found| installation.owns(&found.tags))
-                .map(|_| desired.node_role.arn.clone()),
-            // Helm's own revisions follow on ours.
-            releases: if world
-                .releases
-                .iter()
-                .any(|revision| revision.install_id.as_deref() == Some(&installation.id))
-            {
-                world.releases.iter().map(|revision| revision.secret.clone()).collect()
-            } else {
-                Vec::new()
-            },
+            access_entries: entries.into_iter().chain(found.former_entries).collect(),
+            releases: helm::secrets_of(&world.releases, &installation.id),
+            release_namespace: desired.service_account.namespace.clone(),
             provider,
             provider_stays,
             aws_auth: world
@@ -152,40 +135,36 @@ impl Inventory {
             profile: world
                 .profile
                 .as_ref()
-                .filter(|found| installation.owns(&found.tags))
+                .filter(|found| owns(&found.tags))
                 .map(|_| desired.profile_name.clone()),
             fargate: world
                 .fargate
                 .as_ref()
-                .filter(|found| installation.owns(&found.tags))
+                .filter(|found| owns(&found.tags))
                 .map(|_| desired.fargate_name.clone()),
             rules: world
                 .rules
                 .iter()
-                .filter(|(_, rule)| installation.owns(&rule.tags))
+                .filter(|(_, rule)| owns(&rule.tags))
                 .map(|(name, rule)| (name.clone(), rule.targets.keys().cloned().collect()))
                 .collect(),
             queue: world
                 .queue
                 .as_ref()
-                .filter(|found| installation.owns(&found.tags))
+                .filter(|found| owns(&found.tags))
                 .map(|found| (desired.queue_name.clone(), found.url.clone())),
             marked: world.marked.iter().cloned().collect(),
-            roles: world
-                .roles
-                .iter()
-                .filter(|(_, role)| installation.owns(&role.tags))
-                .map(|(name, _)| name.clone())
-                .collect(),
-            node_pools,
-            node_claims,
-            node_classes,
-            instances,
-            launch_templates,
-            instance_profiles,
+            discovery_tags: desired.discovery_tags.clone(),
+            roles: roles.collect::<BTreeSet<_>>().into_iter().collect(),
+            node_pools: found.node_pools,
+            node_claims: found.node_claims,
+            node_classes: found.node_classes,
+            instances: found.instances,
+            launch_templates: found.launch_templates,
+            instance_profiles: found.instance_profiles,
             operator,
         }
-        .of_ours_only())
+        .of_ours_only()
     }
 
     /// Without an installation of ours, NodePools and what hangs on them are somebody else's.
@@ -253,7 +232,7 @@ impl Inventory {
         add("Fargate profile", self.fargate.iter().cloned().collect());
         add("aws-auth role", self.aws_auth.iter().cloned().collect());
         add("node instance profile", self.profile.iter().cloned().collect());
-        add("EKS access entr", self.access_entry.iter().cloned().collect());
+        add("EKS access entr", self.access_entries.clone());
         add("EventBridge rule", self.rules.iter().map(|(name, _)| name.clone()).collect());
         add("SQS queue", self.queue.iter().map(|(name, _)| name.clone()).collect());
         add("discovery tag", self.marked.clone());
@@ -298,43 +277,4 @@ fn without_server_fields(object: &DynamicObject) -> String {
         }
     }
     serde_saphyr::to_string(&body).expect("JSON always goes into YAML")
-}
-
-/// An identity provider that we made goes only when no role but ours trusts it.
-async fn provider(
-    context: &Context,
-    desired: &Desired,
-    world: &World,
-) -> Result<(Option<String>, Option<String>), ExpectedError> {
-    let Some(wanted) = &desired.provider else { return Ok((None, None)) };
-    let ours = world.provider.as_ref().is_some_and(|found| desired.installation.owns(&found.tags));
-    if !ours {
-        return Ok((None, None));
-    }
-    let users = match observe::iam::roles_trusting(&context.aws, &wanted.arn).await {
-        Ok(users) => users,
-        Err(error) if error.is_denied() => {
-            let why = format!("{}: who else uses it can't be seen ({error})", wanted.arn);
-            return Ok((None, Some(why)));
-        }
-        Err(error) => return Err(ExpectedError::Observe(error.into())),
-    };
-    let others: Vec<_> =
-        users.into_iter().filter(|role| *role != desired.controller_role.name).collect();
-    Ok(if others.is_empty() {
-        (Some(wanted.arn.clone()), None)
-    } else {
-        (None, Some(format!("{}: {} trust it", wanted.arn, others.join(", "))))
-    })
-}
-
-async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {
-    let api: Api<Lease> = Api::namespaced(client, namespace);
-    let found = api.get_opt(LEASE).await;
-    let found = found.map_err(|source| KubeError {
-        verb: "get",
-        resource: format!("Lease {namespace}/{LEASE}"),
-        source: Box::new(source),
-    })?;
-    Ok(found.map(|lease| Object::new(&lease)))
 }

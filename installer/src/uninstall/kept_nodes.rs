@@ -6,6 +6,7 @@ use kube::api::{DynamicObject, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
+use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
 use super::stranded::{self, CLAIM_FINALIZER, CLASS_FINALIZER};
 use super::{Inventory, Remover, resources};
@@ -61,7 +62,9 @@ async fn release_claims(
     // A node that its operator was about to remove is half drained: that is brought to its end.
     let (going, staying): (Vec<_>, Vec<_>) =
         claims.into_iter().partition(|claim| claim.metadata.deletion_timestamp.is_some());
-    stranded::remove_claims(context, desired, &going, evict_for, timeout).await?;
+    let abandoned = Abandoned::new(false);
+    let removal = stranded::Removal { context, evict_for, timeout, abandoned: &abandoned };
+    removal.claims(desired, &going).await?;
     for claim in &staying {
         let node = claim.data.pointer("/status/nodeName").and_then(Value::as_str);
         if let Some(node) = node.filter(|node| !node.is_empty()) {

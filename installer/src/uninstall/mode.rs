@@ -62,7 +62,7 @@ fn keep_aws(inventory: &mut Inventory) -> Vec<String> {
     [
         one(&mut inventory.association, id("Pod Identity association"), why),
         one(&mut inventory.fargate, id("Fargate profile"), why),
-        one(&mut inventory.access_entry, id("EKS access entry of"), why),
+        names(&mut inventory.access_entries, id("EKS access entry of"), why),
         names(&mut inventory.rules, rule, why),
         one(&mut inventory.queue, queue, why),
         names(&mut inventory.marked, id("discovery tag of"), why),
@@ -114,7 +114,7 @@ fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
     kept.extend(roles);
     kept.extend(names(&mut inventory.instance_profiles, id("instance profile"), why));
     kept.extend(one(&mut inventory.profile, id("instance profile"), why));
-    kept.extend(one(&mut inventory.access_entry, id("EKS access entry of"), why));
+    kept.extend(names(&mut inventory.access_entries, id("EKS access entry of"), why));
     kept.extend(one(&mut inventory.aws_auth, id("aws-auth element of"), why));
     kept.extend(one(
         &mut inventory.namespace,
@@ -142,7 +142,7 @@ mod tests {
             crds: desired.crds.clone(),
             operator: desired.operator.clone(),
             namespace: Some(desired.namespace.clone()),
-            access_entry: Some(desired.node_role.arn.clone()),
+            access_entries: vec![desired.node_role.arn.clone()],
             queue: Some((desired.queue_name.clone(), "https://queue".to_owned())),
             roles: vec![desired.controller_role.name.clone(), desired.node_role.name.clone()],
             has_record: true,
@@ -171,7 +171,7 @@ mod tests {
         assert!(kept.contains(&desired.node_role.name), "{kept}");
         assert_eq!(left.roles, std::slice::from_ref(&desired.controller_role.name));
         assert!(left.queue.is_some() && !left.operator.is_empty() && !left.crds.is_empty());
-        assert!(left.instances.is_empty() && left.access_entry.is_none() && !left.has_record);
+        assert!(left.instances.is_empty() && left.access_entries.is_empty() && !left.has_record);
     }
 
     #[test]

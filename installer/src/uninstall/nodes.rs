@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::json;
-use tenon_crds::labels::TERMINATION_TIMESTAMP;
+use tenon_crds::labels::{NODEPOOL, TERMINATION_TIMESTAMP};
 use tokio::time::Instant;
 
+use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
-use super::{Inventory, Remover, resources, stranded};
+use super::{Inventory, Remover, freeze_pools, resources, stranded};
 use crate::apply::{Context, wait};
 use crate::errors::{ExpectedError, Failure};
 use crate::kubernetes::client::Cluster;
@@ -31,33 +32,36 @@ impl Remover<'_> {
         let deployment = self.desired.deployment().cloned();
         let timeout = self.options.timeout;
         let pools = inventory.node_pools.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
-        // All at once: a pool that is left would replace the nodes of the others.
-        if !pools.is_empty() {
-            self.step(
-                "nodepools",
-                &format!("NodePools {}", pools.join(", ")),
-                delete_all(&context.cluster, resources::node_pools(), &pools),
-            )
-            .await?;
+        // All at once, unless the others stand still: a pool that is left would replace the nodes of those that go.
+        let at_once = self.options.parallel.unwrap_or(pools.len());
+        if at_once < pools.len() {
+            let frozen = freeze_pools(&context.cluster).await;
+            frozen.map_err(|error| self.failed("freeze", error))?;
+        }
+        for some in pools.chunks(at_once.max(1)) {
+            let is_all = some.len() == pools.len();
+            let id =
+                |step: &str| if is_all { step.to_owned() } else { format!("{step}/{}", some[0]) };
+            let delete = delete_all(&context.cluster, resources::node_pools(), some);
+            self.step(&id("nodepools"), &format!("NodePools {}", some.join(", ")), delete).await?;
+            if !is_all {
+                let what = format!("nodes of {}", some.join(", "));
+                self.drain(&id("nodeclaims"), &what, &context, Some(some)).await?;
+            }
         }
         let claims = inventory.node_claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         if !claims.is_empty() || !pools.is_empty() {
-            let drain = Drain {
-                context: &context,
-                deployment: deployment.as_ref(),
-                timeout,
-                evict_for: self.options.evict_for(),
-                forced_after: self.options.drain_timeout,
-                printer: self.printer,
-            };
-            self.step("nodeclaims", "NodeClaims and their nodes", drain.run(self.desired)).await?;
+            self.drain("nodeclaims", "NodeClaims and their nodes", &context, None).await?;
         }
         if !inventory.instances.is_empty() || !claims.is_empty() {
             let desired = self.desired;
             let lives = operator_lives(&context.cluster, deployment.as_ref()).await;
             let evict_for = (!lives).then(|| self.options.evict_for());
-            let prove = no_instances(&context, desired, evict_for, timeout);
-            self.step("instances", "EC2 instances", prove).await?;
+            let abandoned = std::mem::take(&mut self.abandoned);
+            let prove = no_instances(&context, desired, evict_for, timeout, &abandoned);
+            let proven = self.step("instances", "EC2 instances", prove).await;
+            self.abandoned = abandoned;
+            proven?;
         }
         let classes = inventory.node_classes.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         if !classes.is_empty() {
@@ -68,10 +72,34 @@ impl Remover<'_> {
         }
         Ok(())
     }
+
+    /// Gets rid of all NodeClaims, or of those of some NodePools.
+    async fn drain(
+        &mut self,
+        id: &str,
+        what: &str,
+        context: &Context,
+        pools: Option<&[String]>,
+    ) -> Result<(), ExpectedError> {
+        let abandoned = std::mem::take(&mut self.abandoned);
+        let drain = Drain {
+            context,
+            pools,
+            deployment: self.desired.deployment(),
+            timeout: self.options.timeout,
+            evict_for: self.options.evict_for(),
+            forced_after: self.options.drain_timeout,
+            abandoned: &abandoned,
+            printer: self.printer,
+        };
+        let drained = self.step(id, what, drain.run(self.desired)).await;
+        self.abandoned = abandoned;
+        drained
+    }
 }
 
 /// Whether an operator is there to drain nodes and to take its finalizers off.
-pub(super) async fn operator_lives(cluster: &Cluster, deployment: Option<&Object>) -> bool {
+pub(crate) async fn operator_lives(cluster: &Cluster, deployment: Option<&Object>) -> bool {
     let Some(deployment) = deployment else { return false };
     match cluster.get(&deployment.resource, &deployment.key()).await {
         Ok(Some(live)) => {
@@ -89,11 +117,14 @@ pub(super) async fn operator_lives(cluster: &Cluster, deployment: Option<&Object
 /// Gets rid of all NodeClaims.
 struct Drain<'a> {
     context: &'a Context,
+    /// Only those of these NodePools.
+    pools: Option<&'a [String]>,
     deployment: Option<&'a Object>,
     timeout: Duration,
     evict_for: Duration,
     /// When the operator is to stop waiting for budgets.
     forced_after: Option<Duration>,
+    abandoned: &'a Abandoned,
     printer: Printer,
 }
 
@@ -111,7 +142,8 @@ impl Drain<'_> {
         };
         let mut told = String::new();
         loop {
-            let claims = cluster.list(&resource).await?;
+            let mut claims = cluster.list(&resource).await?;
+            claims.retain(|claim| self.is_meant(claim));
             if claims.is_empty() {
                 return Ok(());
             }
@@ -128,22 +160,20 @@ impl Drain<'_> {
                 alive_at = Instant::now();
             } else if !was_there || alive_at.elapsed() >= GIVEN_UP_AFTER {
                 self.printer.warn(
-                    "the operator is not running: draining and terminating its nodes from here",
+                    "the operator is not running: draining and terminating its nodes from here (--repair-first brings it back)",
                 );
-                stranded::remove_claims(
-                    self.context,
-                    desired,
-                    &claims,
-                    self.evict_for,
-                    self.timeout,
-                )
-                .await?;
+                self.remove_stranded(desired, &claims, self.timeout).await?;
                 continue;
             }
             let waiting = waiting_for(&claims);
             if waiting != told {
                 self.printer.note(&format!("   {waiting}"));
                 told.clone_from(&waiting);
+            }
+            if Instant::now() >= end && self.abandoned.is_allowed() {
+                // They had their time.
+                self.remove_stranded(desired, &claims, Duration::ZERO).await?;
+                continue;
             }
             if Instant::now() >= end {
                 return Err(Failure::Wait {
@@ -153,6 +183,28 @@ impl Drain<'_> {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+}
+
+impl Drain<'_> {
+    fn is_meant(&self, claim: &kube::api::DynamicObject) -> bool {
+        let of = claim.labels().get(NODEPOOL);
+        self.pools.is_none_or(|pools| of.is_some_and(|pool| pools.contains(pool)))
+    }
+
+    async fn remove_stranded(
+        &self,
+        desired: &crate::desired::Desired,
+        claims: &[kube::api::DynamicObject],
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let removal = stranded::Removal {
+            context: self.context,
+            evict_for: self.evict_for.min(timeout),
+            timeout,
+            abandoned: self.abandoned,
+        };
+        removal.claims(desired, claims).await
     }
 }
 
@@ -209,25 +261,37 @@ async fn no_instances(
     desired: &crate::desired::Desired,
     evict_for: Option<Duration>,
     timeout: Duration,
+    abandoned: &Abandoned,
 ) -> Result<(), Failure> {
     let mut empty = 0;
     let end = Instant::now() + timeout;
+    let left = || async {
+        let mut left = observe::ec2::instances(&context.aws, &desired.scope).await?;
+        let abandoned = abandoned.ids();
+        left.retain(|id| !abandoned.contains(id));
+        Ok::<_, Failure>(left)
+    };
     if let Some(evict_for) = evict_for {
-        let left = observe::ec2::instances(&context.aws, &desired.scope).await?;
-        stranded::remove_instances(context, &left, evict_for, timeout).await?;
+        let ids = left().await?;
+        let removed = stranded::remove_instances(context, &ids, evict_for, timeout).await;
+        if !abandoned.is_allowed() {
+            removed?;
+        }
     }
     loop {
-        let left = observe::ec2::instances(&context.aws, &desired.scope).await?;
+        let left = left().await?;
         // EC2's lists lag behind: once empty is no proof.
         empty = if left.is_empty() { empty + 1 } else { 0 };
         if empty == 2 {
             return Ok(());
         }
         if Instant::now() >= end {
-            return Err(Failure::Wait {
-                what: "EC2 instances to be gone".to_owned(),
-                last: format!("still there: {}", left.join(", ")),
-            });
+            let what = "EC2 instances to be gone".to_owned();
+            for id in &left {
+                let last = format!("still there: {}", left.join(", "));
+                abandoned.instead_of(Err(Failure::Wait { what: what.clone(), last }), id)?;
+            }
+            return Ok(());
         }
         tokio::time::sleep(POLL).await;
     }

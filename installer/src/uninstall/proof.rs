@@ -32,7 +32,7 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
         + usize::from(inventory.lease.is_some())
         + usize::from(inventory.aws_auth.is_some());
     let eks = usize::from(inventory.association.is_some())
-        + usize::from(inventory.access_entry.is_some())
+        + inventory.access_entries.len()
         + usize::from(inventory.fargate.is_some());
     let iam = inventory.roles.len()
         + usize::from(inventory.profile.is_some())
@@ -80,6 +80,8 @@ pub struct Proof {
     pub kept: Vec<String>,
     /// What is still there although it should not be.
     pub left: Vec<String>,
+    /// Instances that may still run although nobody looks after them any more: the user said that they are to be let go of.
+    pub abandoned: Vec<String>,
     /// What was asked at the end. What is kept on purpose is not counted.
     pub queries: Vec<Query>,
 }
@@ -95,6 +97,12 @@ impl Proof {
             lines.extend(
                 self.queries.iter().map(|query| format!("  {:>3}  {}", query.found, query.query)),
             );
+        }
+        if !self.abandoned.is_empty() {
+            lines.push(format!(
+                "Abandoned, and maybe still running: {}. `tenon sweep` finds and removes them.",
+                self.abandoned.join(", ")
+            ));
         }
         if self.left.is_empty() {
             let removed = count(self.removed.len(), "thing");

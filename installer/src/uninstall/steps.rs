@@ -2,15 +2,11 @@
 
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use kube::api::PropagationPolicy;
 use tokio::time::Instant;
 
 use super::Remover;
-use super::objects::delete_and_wait;
-use crate::apply::Context;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal::State;
-use crate::kubernetes::object::Object;
 
 /// How many steps are taken at once: what the API server and AWS's rate limits for these calls bear without a retry.
 const AT_ONCE: usize = 8;
@@ -30,20 +26,6 @@ impl<'t> Task<'t> {
         action: impl Future<Output = Result<(), Failure>> + 't,
     ) -> Self {
         Self { id: id.into(), what: what.into(), action: Box::pin(action) }
-    }
-
-    /// Removes an object and waits until it is gone.
-    pub(super) fn object(
-        context: &'t Context,
-        object: &'t Object,
-        propagation: PropagationPolicy,
-        timeout: std::time::Duration,
-    ) -> Self {
-        Self::new(
-            format!("{}/{}", object.resource.kind, object.name),
-            object.key().to_string(),
-            delete_and_wait(context, object, propagation, timeout),
-        )
     }
 }
 
@@ -103,7 +85,8 @@ impl Remover<'_> {
         }
     }
 
-    fn failed(&self, step: &str, source: Failure) -> ExpectedError {
+    /// A step could not be taken.
+    pub(super) fn failed(&self, step: &str, source: Failure) -> ExpectedError {
         ExpectedError::Step { step: step.to_owned(), done: self.counter.done(), source }
     }
 }

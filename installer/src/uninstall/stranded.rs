@@ -1,7 +1,7 @@
 //! What the operator leaves when it is gone before its nodes: claims, nodes and classes whose finalizers nobody takes off any more.
 //!
 //! A finalizer is removed only after what it protects is proven gone: a NodeClaim's after its instance is terminated, an EC2NodeClass's after no claim is left
-//! and its instance profiles and launch templates are deleted.
+//! and its instance profiles and launch templates are deleted. Only where the user abandons instances it goes without that proof.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::abandoned::Abandoned;
 use super::objects::key;
 use super::resources;
 use crate::apply::{Context, ec2, iam};
@@ -28,54 +29,62 @@ pub(super) const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 /// How many nodes are drained at once.
 const AT_ONCE: usize = 10;
 
-/// Drains, terminates and lets go of claims.
-pub(super) async fn remove_claims(
-    context: &Context,
-    desired: &Desired,
-    claims: &[DynamicObject],
-    drain_timeout: Duration,
-    timeout: Duration,
-) -> Result<(), Failure> {
-    let ours = observe::ec2::instances(&context.aws, &desired.scope).await?;
-    let removals =
-        claims.iter().map(|claim| remove_claim(context, claim, &ours, drain_timeout, timeout));
-    let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
-    while let Some(result) = removals.next().await {
-        result?;
-    }
-    Ok(())
+/// How claims are removed that no operator removes.
+pub(super) struct Removal<'a> {
+    pub(super) context: &'a Context,
+    /// How long pods may take to leave a node.
+    pub(super) evict_for: Duration,
+    /// How long an instance may take to terminate.
+    pub(super) timeout: Duration,
+    /// Which instances were let go of without a proof.
+    pub(super) abandoned: &'a Abandoned,
 }
 
-async fn remove_claim(
-    context: &Context,
-    claim: &DynamicObject,
-    ours: &[String],
-    drain_timeout: Duration,
-    timeout: Duration,
-) -> Result<(), Failure> {
-    let text = |pointer: &str| {
-        claim.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let instance = text("/status/providerID").rsplit('/').next().unwrap_or_default().to_owned();
-    let node = text("/status/nodeName");
-    if !node.is_empty() {
-        drain(context, &node, drain_timeout).await?;
-    }
-    if !instance.is_empty() {
-        // Only what carries the cluster's tags is terminated; one that is not in that list is terminated already, or was never ours.
-        if ours.contains(&instance) {
-            ec2::terminate(&context.aws, std::slice::from_ref(&instance)).await?;
+impl Removal<'_> {
+    /// Drains, terminates and lets go of claims.
+    pub(super) async fn claims(
+        &self,
+        desired: &Desired,
+        claims: &[DynamicObject],
+    ) -> Result<(), Failure> {
+        let ours = observe::ec2::instances(&self.context.aws, &desired.scope).await?;
+        let removals = claims.iter().map(|claim| self.claim(claim, &ours));
+        let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
+        while let Some(result) = removals.next().await {
+            result?;
         }
-        prove_terminated(&context.aws, &instance, timeout).await?;
+        Ok(())
     }
-    if !node.is_empty() {
-        remove_node(context, &node).await?;
+
+    async fn claim(&self, claim: &DynamicObject, ours: &[String]) -> Result<(), Failure> {
+        let context = self.context;
+        let text = |pointer: &str| {
+            claim.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let instance = text("/status/providerID").rsplit('/').next().unwrap_or_default().to_owned();
+        let node = text("/status/nodeName");
+        if !node.is_empty() {
+            drain(context, &node, self.evict_for).await?;
+        }
+        if !instance.is_empty() {
+            let end = async {
+                // Only what carries the cluster's tags is terminated; one that is not in that list is terminated already, or was never ours.
+                if ours.contains(&instance) {
+                    ec2::terminate(&context.aws, std::slice::from_ref(&instance)).await?;
+                }
+                prove_terminated(&context.aws, &instance, self.timeout).await
+            };
+            self.abandoned.instead_of(end.await, &instance)?;
+        }
+        if !node.is_empty() {
+            remove_node(context, &node).await?;
+        }
+        let resource = resources::node_claims();
+        let key = key(&resource, &claim.name_any());
+        context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
+        context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?;
+        Ok(())
     }
-    let resource = resources::node_claims();
-    let key = key(&resource, &claim.name_any());
-    context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
-    context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?;
-    Ok(())
 }
 
 /// Drains, terminates and proves gone instances that have no NodeClaim, and removes their Nodes.

@@ -11,6 +11,7 @@ use tenon_iam_policies::difference::{Documents, union};
 use crate::apply::wait::deployment_lacks;
 use crate::desired::{Desired, Role};
 use crate::kubernetes::object::{Object, annotation, first_difference};
+use crate::names;
 use crate::observe::world::{RoleState, World};
 use crate::ownership::SPEC_HASH;
 use crate::plan::{Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, changes, step_id};
@@ -19,6 +20,8 @@ use crate::plan::{Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, chang
 const CANARY: &str = "canary";
 /// Id of the step that waits for all pods.
 const ROLLOUT: &str = "rollout";
+/// What the hash of a Kubernetes role begins with whose rules are those of two versions.
+const WIDE: &str = "both-";
 /// Id of the step that writes the Helm revision.
 const RECORD: &str = "helm-release";
 
@@ -48,6 +51,11 @@ pub fn staged(
                     }
                     Err(reason) => refused.push(reason),
                 }
+            }
+            Action::Apply(object) if grants(object) => {
+                let (wide, narrow) = widened_rules(&step, object, world);
+                early.extend(wide);
+                late.extend(narrow);
             }
             _ if step.id == RECORD => record = Some(step),
             _ if is_late(&step) => late.push(step),
@@ -185,6 +193,38 @@ fn widened(
     let wide = (first != RoleChanges::default())
         .then(|| split(&step.id, &wide, first, "for both versions"));
     Ok((wide, Some(narrow)))
+}
+
+/// Whether an object says what the operator may do in the cluster.
+fn grants(object: &Object) -> bool {
+    matches!(object.resource.kind.as_str(), "ClusterRole" | "Role")
+}
+
+/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules for both versions, and those of the new one alone.
+fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, Option<Step>) {
+    let rules = |body: &Value| body["rules"].as_array().cloned().unwrap_or_default();
+    let wanted = rules(&object.body);
+    let live = world.objects.get(&object.key()).map(rules).unwrap_or_default();
+    let old = live.iter().filter(|rule| !wanted.contains(rule)).cloned().collect::<Vec<_>>();
+    if old.is_empty() {
+        return (Some(step.clone()), None);
+    }
+    let mut wide = object.clone();
+    wide.body["rules"] = wanted.iter().cloned().chain(old).collect();
+    // Another hash than that of the new version alone: a run after a crash sees that it is still to be narrowed.
+    let hash = names::hash(&wide.body["rules"].to_string(), 12);
+    wide.annotate([(SPEC_HASH.to_owned(), format!("{WIDE}{hash}"))].into());
+    let is_wide = wanted.iter().all(|rule| live.contains(rule))
+        && world.objects.get(&object.key()).is_some_and(|live| {
+            annotation(live, SPEC_HASH).is_some_and(|hash| hash.starts_with(WIDE))
+        });
+    let first = (!is_wide).then(|| {
+        let action = Action::Apply(wide);
+        Step { action, ..step.clone() }.because(["rules for both versions"])
+    });
+    let mut narrow = step.clone().because(["without the rules that only the old version needed"]);
+    narrow.id = format!("{}/narrow", step.id);
+    (first, Some(narrow))
 }
 
 /// The inline policies that a role has. One that doesn't parse allows nothing that could be kept.

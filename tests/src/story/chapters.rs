@@ -350,7 +350,9 @@ async fn drift(scene: &mut Scene<'_>) -> Result<(), StoryError> {
 }
 
 async fn uninstall(scene: &mut Scene<'_>) -> Result<(), StoryError> {
-    let finished = run_tenon(scene.bed, &["uninstall", "--yes", "--timeout", "5m"]).await?;
+    // The workload goes with its nodes: nothing else in this cluster could hold it.
+    let uninstall = ["uninstall", "--yes", "--force-capacity", "--timeout", "5m"];
+    let finished = run_tenon(scene.bed, &uninstall).await?;
     if let Some(last) = finished.stderr.lines().rev().find(|line| !line.trim().is_empty()) {
         scene.note(last.trim().to_owned());
     }

@@ -60,6 +60,45 @@ impl Differ<'_> {
             }
             self.object(object, &after);
         }
+        self.surplus();
+    }
+
+    /// What earlier settings or another version asked for. CRDs stay: objects of users hang on them.
+    fn surplus(&mut self) {
+        let deployment = self.desired.deployment().map(step_id);
+        for object in self.desired.surplus(&self.world.labelled) {
+            let key = object.key();
+            if key.kind == "CustomResourceDefinition" {
+                continue;
+            }
+            let account = &self.desired.service_account;
+            let is_used =
+                key.name == account.name && key.namespace.as_ref() == Some(&account.namespace);
+            if key.kind == "ServiceAccount" && is_used {
+                // Somebody else is to make it from now on, and until then the pods need it.
+                continue;
+            }
+            if key.kind == "ServiceAccount" && self.desired.association.is_some() {
+                // Its association would stay, and in another namespace so would the record.
+                self.conflicts.push(format!(
+                    "{key} is this installation's, and the settings name {}/{}: keep the name, or run `tenon uninstall` with the old one first",
+                    account.namespace, account.name
+                ));
+                continue;
+            }
+            self.plan.steps.push(
+                Step::new(
+                    &format!("old/{}", step_id(object)),
+                    &key.kind,
+                    &key.path(),
+                    Op::Delete,
+                    Action::Delete(object.clone()),
+                )
+                .because(["no longer asked for"])
+                .after(deployment.clone())
+                .needs(&["delete"], &key.to_string()),
+            );
+        }
     }
 
     /// What a run left behind that was killed while it moved to another version.

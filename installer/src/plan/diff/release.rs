@@ -12,8 +12,8 @@ impl Differ<'_> {
         let revisions = &self.world.releases;
         let id = &self.desired.installation.id;
         let Some(record) = &self.desired.helm else {
-            if revisions.iter().any(|revision| revision.install_id.as_ref() == Some(id)) {
-                let secrets = revisions.iter().map(|revision| revision.secret.clone()).collect();
+            let secrets = helm::secrets_of(revisions, id);
+            if !secrets.is_empty() {
                 let namespace = self.desired.service_account.namespace.clone();
                 self.add(
                     Step::new(

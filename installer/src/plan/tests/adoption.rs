@@ -172,3 +172,22 @@ fn a_role_that_has_everything_gets_no_policy() {
     let plan = adoption(&found, &desired, &world);
     assert!(!ids(&plan).contains(&"adopted-role-policy"));
 }
+
+#[test]
+fn an_uninstall_takes_every_mark_off_and_gives_the_replicas_back() {
+    let found = karpenter();
+    let (desired, _) = beside(&found);
+    let (after, _) = handed_over(&found, &desired);
+    let steps = steps::leave(&after, &desired.installation.id);
+    let plan = Plan { steps, warnings: Vec::new() };
+    assert!(is_runnable(&plan), "{:?}", ids(&plan));
+    insta::assert_snapshot!(crate::printer::plan_text(&plan));
+    let Some(Action::ForgetHandOver { replicas, .. }) = plan.steps.last().map(|it| &it.action)
+    else {
+        panic!("the Deployment is last: {:?}", ids(&plan))
+    };
+    assert_eq!(*replicas, Some(2));
+    // What another installation adopted, and what nobody did, is left alone.
+    assert_eq!(steps::leave(&after, "00000000"), []);
+    assert_eq!(steps::leave(&found, &desired.installation.id), []);
+}

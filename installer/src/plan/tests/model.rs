@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kubernetes::aws_auth::Removal;
+use crate::kubernetes::merge_patch::merged;
 use crate::kubernetes::object::Object;
 
 const WAYS: [&str; 10] = [
@@ -27,17 +28,26 @@ static DESIRED: LazyLock<Vec<Desired>> =
 
 /// Does to a world what a plan does to AWS and Kubernetes.
 pub(super) fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
+    carry_out_some(plan, (usize::MAX, 0), desired, world);
+}
+
+/// The same, and dies after so many steps. Which one of several steps that could be done is the next one follows from the second number.
+pub(super) fn carry_out_some(
+    plan: &Plan,
+    (at_most, order): (usize, usize),
+    desired: &Desired,
+    world: &mut World,
+) {
     let mut done = BTreeSet::new();
-    while done.len() < plan.steps.len() {
-        let ready = plan
-            .steps
-            .iter()
-            .find(|step| {
-                !done.contains(&step.id) && step.depends_on.iter().all(|id| done.contains(id))
-            })
-            .expect("the plan is runnable");
-        perform(&ready.action, desired, world);
-        done.insert(ready.id.clone());
+    while done.len() < plan.steps.len().min(at_most) {
+        let is_ready = |step: &&Step| {
+            !done.contains(&step.id) && step.depends_on.iter().all(|id| done.contains(id))
+        };
+        let ready = plan.steps.iter().filter(is_ready).collect::<Vec<_>>();
+        assert!(!ready.is_empty(), "the plan is runnable");
+        let next = ready[order % ready.len()];
+        perform(&next.action, desired, world);
+        done.insert(next.id.clone());
     }
 }
 
@@ -79,7 +89,10 @@ pub(super) fn perform(action: &Action, desired: &Desired, world: &mut World) {
         | Action::HandBack { .. }
         | Action::ForgetHandOver { .. }
         | Action::AwaitLeader { .. } => panic!("an adoption is no part of an installation"),
-        Action::Delete(object) => drop(world.objects.remove(&object.key())),
+        Action::Delete(object) => {
+            world.objects.remove(&object.key());
+            world.labelled.retain(|other| other.key() != object.key());
+        }
         Action::RemoveCanary { canary } => drop(world.objects.remove(&canary.key())),
         Action::DeleteRole { name } => drop(world.roles.remove(name)),
         Action::EnsureProfile { profile, .. } => {
@@ -100,14 +113,16 @@ pub(super) fn perform(action: &Action, desired: &Desired, world: &mut World) {
         Action::MapRole(mapping) => {
             let change = aws_auth::with(world.aws_auth.as_ref(), mapping, id).expect("it parses");
             let change = change.expect("a change");
-            match &mut world.aws_auth {
-                Some(live) => merge(live, &change),
-                none => *none = Some(change),
-            }
+            world.aws_auth = Some(match world.aws_auth.take() {
+                Some(live) => merged(live, &change),
+                None => change,
+            });
         }
         Action::UnmapRole => match aws_auth::without(world.aws_auth.as_ref(), id) {
             Ok(Removal::Delete) => world.aws_auth = None,
-            Ok(Removal::Patch(patch)) => merge(world.aws_auth.as_mut().expect("there"), &patch),
+            Ok(Removal::Patch(patch)) => {
+                world.aws_auth = world.aws_auth.take().map(|live| merged(live, &patch));
+            }
             other => panic!("{other:?}"),
         },
         Action::CreateFargate { profile, .. } => {
@@ -210,22 +225,6 @@ fn serve(deployment: &Object, world: &mut World) {
     let n = live["spec"]["replicas"].clone();
     live["status"] =
         serde_json::json!({"replicas": n, "updatedReplicas": n, "availableReplicas": n});
-}
-
-/// What the API server makes of a merge patch.
-fn merge(into: &mut serde_json::Value, patch: &serde_json::Value) {
-    match (into, patch) {
-        (serde_json::Value::Object(into), serde_json::Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    into.remove(key);
-                } else {
-                    merge(into.entry(key.clone()).or_insert_with(|| serde_json::json!({})), value);
-                }
-            }
-        }
-        (into, value) => *into = value.clone(),
-    }
 }
 
 /// Something changed from outside what is ours.

@@ -1,3 +1,5 @@
+use tenon_iam_policies::Document;
+
 use super::*;
 
 #[test]

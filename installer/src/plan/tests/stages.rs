@@ -6,6 +6,7 @@ use tenon_iam_policies::{Document, Statement};
 use super::model::{carry_out, perform};
 use super::*;
 use crate::kubernetes::object::Object;
+use crate::ownership::SPEC_HASH;
 use crate::upgrade::{staged, stages};
 
 const SECONDS: u64 = 60;
@@ -25,7 +26,31 @@ fn before() -> (Desired, World) {
     let mut world = complete(&old);
     let rule = world.rules.values().next().cloned().expect("a rule");
     world.rules.insert("tenon-prod-old".to_owned(), rule);
+    // The same in the cluster: a rule that is gone from a role, and a role that is gone.
+    let role = cluster_role(&old);
+    let live = world.objects.get_mut(&role.key()).expect("it is there");
+    live["rules"].as_array_mut().expect("rules").push(old_rule());
+    live["metadata"]["annotations"][SPEC_HASH] = "before".into();
+    let mut gone = role.clone();
+    gone.name = "old".to_owned();
+    gone.body["metadata"]["name"] = "old".into();
+    world.objects.insert(gone.key(), gone.body.clone());
+    world.labelled = vec![role.clone(), gone];
     (old, world)
+}
+
+fn cluster_role(desired: &Desired) -> &Object {
+    desired.operator.iter().find(|it| it.resource.kind == "ClusterRole").expect("there is one")
+}
+
+fn old_rule() -> serde_json::Value {
+    serde_json::json!({"apiGroups": ["old.example.com"], "resources": ["things"], "verbs": ["get"]})
+}
+
+/// Whether the live role grants all these rules.
+fn grants(world: &World, role: &Object, rules: &[serde_json::Value]) -> bool {
+    let live = world.objects.get(&role.key()).and_then(|live| live["rules"].as_array());
+    live.is_some_and(|live| rules.iter().all(|rule| live.contains(rule)))
 }
 
 fn plan(to: &Desired, world: &World) -> Plan {
@@ -100,6 +125,13 @@ fn killed_after_any_step_both_versions_may_do_what_they_need_and_it_ends_the_sam
                 perform(&step.action, &to, &mut world);
                 let rolled = step.id == "rollout"
                     || image(to.deployment().expect("one"), &world).ends_with("0.1.1");
+                let role = cluster_role(&to);
+                let old_role = world.objects.keys().any(|key| key.name == "old");
+                assert!(
+                    rolled || old_role && grants(&world, role, &[old_rule()]),
+                    "after {} the old version lacks a rule",
+                    step.id
+                );
                 assert!(
                     rolled || suffices(&world, &old),
                     "after {} the old version lacks something",
@@ -118,6 +150,8 @@ fn killed_after_any_step_both_versions_may_do_what_they_need_and_it_ends_the_sam
         // Releases are counted by number: each run that comes so far writes one only.
         assert_eq!(world, whole, "killed after {killed_after} steps");
         assert!(!suffices(&world, &old), "what only the old version needed is gone");
+        assert!(!grants(&world, cluster_role(&to), &[old_rule()]));
+        assert!(!world.objects.keys().any(|key| key.name == "old"));
     }
 }
 

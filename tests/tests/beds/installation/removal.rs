@@ -143,7 +143,9 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     deploy(&bed, 2).await;
     let operators: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
-    run(&bed, &["uninstall", "--yes", "--drain-timeout", "30s"], 0).await;
+    // Nothing else in this cluster could hold their pods.
+    let forced = ["uninstall", "--yes", "--drain-timeout", "30s", "--force-capacity"];
+    run(&bed, &forced, 0).await;
     assert_eq!(instances(&bed), BTreeSet::new());
     assert_eq!(nodes_of_pools(&bed).await.len(), 0);
     undeploy(&bed).await;

@@ -108,7 +108,8 @@ async fn an_upgrade_and_the_way_back_replace_no_node_and_go_on_when_killed() {
     let left = must(installed.instances());
     assert!(nodes.keys().all(|id| left.contains_key(id)), "a node was replaced");
     must(installed.instances_match_claims().await);
-    succeeded(&tenon(&bed, &["uninstall", "--yes"], None).await, "uninstall");
+    let uninstall = ["uninstall", "--yes", "--force-capacity"];
+    succeeded(&tenon(&bed, &uninstall, None).await, "uninstall");
     let bed = {
         drop(installed);
         Arc::try_unwrap(bed).expect("nobody else has the bed")

@@ -1,0 +1,195 @@
+//! What only an uninstall asks for, beside what every command looks at: nodes and what the operator made for them, and what an earlier run made under
+//! settings that were different.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+use kube::api::{Api, DynamicObject};
+
+use super::resources;
+use crate::apply::Context;
+use crate::aws::AwsError;
+use crate::desired::Desired;
+use crate::errors::ExpectedError;
+use crate::journal;
+use crate::kubernetes::client::KubeError;
+use crate::kubernetes::object::Object;
+use crate::observe;
+use crate::observe::world::{RoleState, World};
+
+/// The Lease that the operator's replicas hold in turn.
+const LEASE: &str = "karpenter-leader-election";
+
+/// How many access entries are read at once.
+const AT_ONCE: usize = 8;
+
+/// What was found beside the [`World`].
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// All NodePools.
+    pub node_pools: Vec<DynamicObject>,
+    /// All NodeClaims.
+    pub node_claims: Vec<DynamicObject>,
+    /// All EC2NodeClasses.
+    pub node_classes: Vec<DynamicObject>,
+    /// Instances of the cluster's NodePools.
+    pub instances: Vec<String>,
+    /// Launch templates that the operator made.
+    pub launch_templates: Vec<String>,
+    /// Instance profiles that the operator made.
+    pub instance_profiles: Vec<String>,
+    /// The operator's Lease, whoever's operator it is.
+    pub lease: Option<Object>,
+    /// Id of the installation that is recorded in the namespace.
+    pub record: Option<String>,
+    /// ARN of the identity provider, if we made it; or why it stays all the same.
+    pub provider: Option<Result<String, String>>,
+    /// Roles of ours that the settings no longer ask for.
+    pub former_roles: Vec<String>,
+    /// Principals of access entries of ours that the settings no longer ask for.
+    pub former_entries: Vec<String>,
+}
+
+impl Found {
+    /// Looks for it.
+    pub async fn read(
+        context: &Context,
+        desired: &Desired,
+        world: &World,
+        namespace: &str,
+    ) -> Result<Self, ExpectedError> {
+        let kubernetes_side = async {
+            let (pools, claims, classes) =
+                (resources::node_pools(), resources::node_claims(), resources::node_classes());
+            tokio::try_join!(
+                context.cluster.list(&pools),
+                context.cluster.list(&claims),
+                context.cluster.list(&classes),
+                lease(context.cluster.client(), namespace),
+                journal::read_cluster(&context.cluster, namespace),
+            )
+            .map_err(|error| ExpectedError::Observe(error.into()))
+        };
+        let profile_path = desired.scope.instance_profile_path();
+        let aws_side = async {
+            tokio::try_join!(
+                observe::ec2::instances(&context.aws, &desired.scope),
+                observe::ec2::launch_templates(&context.aws, &desired.scope),
+                observe::iam::instance_profiles(&context.aws, &profile_path),
+                provider(context, desired, world),
+                former_roles(context, desired),
+                former_entries(context, desired),
+            )
+            .map_err(|error| ExpectedError::Observe(error.into()))
+        };
+        let (
+            (node_pools, node_claims, node_classes, lease, record),
+            (
+                instances,
+                launch_templates,
+                instance_profiles,
+                provider,
+                former_roles,
+                former_entries,
+            ),
+        ) = tokio::try_join!(kubernetes_side, aws_side)?;
+        Ok(Self {
+            node_pools,
+            node_claims,
+            node_classes,
+            instances,
+            launch_templates,
+            instance_profiles,
+            lease,
+            record: record.map(|(id, _)| id),
+            provider,
+            former_roles,
+            former_entries,
+        })
+    }
+}
+
+/// An identity provider that we made goes only when no role but ours trusts it.
+async fn provider(
+    context: &Context,
+    desired: &Desired,
+    world: &World,
+) -> Result<Option<Result<String, String>>, AwsError> {
+    let Some(arn) = &desired.provider_arn else { return Ok(None) };
+    let state = match (&desired.provider, &world.provider) {
+        (Some(_), state) => state.clone(),
+        // An earlier run may have made it, when the operator had its role by IRSA.
+        (None, _) => readable(observe::iam::provider(&context.aws, arn).await)?.flatten(),
+    };
+    if !state.is_some_and(|found| desired.installation.owns(&found.tags)) {
+        return Ok(None);
+    }
+    let users = match observe::iam::roles_trusting(&context.aws, arn).await {
+        Ok(users) => users,
+        Err(error) if error.is_denied() => {
+            return Ok(Some(Err(format!("{arn}: who else uses it can't be seen ({error})"))));
+        }
+        Err(error) => return Err(error),
+    };
+    let own = desired.own_roles.values().collect::<Vec<_>>();
+    let others = users
+        .into_iter()
+        .filter(|role| *role != desired.controller_role.name && !own.contains(&role))
+        .collect::<Vec<_>>();
+    Ok(Some(if others.is_empty() {
+        Ok(arn.clone())
+    } else {
+        Err(format!("{arn}: {} trust it", others.join(", ")))
+    }))
+}
+
+/// Whoever installs without a role of ours may lack the permission to look for one: then there is none to find.
+fn readable<T>(result: Result<T, AwsError>) -> Result<Option<T>, AwsError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_denied() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn former_roles(context: &Context, desired: &Desired) -> Result<Vec<String>, AwsError> {
+    let wanted = [&desired.node_role, &desired.controller_role];
+    let is_wanted = |name: &String| {
+        wanted.iter().any(|role| role.spec.as_ref().is_some_and(|spec| spec.name == *name))
+    };
+    let names = desired.own_roles.values().filter(|name| !is_wanted(name));
+    let names = names.cloned().collect::<Vec<_>>();
+    let roles = readable(observe::iam::roles(&context.aws, &names).await)?;
+    Ok(owned(desired, roles.unwrap_or_default()))
+}
+
+fn owned(desired: &Desired, roles: BTreeMap<String, RoleState>) -> Vec<String> {
+    let ours = roles.into_iter().filter(|(_, role)| desired.installation.owns(&role.tags));
+    ours.map(|(name, _)| name).collect()
+}
+
+async fn former_entries(context: &Context, desired: &Desired) -> Result<Vec<String>, AwsError> {
+    let (aws, cluster) = (&context.aws, &desired.scope.cluster);
+    let principals = readable(observe::eks::principals(aws, cluster).await)?.unwrap_or_default();
+    let others = principals.into_iter().filter(|arn| *arn != desired.node_role.arn);
+    let looks = others.map(|arn| async move {
+        let entry = readable(observe::eks::access_entry(aws, cluster, &arn).await)?.flatten();
+        let is_ours = entry.is_some_and(|entry| desired.installation.owns(&entry.tags));
+        Ok::<_, AwsError>(is_ours.then_some(arn))
+    });
+    let found = stream::iter(looks).buffered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {
+    let api: Api<Lease> = Api::namespaced(client, namespace);
+    let found = api.get_opt(LEASE).await;
+    let found = found.map_err(|source| KubeError {
+        verb: "get",
+        resource: format!("Lease {namespace}/{LEASE}"),
+        source: Box::new(source),
+    })?;
+    Ok(found.map(|lease| Object::new(&lease)))
+}
