@@ -270,7 +270,8 @@ impl<'a> Remover<'a> {
                 self.kept_namespace = true;
                 Ok(())
             }
-            Err(error) if error.denied().is_some() => {
+            // Whatever the reason: what can't be seen is not deleted.
+            Err(error) => {
                 kept.push(format!(
                     "{}: what others have in it can't be seen ({error})",
                     namespace.key()
@@ -278,7 +279,6 @@ impl<'a> Remover<'a> {
                 self.kept_namespace = true;
                 Ok(())
             }
-            Err(error) => Err(self.failed("namespace", error)),
         }
     }
 

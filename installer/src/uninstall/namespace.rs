@@ -6,6 +6,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
 
+use crate::apply::wait;
 use crate::errors::Failure;
 use crate::journal;
 use crate::kubernetes::client::{Cluster, failed};
@@ -34,11 +35,18 @@ pub(super) async fn of_others(
         let client = client.clone();
         async move {
             let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
-            let listed = api.list_metadata(&ListParams::default()).await;
-            let what = format!("{} in {namespace}", resource.plural);
-            let listed = listed.map_err(|source| failed("list", what, source))?;
-            let others =
-                listed.items.into_iter().filter(|item| is_of_others(&resource, item, install_id));
+            let listed = wait::transient(wait::Tries::seconds(20), || async {
+                let listed = api.list_metadata(&ListParams::default()).await;
+                let what = format!("{} in {namespace}", resource.plural);
+                match listed.map_err(|source| failed("list", what, source)) {
+                    Ok(list) => Ok(list.items),
+                    // A type whose definition has gone meanwhile has no objects.
+                    Err(error) if error.is_not_found() => Ok(Vec::new()),
+                    Err(error) => Err(error),
+                }
+            });
+            let items = listed.await?.into_iter();
+            let others = items.filter(|item| is_of_others(&resource, item, install_id));
             let names = others.map(|item| format!("{} {}", resource.kind, item.name_any()));
             Ok::<_, Failure>(names.collect::<Vec<_>>())
         }

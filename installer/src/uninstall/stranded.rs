@@ -252,3 +252,73 @@ pub(super) async fn remove_classes(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_credential_types::Credentials;
+    use aws_sdk_ec2::config::{BehaviorVersion, Region};
+    use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
+    use aws_sdk_ec2::types::{Instance, InstanceState, InstanceStateName, Reservation};
+    use aws_smithy_mocks::{MockResponseInterceptor, RuleMode, create_mock_http_client, mock};
+
+    use super::*;
+    use crate::kubernetes::double::Double;
+    use crate::plan::tests::desired;
+
+    const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/default-1";
+
+    /// An account whose one instance runs whatever it is told.
+    fn unruly() -> Aws {
+        let running = || {
+            let state = InstanceState::builder().name(InstanceStateName::Running).build();
+            let instance = Instance::builder().instance_id("i-1").state(state).build();
+            let reservation = Reservation::builder().instances(instance).build();
+            DescribeInstancesOutput::builder().reservations(reservation).build()
+        };
+        let describe = mock!(aws_sdk_ec2::Client::describe_instances).then_output(running);
+        let terminate = mock!(aws_sdk_ec2::Client::terminate_instances).then_output(|| {
+            aws_sdk_ec2::operation::terminate_instances::TerminateInstancesOutput::builder().build()
+        });
+        let answers = MockResponseInterceptor::new().rule_mode(RuleMode::MatchAny);
+        let config = aws_sdk_ec2::config::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .http_client(create_mock_http_client())
+            .interceptor(answers.with_rule(&describe).with_rule(&terminate));
+        Aws { ec2: aws_sdk_ec2::Client::from_conf(config.build()), ..Aws::nowhere() }
+    }
+
+    async fn remove(is_allowed: bool) -> (Result<(), Failure>, Vec<String>, Vec<String>) {
+        let claim = json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {"name": "default-1"},
+            "status": {"providerID": "aws:///eu-central-1a/i-1"},
+        });
+        let server = Double::start(&[(CLAIM, claim)]).await;
+        let context = Context {
+            aws: unruly(),
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        };
+        let abandoned = Abandoned::new(is_allowed);
+        let (evict_for, timeout) = (Duration::ZERO, Duration::ZERO);
+        let removal = Removal { context: &context, evict_for, timeout, abandoned: &abandoned };
+        let claims = context.cluster.list(&resources::node_claims()).await.expect("it answers");
+        let result = removal.claims(&desired(""), &claims).await;
+        (result, server.paths(), abandoned.ids())
+    }
+
+    #[tokio::test]
+    async fn a_claim_whose_instance_runs_on_goes_only_where_that_is_allowed() {
+        let (result, left, abandoned) = remove(false).await;
+        let error = result.expect_err("there is no proof").to_string();
+        assert!(error.contains("instance i-1 to be terminated"), "{error}");
+        assert_eq!((left, abandoned), (vec![CLAIM.to_owned()], vec![]));
+        let (result, left, abandoned) = remove(true).await;
+        result.expect("it is allowed");
+        assert_eq!((left, abandoned), (vec![], vec!["i-1".to_owned()]));
+    }
+}

@@ -82,11 +82,17 @@ fn beside(found: &Found) -> (Desired, World) {
     facts.node_role_arn = found.node_roles.values().next().map(|role| role.arn.clone());
     let mut world = untouched();
     world.association.clone_from(&found.association);
-    world.access_entry = Some(AccessEntryState {
-        arn: "arn:entry".into(),
-        kind: "EC2_LINUX".into(),
-        tags: Tags::new(),
+    let entry =
+        AccessEntryState { arn: "arn:entry".into(), kind: "EC2_LINUX".into(), tags: Tags::new() };
+    world.access_entry = found.has_access_entry.then_some(entry);
+    let mapped = found.node_roles.values().next().filter(|_| !found.has_access_entry);
+    world.aws_auth = mapped.and_then(|role| {
+        let mapping = aws_auth::Mapping::of_nodes(&role.arn);
+        aws_auth::with(None, &mapping, "somebody").expect("there is none")
     });
+    let audiences = vec!["sts.amazonaws.com".to_owned()];
+    let by_irsa = found.association.is_none();
+    world.provider = by_irsa.then(|| ProviderState { audiences, tags: Tags::new() });
     world.queue = found.queue.as_ref().map(|(_, state)| state.clone());
     (Desired::new(&settings, &facts).expect("fit"), world)
 }
@@ -118,7 +124,8 @@ fn handed_over(found: &Found, desired: &Desired) -> (Found, World) {
     let (_, before) = beside(found);
     let mut world = complete(desired);
     (world.association, world.access_entry) = (before.association, before.access_entry);
-    world.queue = before.queue;
+    (world.queue, world.aws_auth) = (before.queue, before.aws_auth);
+    world.provider = before.provider;
     (after, world)
 }
 
@@ -190,4 +197,71 @@ fn an_uninstall_takes_every_mark_off_and_gives_the_replicas_back() {
     // What another installation adopted, and what nobody did, is left alone.
     assert_eq!(steps::leave(&after, "00000000"), []);
     assert_eq!(steps::leave(&found, &desired.installation.id), []);
+}
+
+/// As `eksctl` lays it out: IRSA, a stack's generated names, nodes let in by `aws-auth`.
+fn by_eksctl() -> Found {
+    let mut found = karpenter();
+    let name = "eksctl-prod-iamservice-role";
+    let tags = [("alpha.eksctl.io/cluster-name".to_owned(), "prod".to_owned())];
+    found.role.0 = name.to_owned();
+    found.role.1.arn = format!("arn:aws:iam::111122223333:role/{name}");
+    found.role.1.tags = tags.into();
+    found.association = None;
+    found.has_access_entry = false;
+    rename_nodes(&mut found, "eksctl-KarpenterNodeRole-prod");
+    let rules = ["ScheduledChangeRule-1H2", "SpotInterruptionRule-3J4", "RebalanceRule-5K6"];
+    found.rules =
+        rules.map(|rule| (format!("eksctl-prod-karpenter-{rule}"), RuleState::default())).into();
+    found
+}
+
+/// As the Terraform module for EKS lays it out: Pod Identity, names with a date, a queue with a prefix, an access entry.
+fn by_terraform() -> Found {
+    let mut found = karpenter();
+    let name = "KarpenterController-20260101000000000100000001";
+    found.role.0 = name.to_owned();
+    found.role.1.arn = format!("arn:aws:iam::111122223333:role/{name}");
+    rename_nodes(&mut found, "Karpenter-prod-20260101000000000200000002");
+    found.association.get_or_insert_default().role_arn.clone_from(&found.role.1.arn);
+    found.queue = Some(("Karpenter-prod".to_owned(), QueueState::default()));
+    found.operator.env.insert("INTERRUPTION_QUEUE".to_owned(), "Karpenter-prod".to_owned());
+    let rules = ["HealthEvent", "SpotInterrupt", "InstanceRebalance", "InstanceStateChange"];
+    found.rules = rules
+        .map(|rule| (format!("Karpenter{rule}-20260101000000000300000003"), RuleState::default()))
+        .into();
+    found
+}
+
+fn rename_nodes(found: &mut Found, name: &str) {
+    let arn = format!("arn:aws:iam::111122223333:role/{name}");
+    found.node_roles = [(name.to_owned(), RoleState { arn, ..RoleState::default() })].into();
+}
+
+#[test]
+fn each_tool_s_layout_is_used_as_it_is_and_given_back_as_it_was() {
+    let mut plans = Vec::new();
+    for found in [karpenter(), by_eksctl(), by_terraform()] {
+        let layout = found.layout("prod").in_words();
+        let (desired, world) = beside(&found);
+        let plan = adoption(&found, &desired, &world);
+        let aws = |step: &&Step| !step.needs.iter().all(|need| need.action == "patch");
+        let aws = plan.steps.iter().filter(aws).cloned().collect();
+        let shown = crate::printer::plan_text(&Plan { steps: aws, warnings: Vec::new() });
+        plans.push(format!("made by {layout}\n{shown}"));
+        assert!(!plan.steps.iter().any(|step| step.op == Op::Delete), "{layout}");
+        let makes = |step: &Step| {
+            step.op == Op::Create && !step.needs.iter().all(|need| need.action == "patch")
+        };
+        let made = plan.steps.iter().filter(|step| makes(step)).map(|step| step.id.as_str());
+        assert_eq!(made.collect::<Vec<_>>(), ["helm-release"], "{layout}: nothing is made in AWS");
+        let (after, world) = handed_over(&found, &desired);
+        assert_eq!(ids(&adoption(&after, &desired, &world)), [""; 0], "{layout}");
+        let back = steps::undo(&after, &desired, &world, SECONDS);
+        assert!(is_runnable(&back), "{layout}: {:?}", ids(&back));
+        let released =
+            back.steps.iter().filter(|step| matches!(step.action, Action::Release { .. }));
+        assert_eq!(released.count(), 3 + found.rules.len(), "{layout}: every mark goes");
+    }
+    insta::assert_snapshot!(plans.join("\n\n"));
 }

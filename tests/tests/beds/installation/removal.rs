@@ -150,5 +150,22 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     assert_eq!(nodes_of_pools(&bed).await.len(), 0);
     undeploy(&bed).await;
     assert_unchanged(&before, &inventory(&bed).await);
+
+    // The same, and it is brought back to do its work itself. Every call that deletes is written down.
+    run(&bed, &install, 0).await;
+    deploy(&bed, 2).await;
+    operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
+    let repaired = ["uninstall", "--yes", "--repair-first", "--force-capacity", "-o", "json"];
+    let repaired = run(&bed, &repaired, 0).await;
+    assert!(!repaired.stderr.contains("is not running"), "{}", repaired.stderr);
+    let removed = json_of(&repaired);
+    assert_eq!((&removed["left"], &removed["abandoned"]), (&json!([]), &json!([])));
+    let audit = removed["audit"].as_str().expect("a file");
+    let audit = std::fs::read_to_string(audit).expect("it is there");
+    for call in ["IAM DeleteRole", "SQS DeleteQueue", "EC2 DeleteTags", "\"delete\""] {
+        assert!(audit.contains(call), "{call} is not in {audit}");
+    }
+    undeploy(&bed).await;
+    assert_unchanged(&before, &inventory(&bed).await);
     bed.stop().await.expect("the bed stops");
 }
