@@ -36,6 +36,7 @@ pub mod iam;
 pub mod identity;
 pub mod instance;
 pub mod instances;
+mod kms;
 pub mod moto_client;
 pub mod policy;
 pub mod prices;

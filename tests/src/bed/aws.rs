@@ -139,7 +139,7 @@ impl Aws {
         self.guard.tokens.set_client(plane.client());
         self.guard.admit_administrator(world);
         let role = system_role(world).await.map_err(failed("make the role of the system nodes"))?;
-        let prefix = format!("arn:aws:eks:{}:{ACCOUNT}:", config.region);
+        let prefix = world.arn("eks", "");
         let types = nodes.iter().map(|node| node.instance_type.clone()).take(1).collect();
         let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
         self.guard.eks.add_node_group(&prefix, &config.cluster, "system", &role, types, n_nodes);
@@ -255,9 +255,10 @@ fn minor_version() -> String {
 }
 
 async fn system_role(world: &World) -> Result<String, AwsError> {
+    let service = format!("ec2.{}", world.partition().dns_suffix());
     let trust = json!({
         "Version": "2012-10-17",
-        "Statement": [{ "Effect": "Allow", "Principal": { "Service": "ec2.amazonaws.com" }, "Action": "sts:AssumeRole" }],
+        "Statement": [{ "Effect": "Allow", "Principal": { "Service": service }, "Action": "sts:AssumeRole" }],
     })
     .to_string();
     let parameters = [("RoleName", SYSTEM_ROLE), ("AssumeRolePolicyDocument", trust.as_str())];

@@ -13,7 +13,7 @@ use super::aws::Aws;
 
 type Items = Vec<(String, String)>;
 
-/// Lists roles with their policies, instance profiles, policies, queues, rules, launch templates, instances, tags, access entries and Pod
+/// Lists roles with their policies, instance profiles, policies, identity providers with their audiences, queues, rules, launch templates, instances, tags, access entries and Pod
 /// Identity associations.
 pub(super) async fn list(aws: &Aws) -> Result<Items, AwsError> {
     let world = aws.front().world();
@@ -56,6 +56,17 @@ async fn iam(world: &World) -> Result<Items, AwsError> {
     let profiles =
         names(&profiles, "ListInstanceProfilesResult", "InstanceProfiles", "InstanceProfileName");
     items.extend(profiles.into_iter().map(|name| ("instance profile".to_owned(), name)));
+    let providers = moto.query("iam", "ListOpenIDConnectProviders", []).await?;
+    for arn in
+        names(&providers, "ListOpenIDConnectProvidersResult", "OpenIDConnectProviderList", "Arn")
+    {
+        let named = [("OpenIDConnectProviderArn", arn.as_str())];
+        let found = moto.query("iam", "GetOpenIDConnectProvider", named).await?;
+        let found = found.at(&["GetOpenIDConnectProviderResult"]);
+        let audiences = found.map(|found| found.items("ClientIDList")).unwrap_or_default();
+        let audiences: Vec<_> = audiences.iter().map(|audience| audience.text.as_str()).collect();
+        items.push(("identity provider".to_owned(), format!("{arn} for {}", audiences.join(", "))));
+    }
     let policies =
         moto.query("iam", "ListPolicies", [("Scope", "Local"), ("MaxItems", "1000")]).await?;
     let policies = names(&policies, "ListPoliciesResult", "Policies", "PolicyName");
@@ -132,9 +143,13 @@ async fn eks(aws: &Aws, path: &str, key: &str, kind: &str) -> Result<Items, AwsE
     headers.insert("authorization", HeaderValue::from_str(&scope).expect("plain letters"));
     let request =
         AwsRequest::read(Method::GET, &uri, headers, axum::body::Bytes::new(), world.region());
-    let administrator = Principal::administrator(world.account());
-    let answer = aws.guard().eks.call(&request, &administrator, world).await?;
-    let answer: Value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+    let administrator = Principal::administrator(world);
+    let answer: Value = match aws.guard().eks.call(&request, &administrator, world).await {
+        Ok(answer) => serde_json::from_slice(&answer.body).unwrap_or(Value::Null),
+        // Access entries, in a cluster that has none by its authentication mode.
+        Err(error) if error.code == "InvalidRequestException" => Value::Null,
+        Err(error) => return Err(error),
+    };
     let found = texts(&answer[key], |it| it.as_str().or_else(|| it["associationArn"].as_str()));
     Ok(found.map(|id| (kind.to_owned(), id)).collect())
 }

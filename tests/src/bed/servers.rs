@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use tenon_iam_policies::Partition;
+
 use super::aws::{self, Aws};
 use super::{ACCOUNT, BedConfig, BedError};
 use crate::clock::Clock;
@@ -72,12 +74,14 @@ impl Start<'_> {
 
     fn control_plane(&self, front_port: Option<u16>) -> ControlPlaneConfig {
         let BedConfig { region, cluster, .. } = self.config;
+        let partition = Partition::of_region(region);
         ControlPlaneConfig {
             dir: self.dir.to_path_buf(),
-            context: format!("arn:aws:eks:{region}:{ACCOUNT}:cluster/{cluster}"),
+            context: format!("arn:{partition}:eks:{region}:{ACCOUNT}:cluster/{cluster}"),
             // In the form that EKS gives it.
             issuer: format!(
-                "https://oidc.eks.{region}.amazonaws.com/id/0123456789ABCDEF0123456789ABCDEF"
+                "https://oidc.eks.{region}.{}/id/0123456789ABCDEF0123456789ABCDEF",
+                partition.dns_suffix()
             ),
             token_webhook: front_port.map(aws::token_webhook),
             node_monitor_grace_seconds: self.config.node_monitor_grace_seconds,

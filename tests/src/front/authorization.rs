@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use tenon_iam_policies::Partition;
 
 use super::eks::Eks;
 use super::identity::{Grants, Identities, Identity};
@@ -215,12 +216,22 @@ impl Resolver<'_> {
 
     /// ARN of something in the call's region and account.
     fn arn(&self, service: &str, resource: &str) -> String {
-        format!("arn:aws:{service}:{}:{}:{resource}", self.request.region, self.world.account())
+        format!(
+            "arn:{}:{service}:{}:{}:{resource}",
+            self.world.partition(),
+            self.request.region,
+            self.world.account()
+        )
     }
 
     /// ARN of something in IAM.
     fn iam_arn(&self, resource: &str) -> String {
-        format!("arn:aws:iam::{}:{resource}", self.world.account())
+        self.world.iam_arn(resource)
+    }
+
+    /// EC2 as a service that takes roles.
+    fn ec2_service(&self) -> String {
+        format!("ec2.{}", self.world.partition().dns_suffix())
     }
 
     /// Passing a role on to a service, or nothing when there is no such role: the called service will say so itself.
@@ -273,11 +284,20 @@ fn is_free(request: &AwsRequest) -> bool {
     is_unsigned(request) || (request.service == "sts" && request.action == "GetCallerIdentity")
 }
 
+/// Global services live in one region of their partition.
+fn home_of_iam(world: &World) -> &'static str {
+    match world.partition() {
+        Partition::Aws => "us-east-1",
+        Partition::AwsCn => "cn-north-1",
+        Partition::AwsUsGov => "us-gov-west-1",
+    }
+}
+
 fn base_context(identity: &Identity, request: &AwsRequest, world: &World) -> Context {
     let principal = &identity.principal;
     let now = world.clock().now();
-    // Global services live in one region.
-    let region = if request.service == "iam" { "us-east-1" } else { request.region.as_str() };
+    let region =
+        if request.service == "iam" { home_of_iam(world) } else { request.region.as_str() };
     let mut context = Context::new()
         .with("aws:RequestedRegion", region)
         .with("aws:PrincipalAccount", &principal.account)

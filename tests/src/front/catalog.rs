@@ -52,6 +52,9 @@ pub struct Catalog {
 
 const FIELDS: usize = 14;
 
+/// moto has no offers of regions outside the partition `aws`: there they are those of this one, zone for zone.
+const MODEL: &str = "eu-central-1";
+
 impl Catalog {
     /// Reads the catalog from `cache` (a directory), or from moto when it isn't there yet.
     pub async fn load(
@@ -68,15 +71,11 @@ impl Catalog {
         } else {
             let types = moto.query("ec2", "DescribeInstanceTypes", []).await?;
             let types: String = types.items("instanceTypeSet").iter().map(line_of).collect();
-            let by_zone = [("LocationType", "availability-zone")];
-            let offers = moto.query("ec2", "DescribeInstanceTypeOfferings", by_zone).await?;
-            let offers: String = offers
-                .items("instanceTypeOfferingSet")
-                .iter()
-                .filter_map(|offer| {
-                    Some([offer.get("instanceType")?, "\t", offer.get("location")?, "\n"].concat())
-                })
-                .collect();
+            let mut offers = offers_of(moto, region).await?;
+            if offers.is_empty() {
+                let model = offers_of(&moto.in_region(MODEL), MODEL).await?;
+                offers = model.replace(MODEL, region);
+            }
             keep(&types_file, &types);
             keep(&offers_file, &offers);
             (types, offers)
@@ -117,6 +116,17 @@ impl Catalog {
     pub fn is_offered(&self, name: &str, zone: &str) -> bool {
         self.offered.get(name).is_some_and(|zones| zones.contains(zone))
     }
+}
+
+/// What a region offers, one line per type and zone.
+async fn offers_of(moto: &MotoClient, region: &str) -> Result<String, AwsError> {
+    let by_zone = [("LocationType", "availability-zone")];
+    let offers = moto.query("ec2", "DescribeInstanceTypeOfferings", by_zone).await?;
+    let line = |offer: &Element| {
+        let zone = offer.get("location").filter(|zone| zone.starts_with(region))?;
+        Some([offer.get("instanceType")?, "\t", zone, "\n"].concat())
+    };
+    Ok(offers.items("instanceTypeOfferingSet").iter().filter_map(line).collect())
 }
 
 /// The cache only saves time: a file that can't be written is asked for again next time.

@@ -89,8 +89,7 @@ impl SessionIssuer {
         };
         let role = self.role(&association.role_arn, world).await?.ok_or_else(denied)?;
         let cluster = world.cluster().ok_or_else(denied)?;
-        let cluster_arn =
-            format!("arn:aws:eks:{}:{}:cluster/{}", world.region(), world.account(), cluster.name);
+        let cluster_arn = world.arn("eks", &format!("cluster/{}", cluster.name));
         let tags: Vec<(String, String)> = if association.disable_session_tags {
             vec![]
         } else {
@@ -139,7 +138,7 @@ impl SessionIssuer {
         let claims = claims(token).ok_or_else(|| AwsError::new("InvalidIdentityToken", "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)"))?;
         let issuer = claims["iss"].as_str().unwrap_or_default();
         let host_and_path = issuer.trim_start_matches("https://");
-        let provider = format!("arn:aws:iam::{}:oidc-provider/{host_and_path}", world.account());
+        let provider = world.iam_arn(&format!("oidc-provider/{host_and_path}"));
         let answer = world
             .moto()
             .query(

@@ -162,7 +162,7 @@ impl Eks {
             }
             "CreateCluster" | "DeleteCluster" => return Err(AwsError::not_implemented(request)),
             "ListAccessPolicies" => {
-                return page::page(request, "accessPolicies", access::policies());
+                return page::page(request, "accessPolicies", access::policies(world));
             }
             _ => {}
         }
@@ -211,7 +211,7 @@ impl Eks {
             "createdAt": seconds(state.created),
             "version": cluster.version,
             "endpoint": cluster.endpoint,
-            "roleArn": format!("arn:aws:iam::{}:role/eks-cluster-{}", call.world.account(), cluster.name),
+            "roleArn": call.world.iam_arn(&format!("role/eks-cluster-{}", cluster.name)),
             "resourcesVpcConfig": {
                 "subnetIds": cluster.subnet_ids,
                 "securityGroupIds": [],
@@ -363,9 +363,9 @@ struct OnCluster<'a> {
 }
 
 impl OnCluster<'_> {
-    /// ARN of something of EKS in the call's region.
+    /// ARN of something of EKS in the bed's region.
     fn arn(&self, resource: &str) -> String {
-        format!("arn:aws:eks:{}:{}:{resource}", self.request.region, self.world.account())
+        self.world.arn("eks", resource)
     }
 
     /// A text of the body.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::instances::StateChange;
+use super::kms;
+use super::policy::{Caller, Context};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
@@ -50,7 +52,7 @@ pub struct Delivery {
 
 impl Event {
     fn of_instance(world: &World, detail_type: &str, id: &str, detail: Value) -> Self {
-        let arn = format!("arn:aws:ec2:{}:{}:instance/{id}", world.region(), world.account());
+        let arn = world.arn("ec2", &format!("instance/{id}"));
         Self {
             source: "aws.ec2".to_owned(),
             detail_type: detail_type.to_owned(),
@@ -97,7 +99,7 @@ impl Event {
         let now = world.clock().now();
         let entities: Vec<Value> = ids.iter().map(|id| json!({ "entityValue": id })).collect();
         let detail = json!({
-            "eventArn": format!("arn:aws:health:{}::event/EC2/{code}/{code}_{}", world.region(), world.id("e")),
+            "eventArn": format!("arn:{}:health:{}::event/EC2/{code}/{code}_{}", world.partition(), world.region(), world.id("e")),
             "service": "EC2",
             "eventTypeCode": code,
             "eventTypeCategory": "scheduledChange",
@@ -227,6 +229,7 @@ async fn rules(world: &World) -> Result<Vec<Rule>, AwsError> {
 struct Queue {
     url: String,
     policy: Option<String>,
+    key: Option<String>,
 }
 
 /// The queue behind a target's ARN, or why it can't be reached.
@@ -244,12 +247,16 @@ async fn queue(world: &World, target: &str) -> Result<Queue, String> {
         .await
         .map_err(|error| error.to_string())?;
     let url = found["QueueUrl"].as_str().unwrap_or_default().to_owned();
-    let body = json!({ "QueueUrl": url, "AttributeNames": ["Policy"] });
+    let body = json!({ "QueueUrl": url, "AttributeNames": ["Policy", "KmsMasterKeyId"] });
     let attributes = moto
         .json("sqs", "AmazonSQS.GetQueueAttributes", &body)
         .await
         .map_err(|error| error.to_string())?;
-    Ok(Queue { url, policy: attributes["Attributes"]["Policy"].as_str().map(str::to_owned) })
+    let attribute = |name: &str| {
+        let text = attributes["Attributes"][name].as_str().filter(|text| !text.is_empty());
+        text.map(str::to_owned)
+    };
+    Ok(Queue { url, policy: attribute("Policy"), key: attribute("KmsMasterKeyId") })
 }
 
 async fn deliver(
@@ -261,6 +268,14 @@ async fn deliver(
 ) -> Result<(), String> {
     let queue = queue.as_ref().map_err(Clone::clone)?;
     queue_policy::allows(queue.policy.as_deref(), target, &rule.arn, world.account())?;
+    if let Some(key) = &queue.key {
+        let context = Context::new()
+            .with("aws:SourceArn", &rule.arn)
+            .with("aws:SourceAccount", world.account())
+            .with("kms:ViaService", kms::via_sqs(world));
+        let service = Caller::Service(queue_policy::SERVICE);
+        kms::allows(world, key, service, &kms::ENCRYPT, &context).await?;
+    }
     let body = json!({ "QueueUrl": queue.url, "MessageBody": envelope.to_string() });
     world
         .moto()

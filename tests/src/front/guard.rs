@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tenon_iam_policies::Partition;
+
 use super::FrontConfig;
 use super::authorization::Authorization;
 use super::authorization::store::PolicyStore;
@@ -36,8 +38,9 @@ pub struct Guard {
 impl Guard {
     /// The parts for a front with this configuration.
     pub fn new(config: &FrontConfig) -> Self {
-        let identities =
-            Arc::new(Identities::new(config.account.as_str(), config.clock, config.seed));
+        let identities = Identities::new(config.account.as_str(), config.clock, config.seed)
+            .in_partition(Partition::of_region(&config.region));
+        let identities = Arc::new(identities);
         let administrator = identities.add_user("administrator", Grants::Everything);
         let policies = Arc::new(PolicyStore::default());
         let eks = Arc::new(Eks::new(config.clock, Arc::clone(&policies)));
@@ -87,7 +90,7 @@ impl Guard {
 
     /// Makes the administrator the one who made the cluster: lets them into it. Call it when the cluster is announced.
     pub fn admit_administrator(&self, world: &World) {
-        let arn = format!("arn:aws:iam::{}:user/administrator", world.account());
+        let arn = world.iam_arn("user/administrator");
         self.eks.grant_cluster_admin(&arn, world);
     }
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tenon_iam_policies::Document;
+use tenon_iam_policies::{Document, Partition};
 
 use super::policy::NamedDocument;
 use super::request::{AwsRequest, Credential, Protocol};
@@ -91,6 +91,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Identities {
     account: String,
+    partition: Partition,
     clock: Clock,
     inner: Mutex<Inner>,
 }
@@ -105,7 +106,14 @@ impl Identities {
     /// Nobody yet. The seed makes keys the same in every run.
     pub fn new(account: impl Into<String>, clock: Clock, seed: u64) -> Self {
         let inner = Inner { by_key: BTreeMap::new(), rng: StdRng::seed_from_u64(seed) };
-        Self { account: account.into(), clock, inner: Mutex::new(inner) }
+        Self { account: account.into(), partition: Partition::Aws, clock, inner: Mutex::new(inner) }
+    }
+
+    /// The same, with ARNs of this partition.
+    #[must_use]
+    pub fn in_partition(mut self, partition: Partition) -> Self {
+        self.partition = partition;
+        self
     }
 
     /// Adds a user with an access key.
@@ -113,7 +121,7 @@ impl Identities {
         let mut inner = self.inner.lock();
         let id = inner.text(16);
         let principal = Principal {
-            arn: format!("arn:aws:iam::{}:user/{name}", self.account),
+            arn: format!("arn:{}:iam::{}:user/{name}", self.partition, self.account),
             account: self.account.clone(),
             user_id: format!("AIDA{}", id.to_ascii_uppercase()),
             role_arn: None,
@@ -144,7 +152,10 @@ impl Identities {
         let SessionOf { role_arn, role_id, session_name, tags, policy, lasts } = of;
         let name = role_arn.rsplit('/').next().unwrap_or(role_arn);
         let principal = Principal {
-            arn: format!("arn:aws:sts::{}:assumed-role/{name}/{session_name}", self.account),
+            arn: format!(
+                "arn:{}:sts::{}:assumed-role/{name}/{session_name}",
+                self.partition, self.account
+            ),
             account: self.account.clone(),
             user_id: format!("{role_id}:{session_name}"),
             role_arn: Some(role_arn.to_owned()),

@@ -46,6 +46,12 @@ impl MotoClient {
         }
     }
 
+    /// A client of the same server, whose own calls are made in another region.
+    #[must_use]
+    pub fn in_region(&self, region: &str) -> Self {
+        Self { region: region.to_owned(), ..self.clone() }
+    }
+
     /// Forwards a call as it came; moto's answer for an action that it lacks (an HTML page) becomes [`AwsError::not_implemented`].
     pub async fn forward(&self, request: &AwsRequest) -> Result<AwsResponse, AwsError> {
         let uri = match &request.query {

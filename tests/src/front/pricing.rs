@@ -3,6 +3,7 @@
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tenon_iam_policies::Partition;
 
 use super::catalog::InstanceType;
 use super::request::AwsRequest;
@@ -161,6 +162,7 @@ impl Product<'_> {
             .filter_map(|name| Some((name.to_owned(), json!(self.attribute(name)?))))
             .collect();
         attributes.insert("vcpu".to_owned(), json!(self.instance_type.vcpus.to_string()));
+        let currency = if world.partition() == Partition::AwsCn { "CNY" } else { "USD" };
         let price = world.prices().on_demand(self.instance_type).to_string();
         let (term, rate) = (format!("{sku}.JRTCKXETXF"), format!("{sku}.JRTCKXETXF.6YS6EN2CT7"));
         json!({
@@ -176,8 +178,8 @@ impl Product<'_> {
                     "beginRange": "0",
                     "endRange": "Inf",
                     "appliesTo": [],
-                    "description": format!("${price} per On Demand Linux {} Instance Hour", self.instance_type.name),
-                    "pricePerUnit": { "USD": format!("{price}0000") },
+                    "description": format!("{price} {currency} per On Demand Linux {} Instance Hour", self.instance_type.name),
+                    "pricePerUnit": { currency: format!("{price}0000") },
                 } },
             } } },
             "version": "1",

@@ -67,10 +67,10 @@ pub struct Principal {
 
 impl Principal {
     /// The administrator of the bed: may do everything, and stands for a person with full rights.
-    pub fn administrator(account: &str) -> Self {
+    pub fn administrator(world: &World) -> Self {
         Self {
-            arn: format!("arn:aws:iam::{account}:user/administrator"),
-            account: account.to_owned(),
+            arn: world.iam_arn("user/administrator"),
+            account: world.account().to_owned(),
             user_id: "AIDAADMINISTRATOROFBED".to_owned(),
             role_arn: None,
             session_tags: vec![],
@@ -174,7 +174,7 @@ impl Gate for AllowAll {
         _request: &'a AwsRequest,
         world: &'a World,
     ) -> BoxFuture<'a, Result<Principal, AwsError>> {
-        Box::pin(async { Ok(Principal::administrator(world.account())) })
+        Box::pin(async { Ok(Principal::administrator(world)) })
     }
 
     fn authorise<'a>(

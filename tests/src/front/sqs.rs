@@ -1,8 +1,12 @@
-//! SQS where moto differs: the name of a deleted queue rests for a while when eventual consistency is on.
+//! SQS where moto differs: the name of a deleted queue rests for a while when eventual consistency is on, and messages of an encrypted queue are only for those
+//! who may use its key.
 
 use futures::future::BoxFuture;
+use serde_json::json;
 
 use super::consistency::Kind;
+use super::kms;
+use super::policy::{Caller, Context};
 use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
@@ -18,38 +22,116 @@ impl Service for Sqs {
     }
 
     fn handles(&self, request: &AwsRequest) -> bool {
-        request.service == "sqs" && matches!(request.action.as_str(), "CreateQueue" | "DeleteQueue")
+        request.service == "sqs"
+            && (matches!(
+                request.action.as_str(),
+                "CreateQueue" | "DeleteQueue" | "SetQueueAttributes"
+            ) || key_actions(&request.action).is_some())
     }
 
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
-        _principal: &'a Principal,
+        principal: &'a Principal,
         world: &'a World,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
-            let field = |name: &str| match request.protocol {
-                Protocol::Json(_) => request.json[name].as_str().unwrap_or_default().to_owned(),
-                _ => request.params.get(name).unwrap_or_default().to_owned(),
-            };
-            if request.action == "CreateQueue" {
-                if !world.consistency().is_visible(Kind::DeletedQueue, &field("QueueName")) {
-                    let message = "You must wait 60 seconds after deleting a queue before you can create another with the same name.";
-                    return Err(AwsError::new(
-                        "AWS.SimpleQueueService.QueueDeletedRecently",
-                        message,
-                    ));
+            match request.action.as_str() {
+                "CreateQueue" => create(request, world).await,
+                "DeleteQueue" => delete(request, world).await,
+                "SetQueueAttributes" => {
+                    let answer = world.moto().forward(request).await?;
+                    if answer.is_success() {
+                        learn_key(&queue_name(request), world).await?;
+                    }
+                    Ok(answer)
                 }
-                return world.moto().forward(request).await;
+                _ => {
+                    use_key(request, principal, world).await?;
+                    world.moto().forward(request).await
+                }
             }
-            let answer = world.moto().forward(request).await?;
-            if answer.is_success() {
-                let url = field("QueueUrl");
-                world
-                    .consistency()
-                    .changed(Kind::DeletedQueue, url.rsplit('/').next().unwrap_or_default());
-            }
-            Ok(answer)
         })
     }
+}
+
+/// What a call on messages of an encrypted queue does with its key; `None` for calls that touch no message.
+pub(super) fn key_actions(action: &str) -> Option<&'static [&'static str]> {
+    match action {
+        "SendMessage" | "SendMessageBatch" => Some(&kms::ENCRYPT),
+        "ReceiveMessage" => Some(&kms::DECRYPT),
+        _ => None,
+    }
+}
+
+fn field(request: &AwsRequest, name: &str) -> String {
+    match request.protocol {
+        Protocol::Json(_) => request.json[name].as_str().unwrap_or_default().to_owned(),
+        _ => request.params.get(name).unwrap_or_default().to_owned(),
+    }
+}
+
+fn queue_name(request: &AwsRequest) -> String {
+    let url = field(request, "QueueUrl");
+    url.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+async fn create(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+    let name = field(request, "QueueName");
+    if !world.consistency().is_visible(Kind::DeletedQueue, &name) {
+        let message = "You must wait 60 seconds after deleting a queue before you can create another with the same name.";
+        return Err(AwsError::new("AWS.SimpleQueueService.QueueDeletedRecently", message));
+    }
+    let answer = world.moto().forward(request).await?;
+    if answer.is_success() {
+        learn_key(&name, world).await?;
+    }
+    Ok(answer)
+}
+
+async fn delete(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+    let answer = world.moto().forward(request).await?;
+    if answer.is_success() {
+        let name = queue_name(request);
+        world.queue_keys.lock().remove(&name);
+        world.consistency().changed(Kind::DeletedQueue, &name);
+    }
+    Ok(answer)
+}
+
+/// Remembers the key of a queue, so that calls on messages need not ask for it.
+async fn learn_key(name: &str, world: &World) -> Result<(), AwsError> {
+    let moto = world.moto();
+    let found = moto.json("sqs", "AmazonSQS.GetQueueUrl", &json!({ "QueueName": name })).await?;
+    let asked = json!({ "QueueUrl": found["QueueUrl"], "AttributeNames": ["KmsMasterKeyId"] });
+    let answer = moto.json("sqs", "AmazonSQS.GetQueueAttributes", &asked).await?;
+    let key = answer["Attributes"]["KmsMasterKeyId"].as_str().filter(|key| !key.is_empty());
+    let mut keys = world.queue_keys.lock();
+    match key {
+        Some(key) => keys.insert(name.to_owned(), key.to_owned()),
+        None => keys.remove(name),
+    };
+    Ok(())
+}
+
+async fn use_key(
+    request: &AwsRequest,
+    principal: &Principal,
+    world: &World,
+) -> Result<(), AwsError> {
+    let (Some(key), Some(actions)) =
+        (world.queue_key(&queue_name(request)), key_actions(&request.action))
+    else {
+        return Ok(());
+    };
+    let caller = Caller::Aws {
+        arn: &principal.arn,
+        role: principal.role_arn.as_deref(),
+        account: &principal.account,
+    };
+    let context = Context::new()
+        .with("kms:ViaService", kms::via_sqs(world))
+        .with("kms:CallerAccount", world.account());
+    let allowed = kms::allows(world, &key, caller, actions, &context).await;
+    allowed.map_err(|reason| AwsError::new("KMS.AccessDeniedException", reason))
 }

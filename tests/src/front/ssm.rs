@@ -107,7 +107,7 @@ impl Ssm {
         let name = name.split_once(":parameter").map_or(name, |(_, name)| name);
         let ami = by_parameter(&self.amis, name)?;
         Some(json!({
-            "ARN": format!("arn:aws:ssm:{}::parameter{name}", world.region()),
+            "ARN": format!("arn:{}:ssm:{}::parameter{name}", world.partition(), world.region()),
             "DataType": "text",
             "LastModifiedDate": seconds(&ami.created),
             "Name": name,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tenon_iam_policies::Partition;
 
 use super::amis::{Ami, amis};
 use super::catalog::Catalog;
@@ -69,6 +70,8 @@ pub struct World {
     pub(super) fleets: Mutex<BTreeMap<String, Fleet>>,
     /// Tags that users put on images.
     pub(super) image_tags: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+    /// Customer managed keys of queues, by the queue's name.
+    pub(super) queue_keys: Mutex<BTreeMap<String, String>>,
     amis: Vec<Ami>,
     catalog: Arc<Catalog>,
     prices: Prices,
@@ -97,6 +100,7 @@ impl World {
             templates: Templates::default(),
             fleets: Mutex::default(),
             image_tags: Mutex::default(),
+            queue_keys: Mutex::default(),
             amis: amis(),
             catalog: Arc::default(),
             prices: Prices::default(),
@@ -131,6 +135,21 @@ impl World {
         &self.region
     }
 
+    /// The partition of the bed's region.
+    pub fn partition(&self) -> Partition {
+        Partition::of_region(&self.region)
+    }
+
+    /// ARN of something of a service in the bed's region and account.
+    pub fn arn(&self, service: &str, resource: &str) -> String {
+        format!("arn:{}:{service}:{}:{}:{resource}", self.partition(), self.region, self.account)
+    }
+
+    /// ARN of something in IAM.
+    pub fn iam_arn(&self, resource: &str) -> String {
+        format!("arn:{}:iam::{}:{resource}", self.partition(), self.account)
+    }
+
     /// The clock.
     pub fn clock(&self) -> Clock {
         self.clock
@@ -149,6 +168,11 @@ impl World {
     /// Announces the cluster.
     pub fn set_cluster(&self, cluster: Cluster) {
         *self.cluster.write() = Some(cluster);
+    }
+
+    /// The customer managed key that encrypts a queue.
+    pub fn queue_key(&self, queue: &str) -> Option<String> {
+        self.queue_keys.lock().get(queue).cloned()
     }
 
     /// EC2 instances.

@@ -213,7 +213,7 @@ async fn with_web_identity(bed: &Bed, role_arn: &str, token: &str) -> Result<Str
         params.to_form().into(),
         REGION,
     );
-    let nobody = Principal::administrator(ACCOUNT);
+    let nobody = Principal::administrator(bed.front.world());
     let answer = issuer(bed).call(&request, &nobody, bed.front.world()).await?;
     let root = Element::parse(std::str::from_utf8(&answer.body).expect("text")).expect("XML");
     Ok(root

@@ -186,7 +186,6 @@ impl Launch {
 
     async fn checks(&self, resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
         const RUN: &str = "ec2:RunInstances";
-        let region = &resolver.request.region;
         let with_types = |mut check: Check| {
             for instance_type in &self.instance_types {
                 check.context.add("ec2:InstanceType", instance_type);
@@ -196,12 +195,10 @@ impl Launch {
         let mut checks = Vec::new();
         for image in &self.images {
             let tags = resolver.world.ec2_tags(image).unwrap_or_default();
-            checks.push(
-                resolver.check(RUN, format!("arn:aws:ec2:{region}::image/{image}")).tagged(tags),
-            );
+            checks.push(resolver.check(RUN, public(resolver, "image", image)).tagged(tags));
         }
         for snapshot in &self.snapshots {
-            checks.push(resolver.check(RUN, format!("arn:aws:ec2:{region}::snapshot/{snapshot}")));
+            checks.push(resolver.check(RUN, public(resolver, "snapshot", snapshot)));
         }
         checks.extend(on_network(resolver, RUN, "subnet", &self.subnets).await?);
         checks.extend(on_network(resolver, RUN, "security-group", &self.groups).await?);
@@ -234,7 +231,7 @@ impl Launch {
         for profile in &self.profiles {
             let profile = resolver.policies.instance_profile(profile, resolver.world).await?;
             if let Some(role) = profile.and_then(|profile| profile.role_arn) {
-                checks.push(resolver.pass_role(&role, "ec2.amazonaws.com"));
+                checks.push(resolver.pass_role(&role, &resolver.ec2_service()));
             }
         }
         Ok(checks)
@@ -332,7 +329,7 @@ async fn existing(resolver: &Resolver<'_>, ids: &[&str]) -> Result<Vec<Check>, A
                 }
             }
             "image" | "snapshot" => {
-                let arn = format!("arn:aws:ec2:{}::{kind}/{id}", resolver.request.region);
+                let arn = public(resolver, kind, id);
                 checks.push(
                     resolver
                         .check(&action, arn)
@@ -382,4 +379,10 @@ fn kind_of(id: &str) -> &str {
 fn tags_for(resolver: &Resolver<'_>, kind: &str) -> Tags {
     let tags = resolver.request.request_tags().into_iter();
     tags.filter(|(of, ..)| of == kind).map(|(_, key, value)| (key, value)).collect()
+}
+
+/// ARN of an image or a snapshot, which belong to no account.
+fn public(resolver: &Resolver<'_>, kind: &str, id: &str) -> String {
+    let (partition, region) = (resolver.world.partition(), &resolver.request.region);
+    format!("arn:{partition}:ec2:{region}::{kind}/{id}")
 }

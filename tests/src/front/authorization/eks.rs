@@ -53,7 +53,7 @@ pub(super) fn checks(resolver: &Resolver<'_>) -> Vec<Check> {
         "CreateNodegroup" => {
             vec![
                 on_cluster(),
-                resolver.pass_role(body("nodeRole").unwrap_or_default(), "ec2.amazonaws.com"),
+                resolver.pass_role(body("nodeRole").unwrap_or_default(), &resolver.ec2_service()),
             ]
         }
         "CreateAddon" => {

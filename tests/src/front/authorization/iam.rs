@@ -38,7 +38,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
             let role = param("RoleName").unwrap_or_default();
             // A role that does not exist is not passed; IAM says that it doesn't.
             if let Some(role) = role_if_there(resolver, role).await? {
-                checks.push(resolver.pass_role(&role.arn, "ec2.amazonaws.com"));
+                checks.push(resolver.pass_role(&role.arn, &resolver.ec2_service()));
             }
             checks
         }

@@ -3,14 +3,18 @@
 use serde_json::Value;
 
 use super::{Check, Resolver};
+use crate::front::kms::via_sqs;
 use crate::front::response::AwsError;
+use crate::front::sqs::key_actions;
 
 pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
     let request = resolver.request;
     let mut checks = match request.service.as_str() {
-        "sqs" => vec![sqs(resolver).await],
+        "sqs" => sqs(resolver).await,
         "events" => vec![events(resolver).await],
         "ssm" => ssm(resolver),
+        // Keys are named by their ARNs here, as the installer does.
+        "kms" => vec![resolver.own(request.json["KeyId"].as_str().unwrap_or("*"))],
         "sts" => match request.params.get("RoleArn") {
             Some(role) => vec![resolver.own(role)],
             None => vec![resolver.own("*")],
@@ -42,7 +46,22 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
     Ok(checks)
 }
 
-async fn sqs(resolver: &Resolver<'_>) -> Check {
+/// A call on messages of an encrypted queue is a call on its key as well.
+async fn sqs(resolver: &Resolver<'_>) -> Vec<Check> {
+    let mut checks = vec![queue(resolver).await];
+    let url = resolver.request.json["QueueUrl"].as_str();
+    let url = url.or_else(|| resolver.request.params.get("QueueUrl")).unwrap_or_default();
+    let key = resolver.world.queue_key(url.rsplit('/').next().unwrap_or_default());
+    if let (Some(key), Some(actions)) = (key, key_actions(&resolver.request.action)) {
+        let via = via_sqs(resolver.world);
+        checks.extend(
+            actions.iter().map(|action| resolver.check(action, &key).with("kms:ViaService", &via)),
+        );
+    }
+    checks
+}
+
+async fn queue(resolver: &Resolver<'_>) -> Check {
     let request = resolver.request;
     let param = |name: &str| request.json[name].as_str().or_else(|| request.params.get(name));
     let url = param("QueueUrl");
@@ -135,7 +154,11 @@ fn parameter_arn(resolver: &Resolver<'_>, name: &str) -> String {
     }
     let name = name.trim_start_matches('/');
     if name.starts_with("aws/") {
-        return format!("arn:aws:ssm:{}::parameter/{name}", resolver.request.region);
+        return format!(
+            "arn:{}:ssm:{}::parameter/{name}",
+            resolver.world.partition(),
+            resolver.request.region
+        );
     }
     resolver.arn("ssm", &format!("parameter/{name}"))
 }

@@ -21,7 +21,10 @@ const POLICIES: [&str; 6] = [
     "AmazonEKSViewPolicy",
 ];
 
-const POLICY_ARN: &str = "arn:aws:eks::aws:cluster-access-policy/";
+/// What ARNs of access policies begin with.
+fn policy_prefix(world: &World) -> String {
+    format!("arn:{}:eks::aws:cluster-access-policy/", world.partition())
+}
 
 /// What kind of principal an entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,10 +88,11 @@ pub struct AssociatedPolicy {
 }
 
 /// The access policies as ListAccessPolicies tells them.
-pub(super) fn policies() -> Vec<Value> {
+pub(super) fn policies(world: &World) -> Vec<Value> {
+    let prefix = policy_prefix(world);
     POLICIES
         .into_iter()
-        .map(|name| json!({ "name": name, "arn": format!("{POLICY_ARN}{name}") }))
+        .map(|name| json!({ "name": name, "arn": format!("{prefix}{name}") }))
         .collect()
 }
 
@@ -110,7 +114,7 @@ impl Eks {
             principal_arn: principal_arn.to_owned(),
             stale: false,
             arn: entry_arn(
-                &format!("arn:aws:eks:{}:{}:", world.region(), world.account()),
+                &world.arn("eks", ""),
                 &world.cluster().map(|cluster| cluster.name).unwrap_or_default(),
                 principal_arn,
             ),
@@ -149,10 +153,7 @@ impl Eks {
                 let wanted = call.request.params.get("associatedPolicyArn");
                 let state = self.state.lock();
                 let has = |entry: &AccessEntry, arn: &str| {
-                    entry
-                        .policies
-                        .iter()
-                        .any(|policy| format!("{POLICY_ARN}{}", policy.name) == arn)
+                    entry.policies.iter().any(|policy| policy.arn(call.world) == arn)
                 };
                 let entries =
                     state.entries.values().filter(|entry| wanted.is_none_or(|arn| has(entry, arn)));
@@ -188,12 +189,12 @@ impl Eks {
                 Ok(json!({
                     "clusterName": call.cluster.name,
                     "principalArn": entry.principal_arn,
-                    "associatedAccessPolicy": policy.json(),
+                    "associatedAccessPolicy": policy.json(call.world),
                 }))
             }),
             "DisassociateAccessPolicy" => self.on_entry(call, |_, entry| {
                 let n_before = entry.policies.len();
-                entry.policies.retain(|policy| format!("{POLICY_ARN}{}", policy.name) != call.sub);
+                entry.policies.retain(|policy| policy.arn(call.world) != call.sub);
                 if entry.policies.len() == n_before {
                     return Err(not_found(
                         "The specified policyArn is not associated with the access entry.",
@@ -202,7 +203,8 @@ impl Eks {
                 Ok(json!({}))
             }),
             "ListAssociatedAccessPolicies" => self.on_entry(call, |_, entry| {
-                let policies = entry.policies.iter().map(AssociatedPolicy::json).collect();
+                let policies =
+                    entry.policies.iter().map(|policy| policy.json(call.world)).collect();
                 let mut answer = page::page(call.request, "associatedAccessPolicies", policies)?;
                 answer["clusterName"] = json!(call.cluster.name);
                 answer["principalArn"] = json!(entry.principal_arn);
@@ -277,10 +279,14 @@ impl AccessEntry {
 }
 
 impl AssociatedPolicy {
-    fn json(&self) -> Value {
+    fn arn(&self, world: &World) -> String {
+        format!("{}{}", policy_prefix(world), self.name)
+    }
+
+    fn json(&self, world: &World) -> Value {
         let scope = if self.namespaces.is_empty() { "cluster" } else { "namespace" };
         json!({
-            "policyArn": format!("{POLICY_ARN}{}", self.name),
+            "policyArn": self.arn(world),
             "accessScope": { "type": scope, "namespaces": self.namespaces },
             "associatedAt": seconds(self.associated),
             "modifiedAt": seconds(self.associated),
@@ -326,7 +332,8 @@ fn associated(
     now: Timestamp,
 ) -> Result<AssociatedPolicy, AwsError> {
     let arn = call.required("policyArn")?;
-    let name = arn.strip_prefix(POLICY_ARN).filter(|name| POLICIES.contains(name));
+    let prefix = policy_prefix(call.world);
+    let name = arn.strip_prefix(&prefix).filter(|name| POLICIES.contains(name));
     let name = name.ok_or_else(|| invalid("The specified policyArn is invalid."))?.to_owned();
     if entry.entry_type != EntryType::Standard {
         return Err(AwsError::new(

@@ -6,7 +6,8 @@ use super::super::policy::{
     Call, Caller, Context, NamedDocument, Verdict, evaluate_resource_policy,
 };
 
-const SERVICE: &str = "events.amazonaws.com";
+/// EventBridge, as policies name it.
+pub(super) const SERVICE: &str = "events.amazonaws.com";
 const ACTION: &str = "sqs:SendMessage";
 
 /// Checks a queue's policy for a rule's delivery; the error says what is missing.

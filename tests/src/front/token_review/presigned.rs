@@ -7,6 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use tenon_iam_policies::Partition;
 
 use super::Refusal;
 use crate::front::identity::Credentials;
@@ -111,7 +112,7 @@ impl Request {
         );
         let mut request = Self {
             access_key: credentials.access_key.clone(),
-            host: format!("sts.{region}.amazonaws.com"),
+            host: format!("sts.{region}.{}", Partition::of_region(region).dns_suffix()),
             path: "/".to_owned(),
             params,
             signed: now,

@@ -56,7 +56,7 @@ const NODES: &str = "- rolearn: arn:aws:iam::123456789012:role/node
 #[tokio::test]
 async fn the_administrator_of_the_cluster_is_a_master() {
     let Fixture { authenticator, eks, world } = fixture();
-    let administrator = Principal::administrator("123456789012");
+    let administrator = Principal::administrator(&world);
     assert!(matches!(
         authenticator.user(&administrator, "AKIA", &world),
         Err(Refusal::NoAccess(_))
@@ -82,7 +82,7 @@ async fn aws_auth_maps_roles_without_their_paths() {
 async fn the_authentication_mode_says_where_to_look() {
     let Fixture { authenticator, eks, world } = fixture();
     authenticator.aws_auth().set(&aws_auth(NODES));
-    let administrator = Principal::administrator("123456789012");
+    let administrator = Principal::administrator(&world);
     eks.grant_cluster_admin(&administrator.arn, &world);
     let node = principal("node", "i-0123");
     for (mode, by_entry, by_map) in [
