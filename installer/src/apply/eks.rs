@@ -6,7 +6,7 @@ use aws_sdk_eks::types::FargateProfileSelector;
 
 use super::{Context, check_owner, wait};
 use crate::aws::{Calling, IfThere};
-use crate::desired::{AGENT, AccessEntry, Association, FargateProfile};
+use crate::desired::{AGENT, AccessEntry, Association, FargateProfile, ServiceAccount};
 use crate::errors::Failure;
 use crate::observe::eks;
 use crate::ownership::Tags;
@@ -61,9 +61,15 @@ pub(super) async fn create_association(
     };
     match until_visible(Lag::RoleInAssociation, call).await {
         Ok(_) => Ok(()),
-        // It was not there a moment ago, so somebody else made it: the next run will look whose it is.
+        // Made by a call whose answer was lost; or by somebody else, a moment ago. Another role in it is the next run's business.
         Err(error) if error.is_there_already() => {
-            Err(Failure::Foreign { what: format!("Pod Identity {resource}") })
+            let of = ServiceAccount {
+                namespace: association.namespace.clone(),
+                name: association.service_account.clone(),
+            };
+            let found = eks::association(&context.aws, &context.cluster_name, &of).await?;
+            let tags = found.map(|association| association.tags).unwrap_or_default();
+            check_owner(context, &format!("Pod Identity {resource}"), &tags)
         }
         Err(error) => Err(error.into()),
     }
@@ -136,8 +142,11 @@ pub(super) async fn create_access_entry(
     };
     match until_visible(Lag::RoleInAccessEntry, call).await {
         Ok(_) => Ok(()),
+        // Made by a call whose answer was lost; or by somebody else, a moment ago.
         Err(error) if error.is_there_already() => {
-            Err(Failure::Foreign { what: format!("EKS {}", what()) })
+            let found = eks::access_entry(&context.aws, &context.cluster_name, arn).await?;
+            let tags = found.map(|entry| entry.tags).unwrap_or_default();
+            check_owner(context, &format!("EKS {}", what()), &tags)
         }
         Err(error) => Err(error.into()),
     }
