@@ -1,5 +1,6 @@
 //! What EKS knows of a cluster beside the cluster itself.
 
+use aws_sdk_eks::types::AccessEntry;
 use tenon_iam_policies::identity::ServiceAccount;
 
 use super::world::{AccessEntryState, AssociationState, FargateState};
@@ -65,11 +66,8 @@ pub async fn access_entry(
     cluster: &str,
     arn: &str,
 ) -> Result<Option<AccessEntryState>, AwsError> {
-    let call =
-        aws.eks.describe_access_entry().cluster_name(cluster).principal_arn(arn).send().await;
-    let found =
-        call.calling("eks:DescribeAccessEntry", format!("access entry of {arn}")).if_there()?;
-    Ok(found.and_then(|found| found.access_entry).map(|entry| AccessEntryState {
+    let found = described_entry(aws, cluster, arn).await?;
+    Ok(found.map(|entry| AccessEntryState {
         arn: entry.access_entry_arn.unwrap_or_default(),
         kind: entry.r#type.unwrap_or_default(),
         tags: entry.tags.unwrap_or_default().into_iter().collect(),
@@ -80,7 +78,29 @@ pub async fn access_entry(
 pub async fn principals(aws: &Aws, cluster: &str) -> Result<Vec<String>, AwsError> {
     let pages = aws.eks.list_access_entries().cluster_name(cluster).into_paginator().items().send();
     let found = pages.collect::<Result<Vec<_>, _>>().await;
-    found.calling("eks:ListAccessEntries", format!("cluster {cluster}"))
+    match found.calling("eks:ListAccessEntries", format!("cluster {cluster}")) {
+        Err(error) if knows_no_entries(&error) => Ok(Vec::new()),
+        found => found,
+    }
+}
+
+/// The access entry of a role, as EKS describes it.
+pub async fn described_entry(
+    aws: &Aws,
+    cluster: &str,
+    arn: &str,
+) -> Result<Option<AccessEntry>, AwsError> {
+    let call =
+        aws.eks.describe_access_entry().cluster_name(cluster).principal_arn(arn).send().await;
+    match call.calling("eks:DescribeAccessEntry", format!("access entry of {arn}")) {
+        Err(error) if knows_no_entries(&error) => Ok(None),
+        found => Ok(found.if_there()?.and_then(|found| found.access_entry)),
+    }
+}
+
+/// A cluster of the mode CONFIG_MAP has no access entries, and refuses to be asked for any.
+fn knows_no_entries(error: &AwsError) -> bool {
+    error.has_code(&["InvalidRequestException"]) && error.message.contains("authentication mode")
 }
 
 /// A Fargate profile by its name.

@@ -6,12 +6,14 @@ use aws_sdk_iam::types::SummaryKeyType;
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::{self, Gap};
 use tenon_iam_policies::document::{Actions, Document, Effect, Principal, Principals};
+use tenon_iam_policies::identity;
 
 use super::super::observed::{AccessEntryView, IamView, Seen};
 use super::Sources;
 use crate::aws::{Aws, Calling, IfThere};
 use crate::checks::granted;
 use crate::desired::Desired;
+use crate::observe::eks;
 use crate::observe::iam as live;
 
 pub(super) async fn read(sources: &Sources<'_>) -> IamView {
@@ -64,7 +66,12 @@ async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, String> 
     let call = sources.aws.iam.get_open_id_connect_provider().open_id_connect_provider_arn(&arn);
     let found = call.send().await.calling("iam:GetOpenIDConnectProvider", &arn).if_there();
     let found = found.map_err(|error| error.to_string())?;
-    Ok(found.map(|found| found.client_id_list().to_vec()))
+    let mut audiences = found.map(|found| found.client_id_list().to_vec());
+    // Before an installation, what it makes is as good as there.
+    if let Some(wanted) = desired.provider.as_ref().filter(|_| !sources.installed) {
+        audiences.get_or_insert_default().push(wanted.audience.clone());
+    }
+    Ok(audiences)
 }
 
 async fn account_summary(aws: &Aws) -> Result<BTreeMap<String, i32>, String> {
@@ -84,16 +91,8 @@ async fn spot_role(aws: &Aws) -> Result<bool, String> {
 async fn access_entry(sources: &Sources<'_>) -> Result<Option<AccessEntryView>, String> {
     let desired = desired(sources)?;
     let arn = &desired.node_role.arn;
-    let call = sources
-        .aws
-        .eks
-        .describe_access_entry()
-        .cluster_name(&sources.settings.cluster)
-        .principal_arn(arn)
-        .send()
-        .await;
-    let found = call.calling("eks:DescribeAccessEntry", arn).if_there();
-    let found = found.map_err(|error| error.to_string())?.and_then(|found| found.access_entry);
+    let found = eks::described_entry(sources.aws, &sources.settings.cluster, arn).await;
+    let found = found.map_err(|error| error.to_string())?;
     Ok(found.map(|entry| AccessEntryView {
         kind: entry.r#type.unwrap_or_default(),
         created: entry.created_at.map_or(0, |at| at.secs()),
@@ -145,11 +144,15 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, String> {
     let desired = desired(sources)?;
     let mut asked = Vec::new();
     if desired.controller_role.spec.is_none() {
-        let service = tenon_iam_policies::identity::POD_IDENTITY_SERVICE;
-        asked.push((&desired.controller_role, service, "sts:AssumeRole"));
+        let (who, action) = match &desired.provider {
+            Some(provider) => (provider.arn.as_str(), "sts:AssumeRoleWithWebIdentity"),
+            None => (identity::POD_IDENTITY_SERVICE, "sts:AssumeRole"),
+        };
+        asked.push((&desired.controller_role, vec![who], action));
     }
     if desired.node_role.spec.is_none() {
-        asked.push((&desired.node_role, "ec2.amazonaws.com", "sts:AssumeRole"));
+        let ec2 = identity::ec2_services(desired.scope.partition);
+        asked.push((&desired.node_role, ec2, "sts:AssumeRole"));
     }
     let mut problems = Vec::new();
     for (role, who, action) in asked {
@@ -161,7 +164,10 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, String> {
             continue;
         };
         let trust = found.assume_role_policy_document.unwrap_or_default();
-        if !Document::parse(&trust).is_ok_and(|trust| lets_take(&trust, who, action)) {
+        let lets_in =
+            |who: &str| Document::parse(&trust).is_ok_and(|trust| lets_take(&trust, who, action));
+        if !who.iter().any(|who| lets_in(who)) {
+            let who = who.join(" or ");
             problems.push(format!("role {} doesn't let {who} take it ({action})", role.name));
         }
     }
@@ -229,7 +235,6 @@ pub(super) fn senders(policy: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenon_iam_policies::identity;
     use tenon_iam_policies::{Features, Partition, Scope};
 
     fn scope() -> Scope {
