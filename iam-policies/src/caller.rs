@@ -27,13 +27,15 @@ pub struct CallerScope {
     pub node_role: String,
     /// ARN of the controller's role.
     pub controller_role: String,
-    /// ARN of the role that Fargate runs the controller with, if it does.
-    pub fargate_role: Option<String>,
+    /// ARN of the role that Fargate runs the controller with, or would.
+    pub fargate_role: String,
+    /// It does.
+    pub fargate: bool,
     /// Name of the queue that is, was or would be ours.
     pub queue: String,
     /// Names of the event rules.
     pub rules: Vec<String>,
-    /// ARNs of the policies that the node role has attached.
+    /// ARNs of the policies that the node role and the role of Fargate have attached.
     pub attached: Vec<String>,
     /// ARN of the boundary that roles must have.
     pub boundary: Option<String>,
@@ -41,9 +43,17 @@ pub struct CallerScope {
 
 impl CallerScope {
     fn roles(&self) -> Vec<&str> {
-        let mut roles = vec![self.node_role.as_str(), self.controller_role.as_str()];
-        roles.extend(self.fargate_role.as_deref());
-        roles
+        vec![&self.node_role, &self.controller_role, &self.fargate_role]
+    }
+
+    /// The roles, and how IAM names them while they are not there: without their path, which it does not know then.
+    fn roles_to_look_for(&self) -> Vec<String> {
+        let names = self.roles().into_iter().filter_map(|arn| arn.rsplit('/').next());
+        let mut arns = self.roles().into_iter().map(str::to_owned).collect::<Vec<_>>();
+        arns.extend(names.map(|name| self.iam(&format!("role/{name}"))));
+        arns.sort();
+        arns.dedup();
+        arns
     }
 
     fn child(&self, kind: &str) -> String {
@@ -73,6 +83,11 @@ impl CallerScope {
 
     fn iam(&self, resource: &str) -> String {
         format!("arn:{}:iam::{}:{resource}", self.scope.partition, self.scope.account)
+    }
+
+    fn identity_providers(&self) -> String {
+        let (region, suffix) = (&self.scope.region, self.scope.partition.dns_suffix());
+        self.iam(&format!("oidc-provider/oidc.eks.{region}.{suffix}/id/*"))
     }
 
     fn own_profiles(&self) -> String {
@@ -170,10 +185,10 @@ fn look(of: &CallerScope) -> Vec<Statement> {
     ];
     let spot_role = of.iam("role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot");
     let policies = [of.iam("policy/*"), of.scope.partition.managed_policy("*")];
-    let mut roles_read = of.roles().into_iter().map(str::to_owned).collect::<Vec<_>>();
-    roles_read.push(spot_role);
+    let mut roles_read = of.roles_to_look_for();
+    roles_read.extend([of.iam("role/AWSServiceRoleForEC2Spot"), spot_role]);
     let Scope { partition, region, .. } = &of.scope;
-    vec![
+    let mut statements = vec![
         Statement::allow("ReadCluster", eks).on(cluster_and_children),
         Statement::allow("ReadRoles", roles).on(roles_read),
         Statement::allow("ReadPolicies", ["iam:GetPolicy", "iam:GetPolicyVersion"]).on(policies),
@@ -194,7 +209,11 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         Statement::allow("ReadImageParameters", ["ssm:GetParameter"])
             .on([format!("arn:{partition}:ssm:{region}::parameter/aws/service/*")]),
         in_region(Statement::allow("ReadQuotas", ["servicequotas:GetServiceQuota"])),
-    ]
+    ];
+    if let Some(key) = &of.scope.features.queue_key {
+        statements.push(Statement::allow("ReadQueueKey", ["kms:GetKeyPolicy"]).on([key]));
+    }
+    statements
 }
 
 fn install(of: &CallerScope) -> Vec<Statement> {
@@ -245,11 +264,7 @@ fn install(of: &CallerScope) -> Vec<Statement> {
                 "iam:TagOpenIDConnectProvider",
             ],
         )
-        .on([of.iam(&format!(
-            "oidc-provider/oidc.eks.{}.{}/id/*",
-            of.scope.region,
-            of.scope.partition.dns_suffix()
-        ))]),
+        .on([of.identity_providers()]),
         Statement::allow("MakeSpotRole", ["iam:CreateServiceLinkedRole"])
             .on([of.iam("role/aws-service-role/spot.amazonaws.com/*")])
             .when("StringEquals", "iam:AWSServiceName", ["spot.amazonaws.com"]),
@@ -300,8 +315,17 @@ fn install(of: &CallerScope) -> Vec<Statement> {
         .on(of.rule_arns()),
         discovery_tags(of, "TagNetwork", &["ec2:CreateTags", "ec2:DeleteTags"]),
     ];
-    if let Some(role) = &of.fargate_role {
-        statements.push(pass("PassFargateRole", role, &["eks-fargate-pods.amazonaws.com"]));
+    if let Some(key) = &of.scope.features.queue_key {
+        let sqs = format!("sqs.{}.{}", of.scope.region, of.scope.partition.dns_suffix());
+        statements.push(
+            Statement::allow("SendEncrypted", ["kms:Decrypt", "kms:GenerateDataKey"])
+                .on([key])
+                .when("StringEquals", "kms:ViaService", [sqs]),
+        );
+    }
+    if of.fargate {
+        let service = ["eks-fargate-pods.amazonaws.com"];
+        statements.push(pass("PassFargateRole", &of.fargate_role, &service));
     }
     statements
 }
@@ -331,6 +355,8 @@ fn uninstall(of: &CallerScope) -> Vec<Statement> {
             ["iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"],
         )
         .on([of.own_profiles(), of.iam("instance-profile/tenon/*")]),
+        Statement::allow("RemoveIdentityProvider", ["iam:DeleteOpenIDConnectProvider"])
+            .on([of.identity_providers()]),
         Statement::allow(
             "RemoveClusterParts",
             [

@@ -17,7 +17,8 @@ fn of(partition: Partition) -> CallerScope {
     CallerScope {
         node_role: scope.role_arn("/tenon/c/", "tenon-c-node"),
         controller_role: scope.role_arn("/tenon/c/", "tenon-c-controller"),
-        fargate_role: None,
+        fargate_role: scope.role_arn("/tenon/c/", "tenon-c-fargate"),
+        fargate: false,
         queue: "tenon-c".into(),
         rules: vec!["tenon-c-spot".into(), "tenon-c-state".into()],
         attached: crate::identity::node_managed_policies(partition),
@@ -94,4 +95,21 @@ fn the_callers_policy_can_be_stored() {
             assert!(piece.document.size() <= MANAGED_LIMIT);
         }
     }
+}
+
+#[test]
+fn an_encrypted_queue_takes_its_key_to_look_at_and_to_write_into() {
+    let key = "arn:aws-cn:kms:eu-central-1:123456789012:key/queue";
+    let mut of = of(Partition::AwsCn);
+    of.scope.features.queue_key = Some(key.into());
+    let on_key = |purpose| {
+        let document = caller_document(purpose, &of);
+        let on = |statement: &&Statement| {
+            statement.resources == Some(crate::document::Resources::Only(vec![key.into()]))
+        };
+        names(&document.statements.iter().filter(on).cloned().collect::<Vec<_>>())
+    };
+    assert_eq!(on_key(Purpose::Look), ["kms:GetKeyPolicy".to_owned()].into());
+    let writes = ["kms:Decrypt", "kms:GenerateDataKey", "kms:GetKeyPolicy"].map(str::to_owned);
+    assert_eq!(on_key(Purpose::Install), writes.into());
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::observed::{ImageView, Observed};
+use super::observed::{ImageView, KeyView, Observed};
 use super::{Check, Outcome, Severity, When, known, skip};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -245,22 +245,20 @@ fn image_digest(seen: &Observed) -> Outcome {
 }
 
 fn queue_key(seen: &Observed) -> Outcome {
-    known(&seen.queue, |queue| {
-        let Some(queue) = queue else { return Outcome::Pass("there is none yet".to_owned()) };
-        match &queue.key {
-            None => Outcome::Pass("it uses SQS's own keys".to_owned()),
-            Some(key) if key.ends_with("alias/aws/sqs") => {
-                Outcome::Fail(format!("EventBridge may not use {key}"))
-            }
-            Some(key) => match queue.key_open_to_events {
-                Some(open) => Outcome::when(
-                    open,
-                    format!("{key} lets it"),
-                    format!("the policy of {key} doesn't name events.amazonaws.com"),
-                ),
-                None => Outcome::Unknown(format!("the policy of {key} can't be read")),
-            },
+    known(&seen.queue_key, |key| match key {
+        None => Outcome::Pass("it uses SQS's own keys".to_owned()),
+        Some(key) if key.id.ends_with("alias/aws/sqs") => {
+            Outcome::Fail(format!("EventBridge may not use {}", key.id))
         }
+        Some(KeyView { id, open_to_events }) => known(open_to_events, |open| {
+            Outcome::when(
+                *open,
+                format!("{id} lets it"),
+                format!(
+                    "the policy of {id} doesn't let events.amazonaws.com kms:GenerateDataKey and kms:Decrypt"
+                ),
+            )
+        }),
     })
 }
 

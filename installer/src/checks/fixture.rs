@@ -209,6 +209,10 @@ pub(crate) fn healthy() -> Observed {
             senders: vec!["events.amazonaws.com".into()],
             ..QueueView::default()
         })),
+        queue_key: Known(Some(KeyView {
+            id: "arn:aws:kms:eu-central-1:111122223333:key/queue".into(),
+            open_to_events: Known(true),
+        })),
         rules: Known(vec![RuleView {
             name: "tenon-prod-spot".into(),
             exists: true,
@@ -396,8 +400,8 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
             all[0].waiting = Some("ImagePullBackOff".into());
         }),
         "IM-02" => seen.asked.image_digest = false,
-        "QS-01" => edit(&mut seen.queue, |queue| {
-            queue.as_mut().expect("a queue").key = Some("alias/aws/sqs".into());
+        "QS-01" => edit(&mut seen.queue_key, |key| {
+            key.as_mut().expect("a key").open_to_events = Known(false);
         }),
         "QS-02" => seen.asked.interruption_queue = "arn:aws:sqs:eu-central-1:1:q".into(),
         "QS-03" => edit(&mut seen.rules, |all| all[0].enabled = false),

@@ -10,13 +10,14 @@ use crate::plan::Plan;
 use crate::settings::{Defaults, Settings};
 use crate::target::Target;
 
-use super::observed::{Asked, IdentityView, NameView, Observed, QueueView, RuleView, Seen};
+use super::observed::{Asked, IdentityView, NameView, Observed, Seen};
 
 mod account;
 mod ec2;
 mod iam;
 mod kubernetes;
 mod operator;
+mod queue;
 mod raw;
 
 /// What can be read from.
@@ -47,7 +48,7 @@ pub struct Sources<'a> {
 pub async fn observe(sources: &Sources<'_>) -> Observed {
     let mut seen =
         Observed { now: clock::now().as_second(), asked: asked(sources), ..Observed::default() };
-    let (caller, cluster, network, compute, iam, (kubernetes, rbac), operator) = tokio::join!(
+    let (caller, cluster, network, compute, iam, (kubernetes, rbac), operator, key) = tokio::join!(
         account::read(sources),
         account::cluster(sources),
         ec2::network(sources),
@@ -55,6 +56,7 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
         iam::read(sources),
         kubernetes::read(sources),
         operator::read(sources),
+        queue::key(sources),
     );
     (seen.caller, seen.cluster, seen.network) = (caller, cluster, network);
     (seen.compute, seen.iam, seen.kubernetes, seen.operator) = (compute, iam, kubernetes, operator);
@@ -69,7 +71,8 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
     seen.caller.endpoint =
         sources.target.as_ref().map(|target| target.endpoint.clone()).map_err(Clone::clone).into();
     (seen.caller.https_proxy, seen.caller.no_proxy) = sources.proxies.clone();
-    (seen.queue, seen.rules) = queue(sources);
+    (seen.queue, seen.rules) = queue::read(sources);
+    seen.queue_key = key;
     seen
 }
 
@@ -128,35 +131,6 @@ fn asked(sources: &Sources<'_>) -> Asked {
         }
     }
     asked
-}
-
-fn queue(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<RuleView>>) {
-    let (Some(world), Ok(desired)) = (sources.world, &sources.desired) else {
-        return Default::default();
-    };
-    let queue = world.queue.as_ref().map(|queue| {
-        let number =
-            |name: &str| queue.attributes.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let text = |name: &str| queue.attributes.get(name).filter(|text| !text.is_empty()).cloned();
-        QueueView {
-            key: text("KmsMasterKeyId"),
-            key_open_to_events: None,
-            waiting: number("ApproximateNumberOfMessages"),
-            in_flight: number("ApproximateNumberOfMessagesNotVisible"),
-            senders: text("Policy").map(|policy| iam::senders(&policy)).unwrap_or_default(),
-        }
-    });
-    let rules = desired.rules.iter().map(|rule| {
-        let live = world.rules.get(&rule.name);
-        RuleView {
-            name: rule.name.clone(),
-            exists: live.is_some(),
-            enabled: live.is_some_and(|live| live.enabled),
-            to_queue: live
-                .is_some_and(|live| live.targets.values().any(|arn| *arn == rule.target_arn)),
-        }
-    });
-    (Seen::Known(queue), Seen::Known(rules.collect()))
 }
 
 /// Status of the agent, as the checks name it.

@@ -67,6 +67,8 @@ pub struct Observed {
     pub compute: ComputeView,
     /// The interruption queue.
     pub queue: Seen<Option<QueueView>>,
+    /// The key of that queue, whether it is there already or not; none where SQS has keys of its own.
+    pub queue_key: Seen<Option<KeyView>>,
     /// The rules that feed it.
     pub rules: Seen<Vec<RuleView>>,
     /// The operator at work. Only the doctor looks at it.

@@ -194,7 +194,8 @@ fn assumed(settings: &Settings, account: &str, issuer: Option<&str>) -> Facts {
             endpoint: None,
             certificate_authority: None,
             oidc_issuer: issuer.map(str::to_owned),
-            authentication_mode: "API".to_owned(),
+            // Whatever was asked for to let nodes in fits this one.
+            authentication_mode: "API_AND_CONFIG_MAP".to_owned(),
             subnet_ids: vec!["subnet-0".to_owned()],
             security_group: Some("sg-0".to_owned()),
             auto_mode: false,
@@ -210,15 +211,18 @@ fn assumed(settings: &Settings, account: &str, issuer: Option<&str>) -> Facts {
 
 /// What the caller's permissions are limited to.
 fn caller_scope(settings: &Settings, desired: &Desired) -> CallerScope {
-    let attached = desired.node_role.spec.as_ref().map(|role| role.attached.clone());
+    let fargate_role = desired.fargate.as_ref().map(|_| &desired.fargate_role);
+    let roles = [Some(&desired.node_role), fargate_role].into_iter().flatten();
+    let attached = roles.filter_map(|role| role.spec.as_ref()).flat_map(|role| &role.attached);
     CallerScope {
         scope: desired.scope.clone(),
         node_role: desired.node_role.arn.clone(),
         controller_role: desired.controller_role.arn.clone(),
-        fargate_role: desired.fargate.as_ref().map(|_| desired.fargate_role.arn.clone()),
+        fargate_role: desired.fargate_role.arn.clone(),
+        fargate: desired.fargate.is_some(),
         queue: desired.queue_name.clone(),
         rules: desired.rule_names.clone(),
-        attached: attached.unwrap_or_default(),
+        attached: attached.cloned().collect(),
         boundary: settings.permissions_boundary.clone(),
     }
 }

@@ -175,16 +175,22 @@ pub struct ImageView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueueView {
-    /// The customer's or AWS's KMS key that it is encrypted with; none with SQS's own keys.
-    pub key: Option<String>,
-    /// The key's policy lets EventBridge use it. None: not known.
-    pub key_open_to_events: Option<bool>,
     /// Messages that wait.
     pub waiting: i64,
     /// Messages that were received and not deleted.
     pub in_flight: i64,
     /// Principals of its policy that may send, in words; empty if none may.
     pub senders: Vec<String>,
+}
+
+/// The KMS key that encrypts the queue, or is to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KeyView {
+    /// Its ARN, id or alias.
+    pub id: String,
+    /// Its policy lets EventBridge use it.
+    pub open_to_events: Seen<bool>,
 }
 
 /// A rule.

@@ -14,6 +14,8 @@ use crate::printer::Printer;
 
 /// Name of the policy, and of its pieces where it is too large for one.
 const NAME: &str = "TenonCaller";
+/// Stands for the cluster's issuer, which the policy does not name: it is about all identity providers of EKS in the region.
+const ANY_ISSUER: &str = "https://oidc.eks.example/id/any";
 
 pub(super) async fn run(
     global: &GlobalArgs,
@@ -53,7 +55,8 @@ async fn of(
     args: &CallerArgs,
     purpose: Purpose,
 ) -> Result<Document, ExpectedError> {
-    let (settings, desired) = desired_without_cluster(global, &args.settings, None).await?;
+    let issuer = Some(ANY_ISSUER);
+    let (settings, desired) = desired_without_cluster(global, &args.settings, issuer).await?;
     Ok(caller_document(purpose, &caller_scope(&settings, &desired)))
 }
 
