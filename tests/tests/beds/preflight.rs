@@ -3,12 +3,22 @@
 use std::sync::Arc;
 
 use http::Method;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Finished};
 use tenon_tests::installed::Installed;
+use tenon_tests::user::{NodeClass, User};
+use tenon_tests::wait::must;
+
+const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
+/// The role of the system nodes, which only EC2 may take.
+const SYSTEM_ROLE: &str = "arn:aws:iam::123456789012:role/bed-system-nodes";
+const AGENT: &str = "eks-pod-identity-agent";
 
 /// A command about the bed's cluster, with its result as JSON.
 async fn tenon(bed: &Bed, args: &[&str]) -> (Finished, Value) {
@@ -35,7 +45,10 @@ fn fatal(report: &Value) -> Vec<String> {
     let lines = groups.iter().flat_map(|group| group["checks"].as_array().expect("checks"));
     lines
         .filter(|line| line["severity"] == "fatal" && line["outcome"] == "fail")
-        .map(|line| format!("{} {}", line["id"], line["detail"]))
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().unwrap_or_default();
+            format!("{} {}", text("id"), text("detail"))
+        })
         .collect()
 }
 
@@ -53,23 +66,39 @@ async fn apply(bed: &Bed, plural: &str, body: &Value) {
     api.patch(text("/metadata/name"), &params, &Patch::Apply(body)).await.expect("applied");
 }
 
-fn cluster_autoscaler() -> Value {
-    let labels = json!({"app": "cluster-autoscaler"});
+/// A Deployment whose pods find no node: nobody's NodePool has this label.
+fn program(name: &str, image: &str) -> Value {
+    let labels = json!({"app": name});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "cluster-autoscaler", "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {"containers": [{
-                    "name": "main",
-                    "image": "autoscaling/cluster-autoscaler:v1.34.0",
-                }]},
+                "spec": {
+                    "nodeSelector": {"example.com/nowhere": "true"},
+                    "containers": [{"name": "main", "image": image}],
+                },
             },
         },
+    })
+}
+
+/// A NodePool that may launch as much as it likes, though of nothing.
+fn pool_without_limits() -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "boundless"},
+        "spec": {"template": {"spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["none"]},
+            ],
+        }}},
     })
 }
 
@@ -96,6 +125,120 @@ fn webhook() -> Value {
     })
 }
 
+/// What somebody does to a cluster, its account and its network, and by which words the checks name it. Each passes without it.
+const FAULTS: [(&str, &str); 14] = [
+    ("CL-14", "gone.example.com"),
+    ("EX-01", "default/karpenter-old"),
+    ("EX-03", "default/cluster-autoscaler runs"),
+    ("EX-04", "default/aws-node-termination-handler"),
+    ("EX-05", "default/descheduler"),
+    ("SN-06", "enableDnsHostnames is off"),
+    ("SN-07", "is tagged for cluster other"),
+    ("IA-02", "missing"),
+    ("IA-03", "role/somebody"),
+    ("IA-07", "missing"),
+    ("IA-08", "no access entry"),
+    ("IA-11", "ec2:CreateFleet"),
+    ("QS-03", "is off"),
+    ("NP-01", "boundless has no limits"),
+];
+
+fn no_fault_is_left(report: &Value) {
+    let left: Vec<_> = FAULTS
+        .into_iter()
+        .map(|(id, _)| (id, outcome(report, id)))
+        .filter(|(_, (outcome, _))| outcome != "pass")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+async fn break_kubernetes(bed: &Bed) {
+    for (name, image) in [
+        ("cluster-autoscaler", "autoscaling/cluster-autoscaler:v1.34.0"),
+        ("karpenter-old", "public.ecr.aws/karpenter/controller:1.6.0"),
+        (
+            "aws-node-termination-handler",
+            "public.ecr.aws/aws-ec2/aws-node-termination-handler:v1.25.0",
+        ),
+        ("descheduler", "registry.k8s.io/descheduler/descheduler:v0.34.0"),
+    ] {
+        apply(bed, "deployments", &program(name, image)).await;
+    }
+    apply(bed, "validatingwebhookconfigurations", &webhook()).await;
+    apply(bed, "nodepools", &pool_without_limits()).await;
+    let annotated = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": "karpenter",
+            "namespace": "kube-system",
+            "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/somebody"},
+        },
+    });
+    apply(bed, "serviceaccounts", &annotated).await;
+}
+
+async fn break_aws(bed: &Bed) {
+    let aws = must(bed.aws());
+    let (caller, seed) = (aws.caller(), aws.seed());
+    let role = format!("tenon-{}-controller", bed.cluster());
+    let named = [("RoleName", role.as_str())];
+    let policy = "KarpenterControllerNodeLifecyclePolicy";
+    let policy = [named[0], ("PolicyName", policy)];
+    must(caller.query("iam", "DeleteRolePolicy", &policy).await);
+    must(caller.query("iam", "DeleteRole", &[("RoleName", SPOT_ROLE)]).await);
+    aws.guard().eks.remove_addon(AGENT);
+    let entries = format!("/clusters/{}/access-entries", bed.cluster());
+    let found = must(caller.rest("eks", Method::GET, &entries, &Value::Null).await);
+    let found = found["accessEntries"].as_array().cloned().unwrap_or_default();
+    let node_role = found.iter().filter_map(Value::as_str).find(|arn| arn.ends_with("-node"));
+    let arn = node_role.expect("the node role's entry").replace(':', "%3A").replace('/', "%2F");
+    let entry = format!("{entries}/{arn}");
+    must(caller.rest("eks", Method::DELETE, &entry, &Value::Null).await);
+    let moto = aws.front().world().moto();
+    let rule = json!({"Name": format!("tenon-{}-spot", bed.cluster())});
+    must(moto.json("events", "AWSEvents.DisableRule", &rule).await);
+    hostnames(bed, "false").await;
+    tag(bed, "CreateTags", &seed.subnet_ids[0], "karpenter.sh/discovery", "other").await;
+}
+
+/// What `tenon install` does not repair, because it is not ours.
+async fn mend(bed: &Bed) {
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
+    let all = DeleteParams::default();
+    for name in
+        ["cluster-autoscaler", "karpenter-old", "aws-node-termination-handler", "descheduler"]
+    {
+        must(deployments.delete(name, &all).await);
+    }
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(bed.client());
+    must(webhooks.delete("gone", &all).await);
+    let user = User::new(bed.client(), NodeClass::Ec2);
+    must(user.objects("NodePool").delete("boundless", &all).await);
+    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), "kube-system");
+    let plain = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": null}}});
+    must(accounts.patch("karpenter", &PatchParams::default(), &Patch::Merge(plain)).await);
+    let aws = must(bed.aws());
+    let addons = format!("/clusters/{}/addons", bed.cluster());
+    let agent = json!({"addonName": AGENT});
+    must(aws.caller().rest("eks", Method::POST, &addons, &agent).await);
+    hostnames(bed, "true").await;
+    let seed = aws.seed();
+    let discovery = "karpenter.sh/discovery";
+    tag(bed, "CreateTags", &seed.subnet_ids[0], discovery, bed.cluster()).await;
+}
+
+async fn hostnames(bed: &Bed, enabled: &str) {
+    let aws = must(bed.aws());
+    let names = [("VpcId", aws.seed().vpc_id.as_str()), ("EnableDnsHostnames.Value", enabled)];
+    must(aws.caller().query("ec2", "ModifyVpcAttribute", &names).await);
+}
+
+async fn tag(bed: &Bed, action: &str, id: &str, key: &str, value: &str) {
+    let tag = [("ResourceId.1", id), ("Tag.1.Key", key), ("Tag.1.Value", value)];
+    must(must(bed.aws()).caller().query("ec2", action, &tag).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     let bed = Arc::new(Bed::start(BedConfig::default()).await.expect("the bed starts"));
@@ -114,35 +257,19 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     assert_eq!(finished.code, 0, "{verdict:#}\n{}", finished.stderr);
     assert!(verdict["verdict"]["simulated"].as_u64() > Some(40), "{verdict:#}");
 
-    // Things that happen to clusters.
-    apply(&bed, "deployments", &cluster_autoscaler()).await;
-    apply(&bed, "validatingwebhookconfigurations", &webhook()).await;
-    let aws = bed.aws().expect("AWS").caller();
-    let role = format!("tenon-{}-controller", bed.cluster());
-    let policy = "KarpenterControllerNodeLifecyclePolicy";
-    let named = [("RoleName", role.as_str()), ("PolicyName", policy)];
-    aws.query("iam", "DeleteRolePolicy", &named).await.expect("deleted");
-    let entries = format!("/clusters/{}/access-entries", bed.cluster());
-    let found = aws.rest("eks", Method::GET, &entries, &Value::Null).await.expect("entries");
-    let found = found["accessEntries"].as_array().cloned().unwrap_or_default();
-    let node_role = found.iter().filter_map(Value::as_str).find(|arn| arn.ends_with("-node"));
-    let arn = node_role.expect("the node role's entry").replace(':', "%3A").replace('/', "%2F");
-    let entry = format!("{entries}/{arn}");
-    aws.rest("eks", Method::DELETE, &entry, &Value::Null).await.expect("deleted");
+    no_fault_is_left(&report);
 
+    // Things that happen to clusters.
+    break_kubernetes(&bed).await;
+    break_aws(&bed).await;
     let (finished, report) = tenon(&bed, &["doctor"]).await;
     assert_eq!(finished.code, 3, "{}", finished.stderr);
-    let faults = [
-        ("EX-03", "default/cluster-autoscaler runs"),
-        ("CL-14", "gone.example.com"),
-        ("IA-11", "ec2:CreateFleet"),
-        ("IA-08", "no access entry"),
-    ];
-    for (id, part) in faults {
-        let (outcome, detail) = outcome(&report, id);
-        assert_eq!(outcome, "fail", "{id}: {detail}");
-        assert!(detail.contains(part), "{id}: {detail}");
-    }
+    let unnamed: Vec<_> = FAULTS
+        .into_iter()
+        .map(|(id, part)| (id, part, outcome(&report, id)))
+        .filter(|(_, part, (outcome, detail))| outcome != "fail" || !detail.contains(part))
+        .collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
     let (finished, verdict) = tenon(&bed, &["iam", "verify", "--no-simulation"]).await;
     assert_eq!(finished.code, 5, "{}", finished.stderr);
     let missing = verdict["verdict"]["missing"].as_array().expect("a list");
@@ -151,14 +278,38 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     })));
 
     // What can be left out can be left out, and the rest still counts.
-    let (finished, _) = tenon(&bed, &["doctor", "--skip", "IA-11,IA-08"]).await;
+    let all = fatal(&report);
+    let ids: Vec<_> = all.iter().filter_map(|line| line.split(' ').next()).collect();
+    let (finished, _) = tenon(&bed, &["doctor", "--skip", &ids.join(",")]).await;
     assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let (finished, _) = tenon(&bed, &["doctor", "--skip", &ids[1..].join(",")]).await;
+    assert_eq!(finished.code, 3, "{}", finished.stderr);
 
-    // The command that the checks name repairs it.
+    // The command that the checks name repairs what is ours, once its user has put the rest right.
+    mend(&bed).await;
     let (finished, _) = tenon(&bed, &["install", "--yes"]).await;
     assert_eq!(finished.code, 0, "{}", finished.stderr);
     let (finished, report) = tenon(&bed, &["doctor"]).await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
+    no_fault_is_left(&report);
+
+    // Settings that don't fit this cluster.
+    let seed = must(bed.aws()).seed().clone();
+    let owned = format!("kubernetes.io/cluster/{}", bed.cluster());
+    tag(&bed, "CreateTags", &seed.node_security_group_id, &owned, "owned").await;
+    let both = [seed.cluster_security_group_id, seed.node_security_group_id].join(",");
+    for (id, flags, part) in [
+        ("AM-01", &["--ami-alias", "al2023@v20200101"][..], "has no image"),
+        ("ZS-01", &["--set", "settings.enableZonalShift=true"], "it is not"),
+        ("IA-10", &["--controller-role-arn", SYSTEM_ROLE], "bed-system-nodes doesn't let"),
+        ("SG-02", &["--security-groups", &both], "2 do"),
+        ("CL-09", &["--replicas", "5"], "5 replicas are wanted"),
+    ] {
+        let (finished, report) = tenon(&bed, &[&["preflight"], flags].concat()).await;
+        let (outcome, detail) = outcome(&report, id);
+        assert_eq!(outcome, "fail", "{id}: {detail}\n{}", finished.stderr);
+        assert!(detail.contains(part), "{id}: {detail}");
+    }
 
     let bed = Arc::into_inner(bed).expect("nobody else uses the bed");
     bed.stop().await.expect("the bed stops");

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -11,8 +12,12 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 use tenon_tests::bed::{Bed, BedConfig, Finished};
+use tenon_tests::front::consistency::Delays;
+use tenon_tests::front::faults::{Effect, Fault};
 use tenon_tests::front::identity::Grants;
 use tenon_tests::front::policy::NamedDocument;
+
+use super::calls::{Budget, within};
 
 /// More than any run has steps.
 pub(super) const MANY: usize = 100;
@@ -94,7 +99,7 @@ fn named(all: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     all.iter().filter(|(kind, _)| !anew.contains(&kind.as_str())).cloned().collect()
 }
 
-fn difference(a: &BTreeSet<(String, String)>, b: &BTreeSet<(String, String)>) -> String {
+pub(super) fn difference(a: &BTreeSet<(String, String)>, b: &BTreeSet<(String, String)>) -> String {
     let gone: Vec<_> = a.difference(b).collect();
     let new: Vec<_> = b.difference(a).collect();
     format!("missing: {gone:?}; new: {new:?}")
@@ -170,14 +175,23 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed))).display().to_string();
     let install = ["install", "-f", file.as_str(), "--yes"];
 
-    // An installation in one go, to compare with.
-    let whole = tenon(&bed, &install, None).await;
-    assert_eq!(whole.code, 0, "{}", whole.stderr);
+    // An installation in one go, to compare with. What its commands call is bounded: an account's limits are everybody's.
+    let reads = |calls| Budget { calls, writes: 0 };
+    within(&bed, &["plan", "-f", &file], reads(25)).await;
+    within(&bed, &install, Budget { calls: 95, writes: 30 }).await;
     let made = inventory(&bed).await;
-    let removed = tenon(&bed, &["uninstall", "--yes"], None).await;
-    assert_eq!(removed.code, 0, "{}", removed.stderr);
+    within(&bed, &install, reads(45)).await;
+    within(&bed, &["plan"], reads(45)).await;
+    within(&bed, &["diff"], reads(50)).await;
+    within(&bed, &["status"], reads(50)).await;
+    assert_unchanged(&made, &inventory(&bed).await);
+    within(&bed, &["uninstall", "--yes"], Budget { calls: 145, writes: 30 }).await;
     assert_unchanged(&before, &inventory(&bed).await);
 
+    // Again, in an AWS that is eventually consistent, and that answers some call of each run with an error that goes by.
+    let control = bed.aws().expect("AWS").front().control();
+    let aws = Duration::from_millis(1_500);
+    control.consistency(Delays { deleted_queue: 0.0, ..Delays::all(aws) });
     let kills = until_done(&bed, &install).await;
     assert!(kills > 10, "only {kills} steps were interrupted");
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
@@ -188,10 +202,53 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     bed.stop().await.expect("the bed stops");
 }
 
+/// What AWS answers when it has no time, and when it is broken, by service.
+const DISTURBANCES: [(&str, u16, &str); 10] = [
+    ("iam:*", 400, "Throttling"),
+    ("iam:*", 500, "ServiceFailure"),
+    ("eks:*", 429, "ThrottlingException"),
+    ("eks:*", 503, "ServiceUnavailableException"),
+    ("sqs:*", 403, "RequestThrottled"),
+    ("sqs:*", 503, "ServiceUnavailable"),
+    ("events:*", 400, "ThrottlingException"),
+    ("events:*", 500, "InternalException"),
+    ("ec2:*", 503, "RequestLimitExceeded"),
+    ("ec2:*", 500, "InternalError"),
+];
+
+/// Calls that are carried out once without an answer, so that the caller has to find out what became of them.
+const LOST: [&str; 12] = [
+    "iam:CreateRole",
+    "iam:PutRolePolicy",
+    "iam:DeleteRole",
+    "eks:CreateAccessEntry",
+    "eks:CreatePodIdentityAssociation",
+    "eks:DeletePodIdentityAssociation",
+    "sqs:CreateQueue",
+    "sqs:DeleteQueue",
+    "events:PutRule",
+    "events:PutTargets",
+    "events:DeleteRule",
+    "ec2:CreateTags",
+];
+
+/// A fault that hits one call of the installer.
+fn once(action: &str, effect: Effect) -> Fault {
+    let caller = Some("*:user/administrator".to_owned());
+    Fault { action: action.to_owned(), caller, times: Some(1), probability: 1.0, effect }
+}
+
 /// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how
 /// often it was aborted.
 async fn until_done(bed: &Bed, args: &[&str]) -> usize {
+    let control = bed.aws().expect("AWS").front().control();
+    for action in LOST {
+        control.fault(once(action, Effect::DropAnswer));
+    }
     for kills in 0..MANY {
+        let (action, status, code) = DISTURBANCES[kills % DISTURBANCES.len()];
+        let (code, message) = (code.to_owned(), "try again".to_owned());
+        control.fault(once(action, Effect::Error { status, code, message }));
         let run = tenon(bed, args, Some(1)).await;
         if run.code == 0 {
             return kills;

@@ -1,0 +1,285 @@
+//! Every way to give the operator its role, to let nodes in, and to encrypt the queue, in all three partitions of AWS. Each world is installed into and proven by a
+//! node that joins; a second run changes nothing, and after the uninstall the world is what it was. The installer has no more rights than `tenon iam caller` prints.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use tenon_iam_policies::{Document, Partition};
+use tenon_tests::bed::{Bed, BedConfig};
+use tenon_tests::front::calls::Call;
+use tenon_tests::front::eks::AuthenticationMode;
+use tenon_tests::front::events::Event;
+use tenon_tests::front::identity::Grants;
+use tenon_tests::front::instance::State;
+use tenon_tests::front::instances::StateChange;
+use tenon_tests::front::policy::NamedDocument;
+use tenon_tests::wait::must;
+
+use super::calls::called;
+use super::install::{difference, inventory, settings, tenon, write};
+
+const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
+const AGENT: &str = "eks-pod-identity-agent";
+
+/// What a world is like in which Tenon is installed.
+struct World {
+    bed: Bed,
+    /// Settings beside the cluster's name and region.
+    settings: Value,
+    /// What stays for good when it is missing: it belongs to the account or to the cluster.
+    stays: Vec<(&'static str, &'static str)>,
+    /// The operator has the sessions of a web identity, not those of Pod Identity.
+    web_identity: bool,
+    /// Nodes have the one profile that the installer made, not one of the operator's.
+    static_profile: bool,
+}
+
+async fn bed(region: &str) -> Bed {
+    let config = BedConfig { region: region.to_owned(), ..BedConfig::default() };
+    Bed::start(config).await.expect("the bed starts")
+}
+
+impl World {
+    /// Installs, looks, installs again, uninstalls, compares.
+    async fn comes_and_goes(&self) {
+        let bed = &self.bed;
+        let before = inventory(bed).await;
+        let file = self.file();
+
+        self.grant("install", &file).await;
+        let install = ["install", "-f", &file, "--yes", "--timeout", "3m"];
+        let (installed, calls) =
+            called(bed, &[&install[..], &["--canary", "-o", "json"]].concat()).await;
+        assert_eq!(installed.code, 0, "{}\n{:?}", installed.stderr, calls.denied());
+        assert_eq!(calls.denied(), [""; 0]);
+        let proof: Value = serde_json::from_str(&installed.stdout).expect("one document");
+        assert!(proof["canary"]["joinedSeconds"].is_u64(), "{proof:#}");
+        assert!(proof["canary"]["messageSeconds"].is_u64(), "{proof:#}");
+        self.operator_has_its_role();
+        self.node_had_its_profile();
+        self.events_reach_the_queue().await;
+
+        let (again, calls) = called(bed, &install).await;
+        assert_eq!(again.code, 0, "{}", again.stderr);
+        let writes: Vec<&Call> = calls.writes().collect();
+        assert!(writes.is_empty(), "the second run changed something: {writes:?}");
+        let diff = tenon(bed, &["diff"], None).await;
+        assert_eq!(diff.code, 0, "{}{}", diff.stdout, diff.stderr);
+
+        self.grant("uninstall", &file).await;
+        let (removed, calls) = called(bed, &["uninstall", "--yes"]).await;
+        assert_eq!(removed.code, 0, "{}\n{:?}", removed.stderr, calls.denied());
+        assert_eq!(calls.denied(), [""; 0]);
+        let mut expected = before;
+        expected
+            .extend(self.stays.iter().map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned())));
+        let after = inventory(bed).await;
+        assert!(after == expected, "{}", difference(&expected, &after));
+    }
+
+    /// The settings file.
+    fn file(&self) -> String {
+        let mut asked = settings(&self.bed);
+        for (key, value) in self.settings.as_object().expect("an object") {
+            asked[key] = value.clone();
+        }
+        let path = write(&self.bed, "tenon.yaml", &format!("{asked:#}\n"));
+        path.to_string_lossy().into_owned()
+    }
+
+    /// Gives whoever installs the rights that `tenon iam caller` prints, and no others.
+    async fn grant(&self, purpose: &str, file: &str) {
+        let guard = must(self.bed.aws()).guard();
+        let key = &guard.administrator().access_key;
+        assert!(guard.identities.set_grants(key, Grants::Everything));
+        let args = ["iam", "caller", "--for", purpose, "-f", file, "-o", "json"];
+        let printed = tenon(&self.bed, &args, None).await;
+        assert_eq!(printed.code, 0, "{}", printed.stderr);
+        let printed: Value = serde_json::from_str(&printed.stdout).expect("one document");
+        let policies = printed["policies"].as_array().expect("a list").iter().map(|policy| {
+            let document: Document =
+                serde_json::from_value(policy["document"].clone()).expect("a policy document");
+            NamedDocument { name: policy["name"].as_str().expect("a name").to_owned(), document }
+        });
+        assert!(guard.identities.set_grants(key, Grants::Documents(policies.collect())));
+    }
+
+    /// The operator calls as its role, in the way that was asked for, and may make every call that it makes.
+    fn operator_has_its_role(&self) {
+        let log = must(self.bed.aws()).front().control().calls();
+        let partition = Partition::of_region(self.bed.region());
+        let session =
+            format!("arn:{partition}:sts::123456789012:assumed-role/tenon-bed-controller/");
+        let all = log.all();
+        let mut sessions = BTreeSet::new();
+        for call in all.iter().filter(|call| call.caller.contains("assumed-role/")) {
+            let name = call.caller.strip_prefix(&session);
+            let name = name.unwrap_or_else(|| panic!("{} by {}", call.action, call.caller));
+            sessions.insert(name.to_owned());
+            assert!(!call.denied, "{} is denied: {:?}", call.action, call.error);
+        }
+        assert!(!sessions.is_empty(), "the operator called nothing");
+        let web = log.of("sts:AssumeRoleWithWebIdentity");
+        assert_eq!(web.iter().any(|call| call.status == 200), self.web_identity, "{web:?}");
+        // Sessions of Pod Identity are named after cluster and pod.
+        let of_pods = sessions.iter().filter(|name| name.starts_with("eks-bed-karpenter-")).count();
+        assert_eq!(of_pods, if self.web_identity { 0 } else { sessions.len() }, "{sessions:?}");
+    }
+
+    fn node_had_its_profile(&self) {
+        let instances = must(self.bed.aws()).front().world().instances().all();
+        let profiles: Vec<_> =
+            instances.values().filter_map(|instance| instance.profile.clone()).collect();
+        assert!(!profiles.is_empty(), "no instance had a profile");
+        for profile in profiles {
+            assert_eq!(profile.name == "tenon-bed-node", self.static_profile, "{profile:?}");
+            assert!(profile.role_arn.ends_with("/tenon-bed-node"), "{profile:?}");
+        }
+    }
+
+    /// One event of each kind is sent, and each comes through its rule.
+    async fn events_reach_the_queue(&self) {
+        let front = must(self.bed.aws()).front();
+        let world = front.world();
+        let id = "i-00000000000000abc";
+        let stopping = StateChange { id: id.to_owned(), state: State::Stopping };
+        let events = [
+            Event::spot_interruption(world, id),
+            Event::rebalance(world, id),
+            Event::capacity_reservation_interruption(world, id),
+            Event::state_change(world, &stopping),
+            Event::scheduled_change(world, &[id.to_owned()], "AWS_EC2_INSTANCE_STOP_SCHEDULED"),
+        ];
+        let deliveries = front.control().send(&events).await.expect("they are sent");
+        assert_eq!(deliveries.len(), events.len(), "{deliveries:?}");
+        for delivery in deliveries {
+            assert_eq!(delivery.failure, None, "{delivery:?}");
+        }
+    }
+}
+
+fn maps(bed: &Bed) -> Api<ConfigMap> {
+    Api::namespaced(bed.client(), "kube-system")
+}
+
+/// As somebody wrote it by hand, in every way that YAML allows.
+const THEIRS: &str = "# who may join\n- rolearn: arn:aws:iam::123456789012:role/bed-system-nodes   # the managed node group\n  username: system:node:{{EC2PrivateDNSName}}\n  groups: [system:bootstrappers, 'system:nodes']\n\n- groups:\n    - ops\n  username: \"ops:{{SessionName}}\"\n  rolearn: arn:aws:iam::123456789012:role/ops\n";
+const PEOPLE: &str =
+    "- userarn: arn:aws:iam::123456789012:user/ann\n  username: ann\n  groups: []\n";
+
+/// A cluster from before access entries, whose operator runs on Fargate; an account without a way to IAM for nodes, and without EC2 Spot so far.
+#[tokio::test(flavor = "multi_thread")]
+async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
+    let bed = bed("eu-central-1").await;
+    let aws = must(bed.aws());
+    aws.guard().eks.set_authentication_mode(AuthenticationMode::ConfigMap);
+    must(aws.caller().query("iam", "DeleteRole", &[("RoleName", SPOT_ROLE)]).await);
+    let map = json!({
+        "metadata": { "name": "aws-auth", "annotations": { "owner": "platform" } },
+        "data": { "mapRoles": THEIRS, "mapUsers": PEOPLE },
+    });
+    let map = serde_json::from_value(map).expect("a ConfigMap");
+    must(maps(&bed).create(&PostParams::default(), &map).await);
+    let world = World {
+        bed,
+        settings: json!({
+            "identity": { "mode": "irsa" },
+            "deploy": { "host": "fargate" },
+            "nodes": { "instanceProfile": "static" },
+        }),
+        stays: vec![("role", SPOT_ROLE)],
+        web_identity: true,
+        static_profile: true,
+    };
+    let before = must(maps(&world.bed).get("aws-auth").await);
+    world.comes_and_goes().await;
+    let after = must(maps(&world.bed).get("aws-auth").await);
+    assert_eq!(
+        (after.data, after.metadata.annotations),
+        (before.data, before.metadata.annotations)
+    );
+    world.bed.stop().await.expect("the bed stops");
+}
+
+/// In China, in a cluster that knows access entries only. Somebody else's pods use the cluster's identity provider already.
+#[tokio::test(flavor = "multi_thread")]
+async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
+    let bed = bed("cn-northwest-1").await;
+    let aws = must(bed.aws());
+    aws.guard().eks.set_authentication_mode(AuthenticationMode::Api);
+    let issuer = aws.front().world().cluster().expect("a cluster").issuer;
+    assert!(issuer.contains(".amazonaws.com.cn/"), "{issuer}");
+    let provider = [
+        ("Url", issuer.as_str()),
+        ("ClientIDList.member.1", "sts.amazonaws.com"),
+        ("ClientIDList.member.2", "somebody.example"),
+    ];
+    must(aws.caller().query("iam", "CreateOpenIDConnectProvider", &provider).await);
+    let world = World {
+        bed,
+        settings: json!({ "identity": { "mode": "irsa" } }),
+        stays: vec![],
+        web_identity: true,
+        static_profile: false,
+    };
+    world.comes_and_goes().await;
+    world.bed.stop().await.expect("the bed stops");
+}
+
+/// In GovCloud, with a key of the customer's for the queue; the Pod Identity agent is missing, and so is the ConfigMap that is to let nodes in.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
+    let bed = bed("us-gov-west-1").await;
+    let aws = must(bed.aws());
+    aws.guard().eks.remove_addon(AGENT);
+    let moto = aws.front().world().moto();
+    let key = must(moto.json("kms", "TrentService.CreateKey", &json!({})).await);
+    let key = key["KeyMetadata"]["Arn"].as_str().expect("an ARN").to_owned();
+    assert!(key.starts_with("arn:aws-us-gov:kms:us-gov-west-1:"), "{key}");
+    let world = World {
+        bed,
+        settings: json!({
+            "identity": { "mode": "pod-identity", "installAgent": true },
+            "interruption": { "kmsKey": key },
+            "nodes": { "authorization": "aws-auth" },
+        }),
+        stays: vec![("add-on", AGENT)],
+        web_identity: false,
+        static_profile: false,
+    };
+
+    // Nothing is made while EventBridge may not use the key: its messages would vanish.
+    let before = inventory(&world.bed).await;
+    let refused = tenon(&world.bed, &["install", "-f", &world.file(), "--yes"], None).await;
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    for part in ["QS-01", "events.amazonaws.com", &key] {
+        assert!(refused.stderr.contains(part), "{part} is not named in:\n{}", refused.stderr);
+    }
+    assert!(inventory(&world.bed).await == before);
+    let policy = json!({
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": "Account", "Effect": "Allow", "Action": "kms:*", "Resource": "*",
+                "Principal": { "AWS": "arn:aws-us-gov:iam::123456789012:root" },
+            },
+            {
+                "Sid": "EventBridge", "Effect": "Allow", "Resource": "*",
+                "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
+                "Principal": { "Service": "events.amazonaws.com" },
+                "Condition": { "StringEquals": { "aws:SourceAccount": "123456789012" } },
+            },
+        ],
+    });
+    let put = json!({ "KeyId": key, "PolicyName": "default", "Policy": policy.to_string() });
+    let moto = must(world.bed.aws()).front().world().moto();
+    must(moto.json("kms", "TrentService.PutKeyPolicy", &put).await);
+
+    world.comes_and_goes().await;
+    let map = must(maps(&world.bed).get_opt("aws-auth").await);
+    assert!(map.is_none(), "{map:?}");
+    world.bed.stop().await.expect("the bed stops");
+}
