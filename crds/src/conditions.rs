@@ -94,6 +94,15 @@ pub mod nodeclaim {
     };
 }
 
+/// Types of conditions of NodeOverlays.
+pub mod nodeoverlay {
+    /// The overlay means something, and no other of the same weight says something about the same.
+    pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
+    /// What `Ready` depends on.
+    pub const TYPES: super::ConditionTypes =
+        super::ConditionTypes { root: super::READY, dependents: &[VALIDATION_SUCCEEDED] };
+}
+
 /// Types of conditions of EC2NodeClasses.
 pub mod ec2nodeclass {
     /// Images were found.

@@ -1,5 +1,5 @@
-//! The Kubernetes API types of Tenon, compatible with Karpenter v1: [`NodePool`], [`NodeClaim`], [`EC2NodeClass`] and
-//! [`KWOKNodeClass`], with the rules that the API server enforces ([`manifests`]), the rules that only the operator can check
+//! The Kubernetes API types of Tenon, compatible with Karpenter v1: [`NodePool`], [`NodeClaim`], [`NodeOverlay`],
+//! [`EC2NodeClass`] and [`KWOKNodeClass`], with the rules that the API server enforces ([`manifests`]), the rules that only the operator can check
 //! ([`validation`]), the drift hashes ([`hash`]) and the semantics of status conditions ([`conditions`]).
 //!
 //! The crate is pure: no client, no clock, no I/O. The operator, the planner and the installer share these types.
@@ -17,6 +17,7 @@ pub mod kwoknodeclass;
 pub mod labels;
 pub mod manifests;
 pub mod nodeclaim;
+pub mod nodeoverlay;
 pub mod nodepool;
 pub mod quantity;
 pub mod requirement;
@@ -31,6 +32,7 @@ pub use duration::{Duration, NillableDuration};
 pub use ec2nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use kwoknodeclass::{KWOKNodeClass, KWOKNodeClassSpec, KWOKNodeClassStatus};
 pub use nodeclaim::{NodeClaim, NodeClaimSpec, NodeClaimStatus, ResourceRequirements};
+pub use nodeoverlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, OverlayRequirement};
 pub use nodepool::{
     ConsolidationPolicy, Disruption, NodeClaimTemplate, NodeClaimTemplateSpec, NodeClassReference,
     NodePool, NodePoolSpec, NodePoolStatus, TemplateMetadata,

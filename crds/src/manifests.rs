@@ -9,6 +9,7 @@
 mod ec2nodeclass;
 mod kwoknodeclass;
 mod nodeclaim;
+mod nodeoverlay;
 mod nodepool;
 mod schema;
 mod shared;
@@ -22,7 +23,7 @@ use self::schema::Schema;
 
 /// All definitions, in the order in which they are best installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![node_pool(), node_claim(), ec2_node_class(), kwok_node_class()]
+    vec![node_pool(), node_claim(), node_overlay(), ec2_node_class(), kwok_node_class()]
 }
 
 /// The definition of NodePool.
@@ -33,6 +34,11 @@ pub fn node_pool() -> CustomResourceDefinition {
 /// The definition of NodeClaim.
 pub fn node_claim() -> CustomResourceDefinition {
     define::<crate::NodeClaim>(nodeclaim::COLUMNS, nodeclaim::constrain, |_| {})
+}
+
+/// The definition of NodeOverlay.
+pub fn node_overlay() -> CustomResourceDefinition {
+    define::<crate::NodeOverlay>(nodeoverlay::COLUMNS, nodeoverlay::constrain, |_| {})
 }
 
 /// The definition of EC2NodeClass.

@@ -199,7 +199,12 @@ impl AwsProvider {
         !self.options.isolated_vpc && !made_elsewhere
     }
 
-    async fn launch(&self, claim: &NodeClaim, uid: &str) -> Result<Launched, CloudError> {
+    async fn launch(
+        &self,
+        claim: &NodeClaim,
+        uid: &str,
+        overlaid: Option<Arc<Catalog>>,
+    ) -> Result<Launched, CloudError> {
         let class_name = claim.spec.node_class_ref.name.as_str();
         if !self.classes.is_synced() {
             return Err(not_known("EC2NodeClasses were not read yet"));
@@ -214,11 +219,12 @@ impl AwsProvider {
                 ))
             })?;
         check_ready(&class)?;
-        let catalog = self.catalog_of(&class).map_err(|missing| CloudError::Create {
+        let known = self.catalog_of(&class).map_err(|missing| CloudError::Create {
             reason: "InstanceTypeResolutionFailed".to_owned(),
             message: format!("Error resolving instance types: {missing}"),
             source: None,
         })?;
+        let catalog = overlaid.unwrap_or(known);
         let fleet = |launched: launch::LaunchedInstance| {
             if let Some(reservation) = &launched.reservation {
                 self.catalogs.reservations.take(&reservation.id);
@@ -365,12 +371,16 @@ impl CloudProvider for AwsProvider {
         })
     }
 
-    async fn create(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
+    async fn create(
+        &self,
+        claim: &NodeClaim,
+        overlaid: Option<Arc<Catalog>>,
+    ) -> Result<Launched, CloudError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         if let Some(launched) = self.launched.get(&uid) {
             return Ok(launched);
         }
-        let launched = self.launch(claim, &uid).await?;
+        let launched = self.launch(claim, &uid, overlaid).await?;
         self.launched.insert(uid, launched.clone());
         Ok(launched)
     }

@@ -169,10 +169,12 @@ pub trait CloudProvider: Send + Sync + 'static {
     fn catalog(&self, reference: &NodeClassRef) -> Result<Arc<Catalog>, CloudError>;
 
     /// Launches a machine that satisfies the claim's requirements and requests. The claim exists in Kubernetes, with its finalizer. Called again for the same
-    /// claim (same uid) after a crash it finds the machine that it launched before, instead of launching a second one.
+    /// claim (same uid) after a crash it finds the machine that it launched before, instead of launching a second one. `overlaid` is what can be launched where
+    /// NodeOverlays change what [`Self::catalog`] says.
     fn create(
         &self,
         claim: &NodeClaim,
+        overlaid: Option<Arc<Catalog>>,
     ) -> impl Future<Output = Result<Launched, CloudError>> + Send;
 
     /// Starts the deletion of the claim's machine. Called again until it answers [`CloudError::NotFound`].

@@ -163,7 +163,11 @@ impl CloudProvider for Kwok {
         })
     }
 
-    async fn create(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
+    async fn create(
+        &self,
+        claim: &NodeClaim,
+        overlaid: Option<Arc<Catalog>>,
+    ) -> Result<Launched, CloudError> {
         let class = &claim.spec.node_class_ref.name;
         let reference = class_reference(class);
         let state = self.node_class(&reference).ok_or_else(|| {
@@ -174,7 +178,10 @@ impl CloudProvider for Kwok {
                 "KWOKNodeClass {class}: {reason}: {message}"
             )));
         }
-        let catalog = self.catalog(&reference)?;
+        let catalog = match overlaid {
+            Some(catalog) => catalog,
+            None => self.catalog(&reference)?,
+        };
         let (kind, offering) = choice::cheapest(&catalog, claim).ok_or_else(|| {
             CloudError::InsufficientCapacity(
                 "no instance type of the claim has an available offering".to_owned(),

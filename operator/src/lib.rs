@@ -15,6 +15,7 @@ pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod nodeclaim;
+pub mod nodeoverlay;
 pub mod nodepool;
 pub mod operator;
 pub mod options;

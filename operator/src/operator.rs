@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use tenon_planner::Policy;
-use tenon_planner::snapshot::{NodeClassRef, Snapshot};
+use tenon_crds::{NodeClaim, labels};
+use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
+use tenon_planner::{Policy, overlays};
 
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::options::CoreOptions;
 use crate::state::State;
+use crate::state::cluster::label;
 use crate::state::snapshot::class_of;
 use crate::write::Writer;
 
@@ -38,6 +40,22 @@ impl<P: CloudProvider> Operator<P> {
     pub fn snapshot(&self) -> Snapshot {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
         self.state.read().snapshot(&catalog, self.context.clock.now())
+    }
+
+    /// The feature gate `NodeOverlay`.
+    pub fn overlays_count(&self) -> bool {
+        self.options.feature_gates.is_on("NodeOverlay")
+    }
+
+    /// What can be launched for a NodeClaim where NodeOverlays change that; nothing where the provider knows all.
+    pub fn overlaid(&self, claim: &NodeClaim) -> Option<Arc<Catalog>> {
+        if !self.overlays_count() {
+            return None;
+        }
+        let pool = label(claim, labels::NODEPOOL)?;
+        let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
+        let offers = self.state.read().offers(&catalog, self.context.clock.now());
+        (!offers.overlays.is_empty()).then(|| overlays::catalog(&offers, pool)).flatten()
     }
 
     /// The time now.

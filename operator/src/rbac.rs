@@ -25,7 +25,7 @@ const fn rule(
 
 /// In the whole cluster, with every provider.
 pub const CLUSTER: &[Rule] = &[
-    rule("karpenter.sh", &["nodepools", "nodeclaims"], READ),
+    rule("karpenter.sh", &["nodepools", "nodeclaims", "nodeoverlays"], READ),
     rule("", &["pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces"], READ),
     rule("storage.k8s.io", &["storageclasses", "volumeattachments", "csinodes"], READ),
     rule("apps", &["daemonsets"], READ),
@@ -37,7 +37,11 @@ pub const CLUSTER: &[Rule] = &[
     rule("policy", &["poddisruptionbudgets"], READ),
     rule("karpenter.sh", &["nodeclaims"], &["create", "delete", "patch"]),
     rule("karpenter.sh", &["nodepools"], &["patch"]),
-    rule("karpenter.sh", &["nodeclaims/status", "nodepools/status"], &["patch"]),
+    rule(
+        "karpenter.sh",
+        &["nodeclaims/status", "nodepools/status", "nodeoverlays/status"],
+        &["patch"],
+    ),
     // Owner references with blockOwnerDeletion need this, where that admission plugin is on.
     rule("karpenter.sh", &["nodeclaims/finalizers", "nodepools/finalizers"], &["update"]),
     rule("", &["events"], &["create"]),
@@ -86,7 +90,7 @@ pub fn allow(rules: &[Rule], group: &str, resource: &str, verb: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use kube::Resource;
-    use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
+    use tenon_crds::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 
     use super::*;
     use crate::watch::wire;
@@ -102,6 +106,7 @@ mod tests {
     fn everything_that_is_watched_may_be_read() {
         reads::<NodePool>(CLUSTER);
         reads::<NodeClaim>(CLUSTER);
+        reads::<NodeOverlay>(CLUSTER);
         reads::<wire::Node>(CLUSTER);
         reads::<wire::Pod>(CLUSTER);
         reads::<wire::DaemonSet>(CLUSTER);

@@ -23,11 +23,14 @@ use crate::node::evictions::Evictions;
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
+use crate::state::change::Kind;
 use crate::state::cluster::Cluster;
 use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::write::Writer;
-use crate::{clock::Clock, disruption, http, kwok, node, nodeclaim, nodepool, provisioning};
+use crate::{
+    clock::Clock, disruption, http, kwok, node, nodeclaim, nodeoverlay, nodepool, provisioning,
+};
 
 /// Work that is under way is waited for so long; Kubernetes kills after thirty seconds.
 const GRACE: Duration = Duration::from_secs(20);
@@ -125,7 +128,10 @@ async fn operate<P: CloudProvider>(
             );
         }
     }
-    let plans_for_claims = cluster.plans_for_claims();
+    if core.feature_gates.is_on("NodeOverlay") {
+        cluster.expect(Kind::NodeOverlay);
+    }
+    let kinds = cluster.watched().collect();
     let (state, state_task) = State::new(cluster);
     if !core.disable_cluster_state_observability {
         metrics::pods::observe(&state, context.metrics.clone(), context.clock);
@@ -134,7 +140,7 @@ async fn operate<P: CloudProvider>(
     let health = http::listen("health", core.bind_address, core.health_probe_port).await?;
     let metrics = http::listen("metrics", core.bind_address, core.metrics_port).await?;
     tasks.spawn("state", state_task.run());
-    crate::watch::start(&context, &state.updates(), plans_for_claims, &mut tasks);
+    crate::watch::start(&context, &state.updates(), &kinds, &mut tasks);
     cloud.start_watching(&context, &mut tasks);
     let (woken, wake) = watch::channel(0);
     tasks.spawn("wake", relay(Arc::clone(&context.wake), woken));
@@ -258,6 +264,10 @@ fn start<P: CloudProvider>(
     let commands = Commands::new();
     let (o, s) = own();
     tasks.spawn_graceful("nodepool", nodepool::run(o, Arc::clone(&health), wake.clone(), s));
+    if operator.overlays_count() {
+        let (o, s) = own();
+        tasks.spawn_graceful("nodeoverlay", nodeoverlay::run(o, wake.clone(), s));
+    }
     let (o, s) = own();
     tasks.spawn_graceful("nodepool.counter", nodepool::counter::run(o, s));
     let (o, s) = own();

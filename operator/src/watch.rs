@@ -28,32 +28,32 @@ use crate::work::Backoff;
 /// Rest after errors of a watch.
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };
 
-/// Starts the watches of all kinds that the state is made of; those of devices and claims only while claims are planned for.
+/// Starts the watches of these kinds.
 pub fn start(
     context: &Context,
     changes: &mpsc::Sender<Update>,
-    plans_for_claims: bool,
+    kinds: &BTreeSet<Kind>,
     tasks: &mut Tasks,
 ) {
-    use tenon_crds::{NodeClaim, NodePool};
-    one::<NodePool>("watch.nodepools", context, changes, tasks);
-    one::<NodeClaim>("watch.nodeclaims", context, changes, tasks);
-    one::<wire::Node>("watch.nodes", context, changes, tasks);
-    one::<wire::Pod>("watch.pods", context, changes, tasks);
-    one::<wire::DaemonSet>("watch.daemonsets", context, changes, tasks);
-    one::<wire::PodDisruptionBudget>("watch.poddisruptionbudgets", context, changes, tasks);
-    one::<wire::Namespace>("watch.namespaces", context, changes, tasks);
-    one::<wire::PersistentVolumeClaim>("watch.persistentvolumeclaims", context, changes, tasks);
-    one::<wire::PersistentVolume>("watch.persistentvolumes", context, changes, tasks);
-    one::<wire::StorageClass>("watch.storageclasses", context, changes, tasks);
-    one::<wire::VolumeAttachment>("watch.volumeattachments", context, changes, tasks);
-    one::<wire::CSINode>("watch.csinodes", context, changes, tasks);
-    if plans_for_claims {
-        one::<wire::DeviceClass>("watch.deviceclasses", context, changes, tasks);
-        one::<wire::ResourceClaim>("watch.resourceclaims", context, changes, tasks);
-        one::<wire::ResourceClaimTemplate>("watch.resourceclaimtemplates", context, changes, tasks);
-        one::<wire::ResourceSlice>("watch.resourceslices", context, changes, tasks);
-    }
+    use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
+    let mut watches = Watches { context, changes, kinds, tasks };
+    watches.add::<NodePool>("watch.nodepools");
+    watches.add::<NodeClaim>("watch.nodeclaims");
+    watches.add::<wire::Node>("watch.nodes");
+    watches.add::<wire::Pod>("watch.pods");
+    watches.add::<wire::DaemonSet>("watch.daemonsets");
+    watches.add::<wire::PodDisruptionBudget>("watch.poddisruptionbudgets");
+    watches.add::<wire::Namespace>("watch.namespaces");
+    watches.add::<wire::PersistentVolumeClaim>("watch.persistentvolumeclaims");
+    watches.add::<wire::PersistentVolume>("watch.persistentvolumes");
+    watches.add::<wire::StorageClass>("watch.storageclasses");
+    watches.add::<wire::VolumeAttachment>("watch.volumeattachments");
+    watches.add::<wire::CSINode>("watch.csinodes");
+    watches.add::<NodeOverlay>("watch.nodeoverlays");
+    watches.add::<wire::DeviceClass>("watch.deviceclasses");
+    watches.add::<wire::ResourceClaim>("watch.resourceclaims");
+    watches.add::<wire::ResourceClaimTemplate>("watch.resourceclaimtemplates");
+    watches.add::<wire::ResourceSlice>("watch.resourceslices");
 }
 
 /// Whether the API server serves devices and claims (`resource.k8s.io/v1`, from Kubernetes 1.34). One that does not answer is taken to serve them: the
@@ -63,13 +63,20 @@ pub async fn serves_devices(client: &Client) -> bool {
     !matches!(found, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
-fn one<K: Watched>(
-    name: &'static str,
-    context: &Context,
-    changes: &mpsc::Sender<Update>,
-    tasks: &mut Tasks,
-) {
-    tasks.spawn(name, watch::<K>(context.clone(), changes.clone()));
+/// The watches that are started.
+struct Watches<'a> {
+    context: &'a Context,
+    changes: &'a mpsc::Sender<Update>,
+    kinds: &'a BTreeSet<Kind>,
+    tasks: &'a mut Tasks,
+}
+
+impl Watches<'_> {
+    fn add<K: Watched>(&mut self, name: &'static str) {
+        if self.kinds.contains(&K::KIND) {
+            self.tasks.spawn(name, watch::<K>(self.context.clone(), self.changes.clone()));
+        }
+    }
 }
 
 /// Watches one kind until nobody takes the changes any more.
@@ -98,6 +105,13 @@ async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
             Err(error) => {
                 failures += 1;
                 report(K::KIND, &error, failures);
+                // What the API server does not serve has no objects; the watch goes on in case that its CRD is installed.
+                if failures == 1 && K::KIND.may_be_missing() && is_missing(&error) {
+                    let none = Change::Listed(K::KIND, BTreeSet::new());
+                    if changes.send(Update::new(none)).await.is_err() {
+                        return;
+                    }
+                }
                 tokio::time::sleep(BACKOFF.delay(failures)).await;
                 continue;
             }
@@ -152,14 +166,20 @@ fn event<K: Resource<DynamicType = ()>>(Invalid { error, metadata }: Invalid) ->
     Event::about(regarding, EventType::Warning, Reason::Invalid, message)
 }
 
-fn report(kind: Kind, error: &watcher::Error, failures: u32) {
+/// The API server does not serve the kind.
+fn is_missing(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
-    let missing = match error {
+    match error {
         InitialListFailed(kube::Error::Api(status))
         | WatchStartFailed(kube::Error::Api(status)) => status.is_not_found(),
         _ => false,
-    };
-    if missing {
+    }
+}
+
+fn report(kind: Kind, error: &watcher::Error, failures: u32) {
+    if is_missing(error) && kind.may_be_missing() && failures > 1 {
+        tracing::debug!(?kind, "the API server still does not know this kind");
+    } else if is_missing(error) {
         tracing::warn!(?kind, "the API server does not know this kind; are the CRDs installed?");
     } else if failures == 1 {
         // Watches end all the time, e.g. when the API server restarts: one failure is nothing to report.

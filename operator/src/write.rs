@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenon_crds::{NodeClaim, NodePool};
+use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
 
 use crate::state::State;
 use crate::state::change::{Change, ObjectKey};
@@ -185,6 +185,16 @@ impl Writer {
     ) -> Result<NodePool, WriteError> {
         let body = json!({ "status": status });
         self.patch("patching the status of", pool, body, locked, true).await
+    }
+
+    /// Patches a NodeOverlay's status; `status` is merged, and refused when the overlay has changed since it was read.
+    pub async fn patch_overlay_status(
+        &self,
+        overlay: &NodeOverlay,
+        status: Value,
+    ) -> Result<NodeOverlay, WriteError> {
+        let body = json!({ "status": status });
+        self.patch("patching the status of", overlay, body, true, true).await
     }
 
     /// Patches a Node; `body` is merged, and refused when the Node has changed since `node` was read.

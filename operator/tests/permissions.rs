@@ -10,9 +10,8 @@ use tenon_operator::rbac::{AWS, AWS_KUBE_SYSTEM, CLUSTER, NAMESPACE, Rule};
 type Permission = (String, String, String, Option<String>);
 
 /// Granted as upstream's chart grants it, although the operator does without: group and resource (empty: all of the group), with what it is for.
-const BEYOND: [(&str, &str, &str); 18] = [
-    ("karpenter.sh", "nodeoverlays", "read by the price overlay"),
-    ("karpenter.sh", "nodeoverlays/status", "its status"),
+const BEYOND: [(&str, &str, &str); 17] = [
+    ("karpenter.sh", "nodeoverlays/status", "upstream's verbs"),
     ("karpenter.sh", "nodepools", "upstream's verbs"),
     ("karpenter.sh", "nodepools/status", "upstream's verbs"),
     ("karpenter.sh", "nodeclaims", "upstream's verbs"),

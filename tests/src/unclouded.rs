@@ -79,6 +79,14 @@ impl Unclouded {
     /// # Errors
     /// When it can't be started, or no port is left.
     pub fn start(&self, name: &str) -> Result<Operator, Failure> {
+        self.start_with(name, &[])
+    }
+
+    /// Starts an operator with further flags.
+    ///
+    /// # Errors
+    /// When it can't be started, or no port is left.
+    pub fn start_with(&self, name: &str, flags: &[&str]) -> Result<Operator, Failure> {
         let (health, metrics) = {
             let mut ports = self.ports.lock();
             (ports.take()?, ports.take()?)
@@ -94,7 +102,7 @@ impl Unclouded {
         let process = Process::spawn(ProcessSpec {
             name: format!("tenon-operator {name}"),
             program: self.programs.operator.clone(),
-            args: vec!["--cloud-provider".into(), "kwok".into()],
+            args: ["--cloud-provider", "kwok"].iter().chain(flags).map(Into::into).collect(),
             env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             dir: self.dir.clone(),
             log: self.dir.join("logs").join(format!("{LOG}{name}.log")),

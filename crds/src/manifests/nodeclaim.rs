@@ -20,7 +20,7 @@ pub(super) const COLUMNS: &[Column] = &[
 
 pub(super) fn constrain(schema: &mut Schema) {
     schema.rules("spec", [rule("self == oldSelf", "spec is immutable")]);
-    shared::requirements(schema, "spec.requirements", Keys::OfClaim);
+    shared::requirements(schema, "spec.requirements", Keys::Claim);
     shared::taints(schema, "spec.taints");
     shared::taints(schema, "spec.startupTaints");
     shared::node_class_ref(schema, "spec.nodeClassRef");

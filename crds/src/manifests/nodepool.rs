@@ -59,7 +59,7 @@ pub(super) fn constrain(schema: &mut Schema) {
             ],
         );
     shared::template_labels(schema, "spec.template.metadata.labels");
-    shared::requirements(schema, "spec.template.spec.requirements", Keys::OfPool);
+    shared::requirements(schema, "spec.template.spec.requirements", Keys::Pool);
     shared::taints(schema, "spec.template.spec.taints");
     shared::taints(schema, "spec.template.spec.startupTaints");
     shared::node_class_ref(schema, "spec.template.spec.nodeClassRef");

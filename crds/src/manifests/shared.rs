@@ -15,10 +15,22 @@ pub(super) const LABEL_VALUE: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
     /// In a NodePool: its own name is none of them.
-    OfPool,
+    Pool,
     /// In a NodeClaim: the NodePool's name may be one.
-    OfClaim,
+    Claim,
+    /// In a NodeOverlay: the NodePool's name may be one; what a NodeClass or a NodePool decides is none.
+    Overlay,
 }
+
+/// Labels of AWS that NodePools may require and NodeOverlays may not.
+const NOT_OVERLAID: [&str; 6] = [
+    labels::aws::INSTANCE_TENANCY,
+    labels::aws::CAPACITY_RESERVATION_ID,
+    labels::aws::CAPACITY_RESERVATION_INTERRUPTIBLE,
+    labels::aws::CAPACITY_RESERVATION_TYPE,
+    labels::aws::PLACEMENT_GROUP_ID,
+    labels::aws::PLACEMENT_GROUP_PARTITION,
+];
 
 /// Rules for a label key, where `key` is the CEL expression that stands for it, such as `self`.
 ///
@@ -35,12 +47,17 @@ fn key_rules(key: &str, keys: Keys) -> Vec<(String, String)> {
     };
     let forbidden =
         |label: &str| (format!("{key} != '{label}'"), format!("label \"{label}\" is restricted"));
+    let of_aws: Vec<&str> = labels::aws::ALLOWED
+        .iter()
+        .filter(|key| keys != Keys::Overlay || !NOT_OVERLAID.contains(key))
+        .copied()
+        .collect();
     let mut rules = vec![
         restricted(labels::GROUP, &[labels::CAPACITY_TYPE, labels::NODEPOOL]),
         forbidden(labels::HOSTNAME),
-        restricted(labels::aws::GROUP, labels::aws::ALLOWED),
+        restricted(labels::aws::GROUP, &of_aws),
     ];
-    if keys == Keys::OfPool {
+    if keys == Keys::Pool {
         rules.push(forbidden(labels::NODEPOOL));
     }
     rules
@@ -49,28 +66,41 @@ fn key_rules(key: &str, keys: Keys) -> Vec<(String, String)> {
 /// Rules for a list of requirements at `path`.
 pub(super) fn requirements(schema: &mut Schema, path: &str, keys: Keys) {
     let at = |field: &str| format!("{path}[].{field}");
+    let needs_values = |operator: &str| {
+        rule(
+            format!(
+                "self.all(r, r.operator != '{operator}' || (has(r.values) && size(r.values) > 0))"
+            ),
+            format!("a requirement with operator '{operator}' needs at least one value"),
+        )
+    };
+    let one_integer = rule(
+        "self.all(r, !(r.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || (has(r.values) && size(r.values) == 1 && int(r.values[0]) >= 0))",
+        "a requirement with operator 'Gt', 'Lt', 'Gte' or 'Lte' needs exactly one value, an integer that is not negative",
+    );
     schema
         .at(path, json!({ "maxItems": 100, "x-kubernetes-list-type": "atomic" }))
+        .rules(path, [needs_values("In"), one_integer])
+        .at(&at("key"), json!({ "maxLength": 316, "pattern": QUALIFIED_NAME }))
+        .rules(
+            &at("key"),
+            key_rules("self", keys)
+                .into_iter()
+                .map(|(expression, message)| rule(expression, message)),
+        )
+        .at(&at("values"), json!({ "x-kubernetes-list-type": "atomic" }));
+    if keys == Keys::Overlay {
+        schema.rules(path, [needs_values("NotIn")]);
+        return;
+    }
+    schema
         .rules(
             path,
-            [
-                rule(
-                    "self.all(r, r.operator != 'In' || (has(r.values) && size(r.values) > 0))",
-                    "a requirement with operator 'In' needs at least one value",
-                ),
-                rule(
-                    "self.all(r, !(r.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || (has(r.values) && size(r.values) == 1 && int(r.values[0]) >= 0))",
-                    "a requirement with operator 'Gt', 'Lt', 'Gte' or 'Lte' needs exactly one value, an integer that is not negative",
-                ),
-                rule(
-                    "self.all(r, r.operator != 'In' || !has(r.minValues) || (has(r.values) && size(r.values) >= r.minValues))",
-                    "a requirement with operator 'In' needs at least as many values as 'minValues' says",
-                ),
-            ],
+            [rule(
+                "self.all(r, r.operator != 'In' || !has(r.minValues) || (has(r.values) && size(r.values) >= r.minValues))",
+                "a requirement with operator 'In' needs at least as many values as 'minValues' says",
+            )],
         )
-        .at(&at("key"), json!({ "maxLength": 316, "pattern": QUALIFIED_NAME }))
-        .rules(&at("key"), key_rules("self", keys).into_iter().map(|(expression, message)| rule(expression, message)))
-        .at(&at("values"), json!({ "x-kubernetes-list-type": "atomic" }))
         .without(&at("minValues"), &["format"])
         .at(&at("minValues"), json!({ "minimum": 1, "maximum": 50 }));
 }
@@ -81,7 +111,7 @@ pub(super) fn template_labels(schema: &mut Schema, path: &str) {
         .at(path, json!({ "maxProperties": 100, "x-kubernetes-map-type": "atomic" }))
         .rules(
             path,
-            key_rules("key", Keys::OfPool)
+            key_rules("key", Keys::Pool)
                 .into_iter()
                 .map(|(expression, message)| rule(format!("self.all(key, {expression})"), message)),
         )

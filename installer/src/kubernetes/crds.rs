@@ -9,9 +9,10 @@ use super::object::Object;
 use crate::upgrade::crds::Known;
 
 /// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS.
-const MANIFESTS: [&str; 3] = [
+const MANIFESTS: [&str; 4] = [
     include_str!("../../../crds/manifests/karpenter.sh_nodepools.yaml"),
     include_str!("../../../crds/manifests/karpenter.sh_nodeclaims.yaml"),
+    include_str!("../../../crds/manifests/karpenter.sh_nodeoverlays.yaml"),
     include_str!("../../../crds/manifests/karpenter.k8s.aws_ec2nodeclasses.yaml"),
 ];
 

@@ -56,6 +56,13 @@ pub fn conflicts(snapshot: &Snapshot) -> Vec<(String, String)> {
     Changes::collect(snapshot).conflicts
 }
 
+/// What can be launched for a NodePool, with the overlays; nothing where the pool is not known or has no catalog.
+pub fn catalog(snapshot: &Snapshot, node_pool: &str) -> Option<Arc<Catalog>> {
+    let overlaid = apply(snapshot);
+    let pool = overlaid.snapshot.node_pools.iter().find(|pool| pool.name == node_pool)?;
+    overlaid.snapshot.catalogs.get(pool.catalog?.0 as usize).cloned()
+}
+
 /// Applies the overlays.
 pub(crate) fn apply(snapshot: &Snapshot) -> Overlaid<'_> {
     let (mut priced, mut resized) = (BTreeSet::new(), BTreeSet::new());
@@ -72,14 +79,14 @@ pub(crate) fn apply(snapshot: &Snapshot) -> Overlaid<'_> {
         }
         let mut catalog = Catalog::clone(&snapshot.catalogs[id.0 as usize]);
         for (number, kind) in catalog.instance_types.iter_mut().enumerate() {
+            let (of_price, of_amount) = changes.apply((index, number), kind);
             let name = || (pool.name.clone(), kind.name.clone());
-            if changes.prices.keys().any(|(touched, _)| *touched == (index, number)) {
+            if of_price {
                 priced.insert(name());
             }
-            if changes.amounts.keys().any(|(touched, _)| *touched == (index, number)) {
+            if of_amount {
                 resized.insert(name());
             }
-            changes.apply((index, number), kind);
         }
         reprice(&mut after, pool, &snapshot.catalogs[id.0 as usize], &catalog);
         let own = u32::try_from(after.catalogs.len()).expect("there are few NodePools");
@@ -126,81 +133,102 @@ struct Changes<'s> {
 impl<'s> Changes<'s> {
     fn collect(snapshot: &'s Snapshot) -> Self {
         let mut changes = Self::default();
-        let mut symbols = Symbols::default();
-        for overlay in &snapshot.overlays {
-            let wanted = Requirements::new(&overlay.requirements, &mut symbols);
-            let (mut prices, mut amounts) = (Vec::new(), Vec::new());
-            for (index, pool) in snapshot.node_pools.iter().enumerate() {
-                let Some(catalog) = pool.catalog else { continue };
-                let catalog = &snapshot.catalogs[catalog.0 as usize];
-                for (number, kind) in catalog.instance_types.iter().enumerate() {
-                    if !admits(&wanted, pool, kind, &mut symbols) {
-                        continue;
-                    }
-                    amounts.extend(
-                        overlay
-                            .capacity
-                            .iter()
-                            .map(|(name, &amount)| (((index, number), name.as_str()), amount)),
-                    );
-                    let Some(change) = overlay.price else { continue };
-                    for (offer, offering) in kind.offerings.iter().enumerate() {
-                        if sells(&wanted, offering, &mut symbols) {
-                            prices.push((((index, number), offer), change));
-                        }
-                    }
-                }
-            }
-            let rival = prices
-                .iter()
-                .filter_map(|(key, _)| {
-                    changes.prices.get(key).map(|&(_, weight, name)| (weight, name))
-                })
-                .chain(amounts.iter().filter_map(|(key, _)| {
-                    changes.amounts.get(key).map(|&(_, weight, name)| (weight, name))
-                }))
-                .find(|&(weight, _)| weight == overlay.weight);
+        for (overlay, asked) in snapshot.overlays.iter().zip(Self::asked(snapshot)) {
+            let Self { prices, amounts, .. } = &changes;
+            let prices = asked.offerings.iter().filter_map(|key| prices.get(key));
+            let amounts = asked.kinds.iter().flat_map(|&kind| {
+                let names = overlay.capacity.keys().map(String::as_str);
+                names.filter_map(move |name| amounts.get(&(kind, name)))
+            });
+            let prices = prices.map(|&(_, weight, name)| (weight, name));
+            let amounts = amounts.map(|&(_, weight, name)| (weight, name));
+            let rival = prices.chain(amounts).find(|&(weight, _)| weight == overlay.weight);
             if let Some((_, name)) = rival {
                 changes.conflicts.push((overlay.name.clone(), name.to_owned()));
                 continue;
             }
             let (weight, name) = (overlay.weight, overlay.name.as_str());
-            for (key, change) in prices {
-                changes.prices.entry(key).or_insert((change, weight, name));
+            if let Some(change) = overlay.price {
+                for key in asked.offerings {
+                    changes.prices.entry(key).or_insert((change, weight, name));
+                }
             }
-            for (key, amount) in amounts {
-                changes.amounts.entry(key).or_insert((amount, weight, name));
+            for kind in asked.kinds {
+                for (resource, &amount) in &overlay.capacity {
+                    let key = (kind, resource.as_str());
+                    changes.amounts.entry(key).or_insert((amount, weight, name));
+                }
             }
         }
         changes
     }
 
-    fn touches(&self, pool: usize) -> bool {
-        self.prices.keys().any(|((touched, _), _)| *touched == pool)
-            || self.amounts.keys().any(|((touched, _), _)| *touched == pool)
-    }
-
-    fn apply(&self, at: Kind, kind: &mut InstanceType) {
-        for (offer, offering) in kind.offerings.iter_mut().enumerate() {
-            if let Some((change, ..)) = self.prices.get(&(at, offer)) {
-                offering.price = change.apply(offering.price);
+    /// What each overlay of the snapshot is about.
+    fn asked(snapshot: &Snapshot) -> Vec<Asked> {
+        let mut symbols = Symbols::default();
+        let wanted: Vec<Requirements> = snapshot
+            .overlays
+            .iter()
+            .map(|overlay| Requirements::new(&overlay.requirements, &mut symbols))
+            .collect();
+        let mut asked: Vec<Asked> = wanted.iter().map(|_| Asked::default()).collect();
+        for (index, pool) in snapshot.node_pools.iter().enumerate() {
+            let Some(catalog) = pool.catalog else { continue };
+            let catalog = &snapshot.catalogs[catalog.0 as usize];
+            for (number, kind) in catalog.instance_types.iter().enumerate() {
+                let at = (index, number);
+                let have = of_kind(pool, kind, &mut symbols);
+                let overlays = snapshot.overlays.iter().zip(&wanted).zip(&mut asked);
+                for ((overlay, wanted), asked) in overlays {
+                    // Strictly: a label that neither has is not there.
+                    if have.compatible(wanted, |_| false, &symbols).is_err() {
+                        continue;
+                    }
+                    asked.kinds.push(at);
+                    if overlay.price.is_some() {
+                        let offerings = kind.offerings.iter().enumerate();
+                        let sold = offerings.filter(|(_, it)| sells(wanted, it, &mut symbols));
+                        asked.offerings.extend(sold.map(|(offer, _)| (at, offer)));
+                    }
+                }
             }
         }
-        for ((_, name), (amount, ..)) in
-            self.amounts.iter().filter(|((touched, _), _)| *touched == at)
-        {
-            kind.capacity.set(name, *amount);
+        asked
+    }
+
+    fn touches(&self, pool: usize) -> bool {
+        let (first, last) = ((pool, 0), (pool + 1, 0));
+        self.prices.range((first, 0)..(last, 0)).next().is_some()
+            || self.amounts.range((first, "")..(last, "")).next().is_some()
+    }
+
+    /// Changes a type of a pool; says whether a price and whether an amount was touched.
+    fn apply(&self, at: Kind, kind: &mut InstanceType) -> (bool, bool) {
+        let next = (at.0, at.1 + 1);
+        let (mut priced, mut resized) = (false, false);
+        for (&(_, offer), (change, ..)) in self.prices.range((at, 0)..(next, 0)) {
+            let price = &mut kind.offerings[offer].price;
+            *price = change.apply(*price);
+            priced = true;
         }
+        for (&(_, name), &(amount, ..)) in self.amounts.range((at, "")..(next, "")) {
+            kind.capacity.set(name, amount);
+            resized = true;
+        }
+        (priced, resized)
     }
 }
 
-/// Whether an overlay is about a type of a pool: strictly, a label that neither has is not there.
-fn admits(
-    wanted: &Requirements,
-    pool: &NodePool,
-    kind: &InstanceType,
-    symbols: &mut Symbols,
-) -> bool {
+/// What an overlay is about.
+#[derive(Debug, Default)]
+struct Asked {
+    kinds: Vec<Kind>,
+    /// By type and index of the offering; none where the overlay says nothing about prices.
+    offerings: Vec<(Kind, usize)>,
+}
+
+/// What a type of a pool says of itself.
+fn of_kind(pool: &NodePool, kind: &InstanceType, symbols: &mut Symbols) -> Requirements {
     let mut have = Requirements::new(&kind.requirements, symbols);
     let labels = Requirements::from_labels(&pool.template.labels, symbols);
     have.extend(&labels, symbols);
@@ -208,7 +236,7 @@ fn admits(
         let (key, value) = (symbols.key(key), symbols.value(value));
         have.add(key, ValueSet::one_of([value]), symbols);
     }
-    have.compatible(wanted, |_| false, symbols).is_ok()
+    have
 }
 
 /// Whether an overlay is about an offering of a type that it is about.

@@ -241,7 +241,7 @@ fn mk_provider(rules: &[&Rule]) -> AwsProvider {
 
 /// The reason of a launch that is tried again; `None` when the claim is given up or launched.
 async fn retried(provider: &AwsProvider, claim: &NodeClaim) -> Option<String> {
-    match provider.create(claim).await {
+    match provider.create(claim, None).await {
         Err(CloudError::Create { reason, .. }) => Some(reason),
         _ => None,
     }
@@ -259,7 +259,7 @@ async fn what_is_not_known_yet_is_no_lack_of_capacity() {
     assert_eq!(retried(&provider, &claim).await.as_deref(), Some("InstanceTypeResolutionFailed"));
     let mut elsewhere = mk_claim("b");
     elsewhere.spec.node_class_ref.name = "gone".to_owned();
-    let gone = provider.create(&elsewhere).await;
+    let gone = provider.create(&elsewhere, None).await;
     assert!(matches!(gone, Err(CloudError::InsufficientCapacity(_))), "there is no such class");
 }
 

@@ -86,8 +86,12 @@ impl<P: CloudProvider> CloudProvider for Metered<P> {
         result
     }
 
-    async fn create(&self, claim: &NodeClaim) -> Result<Launched, CloudError> {
-        self.measured("Create", pool_of(claim), self.inner.create(claim)).await
+    async fn create(
+        &self,
+        claim: &NodeClaim,
+        overlaid: Option<Arc<Catalog>>,
+    ) -> Result<Launched, CloudError> {
+        self.measured("Create", pool_of(claim), self.inner.create(claim, overlaid)).await
     }
 
     async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
@@ -149,7 +153,11 @@ mod tests {
             Err(CloudError::NodeClassNotReady(reference.name.clone()))
         }
 
-        async fn create(&self, _: &NodeClaim) -> Result<Launched, CloudError> {
+        async fn create(
+            &self,
+            _: &NodeClaim,
+            _: Option<Arc<Catalog>>,
+        ) -> Result<Launched, CloudError> {
             tokio::time::sleep(Duration::from_secs(2)).await;
             Err(CloudError::InsufficientCapacity("there is nothing".to_owned()))
         }
@@ -185,7 +193,7 @@ mod tests {
         let stop = CancellationToken::new();
         let mut tasks = Tasks::new(stop.clone());
         tasks.spawn_graceful("nodeclaim.lifecycle", async move {
-            cloud.create(&claim).await.unwrap_err();
+            cloud.create(&claim, None).await.unwrap_err();
             cloud.list().await.unwrap();
             stop.cancel();
         });

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use tenon_crds::{NodeClaim, NodePool};
+use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
 
 use crate::wire;
 
@@ -30,10 +30,11 @@ pub enum Kind {
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
+    NodeOverlay,
 }
 
 impl Kind {
-    /// All but [`Self::DEVICES`]: the state is complete when each was listed once.
+    /// Those that always count; [`crate::cluster::Cluster::watched`] has the others, too.
     pub const ALL: [Self; 12] = [
         Self::NodePool,
         Self::NodeClaim,
@@ -52,6 +53,11 @@ impl Kind {
     /// Those that count only while claims are planned for ([`crate::cluster::Cluster::plan_for_claims`]).
     pub const DEVICES: [Self; 4] =
         [Self::DeviceClass, Self::ResourceClaim, Self::ResourceClaimTemplate, Self::ResourceSlice];
+
+    /// Its CRD need not be installed: as long as it is not there are no such objects.
+    pub fn may_be_missing(self) -> bool {
+        matches!(self, Self::NodeOverlay)
+    }
 }
 
 /// An object of any kind.
@@ -74,6 +80,7 @@ pub enum Object {
     ResourceClaim(Box<wire::ResourceClaim>),
     ResourceClaimTemplate(Box<wire::ResourceClaimTemplate>),
     ResourceSlice(Box<wire::ResourceSlice>),
+    NodeOverlay(Box<NodeOverlay>),
 }
 
 /// A kind that the state is made of.
@@ -162,7 +169,7 @@ pub enum Touched {
     Node(String),
     /// A pod came, went or changed.
     Pod(ObjectKey, PodEvent),
-    /// Something about volumes, PodDisruptionBudgets or devices changed.
+    /// Something else changed, such as volumes, PodDisruptionBudgets, devices or NodeOverlays.
     Other(Kind),
 }
 

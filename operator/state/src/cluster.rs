@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
+use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool};
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::PodShape;
 
@@ -27,8 +27,11 @@ pub struct Cluster {
     rules: LabelRules,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
+    /// Kinds that count besides those that always do, and devices.
+    expected: BTreeSet<Kind>,
 
     pub(super) pools: BTreeMap<String, Arc<NodePool>>,
+    overlays: BTreeMap<String, Arc<NodeOverlay>>,
     pub(super) claims: BTreeMap<String, Claim>,
     pub(super) nodes: BTreeMap<String, Arc<wire::Node>>,
     pub(super) pods: BTreeMap<ObjectKey, Pod>,
@@ -99,7 +102,9 @@ impl Cluster {
             kinds,
             rules,
             listed: BTreeSet::new(),
+            expected: BTreeSet::new(),
             pools: BTreeMap::new(),
+            overlays: BTreeMap::new(),
             claims: BTreeMap::new(),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -123,10 +128,20 @@ impl Cluster {
         }
     }
 
+    /// From now on objects of this kind count, which do not always: the state is not complete without them.
+    pub fn expect(&mut self, kind: Kind) {
+        self.expected.insert(kind);
+    }
+
+    /// The kinds that count.
+    pub fn watched(&self) -> impl Iterator<Item = Kind> {
+        let devices = Kind::DEVICES.iter().filter(|_| self.plans_for_claims());
+        Kind::ALL.iter().chain(devices).chain(&self.expected).copied()
+    }
+
     /// Every kind was listed: what is not here is not there.
     pub fn has_listed_all(&self) -> bool {
-        let devices = Kind::DEVICES.iter().filter(|_| self.plans_for_claims());
-        Kind::ALL.iter().chain(devices).all(|kind| self.listed.contains(kind))
+        self.watched().all(|kind| self.listed.contains(&kind))
     }
 
     /// NodePools and NodeClaims were listed, so their CRDs are there.
@@ -154,6 +169,11 @@ impl Cluster {
     /// All NodePools, by name.
     pub fn pools(&self) -> impl Iterator<Item = &Arc<NodePool>> {
         self.pools.values()
+    }
+
+    /// All NodeOverlays, by name.
+    pub fn overlays(&self) -> impl Iterator<Item = &Arc<NodeOverlay>> {
+        self.overlays.values()
     }
 
     /// A NodeClaim.

@@ -1,6 +1,7 @@
 //! From the state to the planner's input: one immutable value, with everything derived that upstream derives when it is asked.
 
 mod claims;
+pub mod overlay;
 mod pool;
 mod repair;
 
@@ -75,9 +76,9 @@ impl Cluster {
             pods,
             daemon_sets: self.daemon_sets_in(),
             namespaces: self.namespaces.clone(),
+            overlays: self.overlays_in(),
             devices: claims.map(|claims| Arc::new(claims.devices)),
             repair_policies: self.repair_policies.clone(),
-            ..plan::Snapshot::default()
         }
     }
 

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use serde::{Deserialize, Serialize};
-use tenon_crds::{NodeClaim, NodePool, ResourceList};
+use tenon_crds::{NodeClaim, NodeOverlay, NodePool, ResourceList};
 
 use crate::change::{Kind, Object, Watched};
 
@@ -83,6 +83,14 @@ impl Watched for NodeClaim {
 
     fn into_object(self) -> Object {
         Object::NodeClaim(Box::new(self))
+    }
+}
+
+impl Watched for NodeOverlay {
+    const KIND: Kind = Kind::NodeOverlay;
+
+    fn into_object(self) -> Object {
+        Object::NodeOverlay(Box::new(self))
     }
 }
 

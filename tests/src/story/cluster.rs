@@ -62,6 +62,10 @@ pub(crate) fn node_classes(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
 }
 
+pub(crate) fn node_overlays(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays")
+}
+
 pub(crate) fn kwok_node_classes(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses")
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tenon_crds::{
-    EC2NodeClass, KWOKNodeClass, NodeClaim, NodePool, Quantity, Timestamp, manifests,
+    EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, Quantity, Timestamp, manifests,
 };
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::wait::eventually;
@@ -104,6 +104,7 @@ impl Resource {
         let (plural, read_back): (_, fn(&Value) -> _) = match kind {
             "NodePool" => ("nodepools", read_back::<NodePool>),
             "NodeClaim" => ("nodeclaims", read_back::<NodeClaim>),
+            "NodeOverlay" => ("nodeoverlays", read_back::<NodeOverlay>),
             "EC2NodeClass" => ("ec2nodeclasses", read_back::<EC2NodeClass>),
             "KWOKNodeClass" => ("kwoknodeclasses", read_back::<KWOKNodeClass>),
             _ => panic!("{kind} is not a kind of tenon-crds"),

@@ -6,6 +6,7 @@ mod bed;
 mod control_plane;
 mod crd_cases;
 mod disruption;
+mod gates;
 mod installation;
 mod kubelet;
 mod machines;

@@ -107,6 +107,15 @@ impl Cluster {
                 touched.push(Touched::Node(attachment.spec.node_name.clone()));
                 self.attachments.insert(name(&attachment.metadata), Arc::new(*attachment));
             }
+            Object::NodeOverlay(overlay) => {
+                let name = name(&overlay.metadata);
+                let known = self.overlays.get(&name);
+                let newer = known.is_none_or(|known| is_newer(&overlay.metadata, &known.metadata));
+                if newer && (known.is_some() || !known_only) {
+                    self.overlays.insert(name, Arc::new(*overlay));
+                    touched.push(Touched::Other(Kind::NodeOverlay));
+                }
+            }
             Object::CSINode(node) => {
                 let wire::CSINode { metadata, spec } = *node;
                 let limits = spec.drivers.into_iter().map(|driver| {
@@ -303,6 +312,7 @@ impl Cluster {
             Kind::StorageClass => cluster(&self.storage_classes),
             Kind::VolumeAttachment => cluster(&self.attachments),
             Kind::CSINode => cluster(&self.volume_limits),
+            Kind::NodeOverlay => cluster(&self.overlays),
             Kind::DeviceClass
             | Kind::ResourceClaim
             | Kind::ResourceClaimTemplate
@@ -360,6 +370,10 @@ impl Cluster {
             }
             Kind::CSINode => {
                 self.volume_limits.remove(&key.name);
+            }
+            Kind::NodeOverlay => {
+                self.overlays.remove(&key.name);
+                touched.push(Touched::Other(kind));
             }
             Kind::DeviceClass
             | Kind::ResourceClaim

@@ -1,0 +1,194 @@
+//! The controller of NodeOverlays: says on each whether it counts. Decisions do not wait for it: the planner leaves out by itself what is in conflict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tenon_crds::conditions::nodeoverlay::{TYPES, VALIDATION_SUCCEEDED};
+use tenon_crds::conditions::{Conditions, Subject};
+use tenon_crds::{NodeOverlay, NodeOverlayStatus};
+use tenon_planner::overlays;
+use tenon_planner::snapshot::NodeClassRef;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::cloud_provider::CloudProvider;
+use crate::operator::Operator;
+use crate::state::change::{Kind, Touched};
+use crate::state::cluster::name;
+use crate::state::snapshot;
+use crate::work::Backoff;
+use crate::write::WriteError;
+
+/// How often overlays are judged when nothing tells of a change.
+const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(60) };
+
+/// Why an overlay does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It means nothing.
+    Invalid(String),
+    /// One of the same weight, with this name, says something about the same.
+    Conflict(String),
+}
+
+/// Judges overlays whenever one of them, a NodePool or what can be launched has changed, until told to stop.
+pub async fn run<P: CloudProvider>(
+    operator: Arc<Operator<P>>,
+    mut wake: watch::Receiver<u64>,
+    stop: CancellationToken,
+) {
+    let changed = Arc::new(Notify::new());
+    let notify = Arc::clone(&changed);
+    operator.state.subscribe(move |touched| {
+        if matches!(touched, Touched::NodePool(_) | Touched::Other(Kind::NodeOverlay)) {
+            notify.notify_one();
+        }
+    });
+    let (mut failures, mut known) = (0, Generations::new());
+    loop {
+        let wait = match reconcile(&operator, &mut known).await {
+            Ok(()) => {
+                failures = 0;
+                EVERY
+            }
+            Err(error) => {
+                failures += 1;
+                operator.context.metrics.reconcile_errors.inc(["nodeoverlay", "error"]);
+                let error = crate::logging::chain(&error);
+                tracing::error!(error, "failed to judge NodeOverlays, trying again");
+                BACKOFF.delay(failures)
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = changed.notified() => {}
+            // The sender lives as long as the operator.
+            _ = wake.changed() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Which overlays there are, in which generation.
+type Generations = BTreeMap<String, Option<i64>>;
+
+async fn reconcile<P: CloudProvider>(
+    operator: &Operator<P>,
+    known: &mut Generations,
+) -> Result<(), WriteError> {
+    let (objects, faults) = {
+        let catalog = |class: &NodeClassRef| operator.cloud.catalog(class).ok();
+        let state = operator.state.read();
+        let objects: Vec<Arc<NodeOverlay>> = state.overlays().cloned().collect();
+        let conflicts = overlays::conflicts(&state.offers(&catalog, operator.now()));
+        let faults = faults(&objects, conflicts, |object| {
+            snapshot::overlay::overlay(object, state.rules()).err()
+        });
+        (objects, faults)
+    };
+    let generations = objects.iter().map(|it| (name(&it.metadata), it.metadata.generation)).collect();
+    if *known != generations {
+        *known = generations;
+        // Prices and capacity are others now.
+        operator.context.wake.notify_one();
+    }
+    for object in objects {
+        let status = judged(&object, faults.get(&name(&object.metadata)), operator.now());
+        if object.status.as_ref() != Some(&status) {
+            let body = json!({ "conditions": status.conditions });
+            match operator.write.patch_overlay_status(&object, body).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with each overlay that does not count, by name.
+fn faults(
+    objects: &[Arc<NodeOverlay>],
+    conflicts: Vec<(String, String)>,
+    invalid: impl Fn(&NodeOverlay) -> Option<String>,
+) -> BTreeMap<String, Fault> {
+    let invalid = objects
+        .iter()
+        .filter_map(|object| Some((name(&object.metadata), Fault::Invalid(invalid(object)?))));
+    let conflicts = conflicts.into_iter().map(|(name, other)| (name, Fault::Conflict(other)));
+    invalid.chain(conflicts).collect()
+}
+
+/// The status of an overlay.
+fn judged(object: &NodeOverlay, fault: Option<&Fault>, now: jiff::Timestamp) -> NodeOverlayStatus {
+    let mut status = object.status.clone().unwrap_or_default();
+    let subject = Subject::of(&object.metadata);
+    let mut set = Conditions::new(TYPES, &mut status.conditions, subject, now);
+    match fault {
+        None => set.set_true(VALIDATION_SUCCEEDED),
+        Some(Fault::Invalid(why)) => set.set_false(VALIDATION_SUCCEEDED, "RuntimeValidation", why),
+        Some(Fault::Conflict(other)) => set.set_false(
+            VALIDATION_SUCCEEDED,
+            "Conflict",
+            &format!("conflict with NodeOverlay {other}, which has the same weight"),
+        ),
+    };
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenon_crds::{ConditionStatus, NodeOverlaySpec};
+
+    fn object(name: &str) -> Arc<NodeOverlay> {
+        let mut object = NodeOverlay::new(name, NodeOverlaySpec::default());
+        object.metadata.generation = Some(3);
+        Arc::new(object)
+    }
+
+    fn lines(status: &NodeOverlayStatus) -> Vec<String> {
+        let conditions = status.conditions.iter();
+        conditions.map(|c| format!("{} {} {} {}", c.type_, c.status, c.reason, c.message)).collect()
+    }
+
+    #[test]
+    fn an_overlay_says_whether_it_counts_and_if_not_why() {
+        let objects = ["a", "b", "c"].map(object);
+        let conflicts = vec![("b".to_owned(), "a".to_owned())];
+        let invalid = |object: &NodeOverlay| {
+            (name(&object.metadata) == "c").then(|| "price is no number".to_owned())
+        };
+        let faults = faults(&objects, conflicts, invalid);
+        let now = "2026-11-20T00:00:00Z".parse().unwrap();
+        let [a, b, c] = objects
+            .each_ref()
+            .map(|object| judged(object, faults.get(&name(&object.metadata)), now));
+        assert_eq!(
+            lines(&a),
+            ["ValidationSucceeded True ValidationSucceeded ", "Ready True Ready "]
+        );
+        assert_eq!(
+            lines(&b),
+            [
+                "ValidationSucceeded False Conflict conflict with NodeOverlay a, which has the same weight",
+                "Ready False UnhealthyDependents ValidationSucceeded=False",
+            ]
+        );
+        assert_eq!(lines(&c)[0], "ValidationSucceeded False RuntimeValidation price is no number");
+        assert_eq!(a.conditions[0].observed_generation, Some(3));
+        assert_eq!(a.conditions[0].status, ConditionStatus::True);
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_not_written_again() {
+        let mut object = NodeOverlay::clone(&object("a"));
+        let first = judged(&object, None, "2026-11-20T00:00:00Z".parse().unwrap());
+        object.status = Some(first.clone());
+        assert_eq!(judged(&object, None, "2026-11-20T01:00:00Z".parse().unwrap()), first);
+    }
+}

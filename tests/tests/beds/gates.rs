@@ -1,0 +1,147 @@
+//! What feature gates add, on the provider `kwok`, with one operator that has them on. The scenarios wait most of the time, so they are played at once.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::api::{DeleteParams, DynamicObject};
+use serde_json::{Value, json};
+use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::programs::TenonPrograms;
+use tenon_tests::progress::Progress;
+use tenon_tests::scenarios::{Scenario, at_once, end};
+use tenon_tests::unclouded::Unclouded;
+use tenon_tests::user::{LIMIT, User, condition, one_of};
+use tenon_tests::wait::{eventually, must};
+
+type Tenon = Arc<Unclouded>;
+
+const GATES: &str = "--feature-gates=NodeOverlay=true";
+const CPUS: &str = "karpenter.kwok.sh/instance-cpu";
+
+/// Machines with so many CPUs.
+fn machines(cpus: &[&str]) -> Value {
+    json!([
+        one_of("kubernetes.io/os", &["linux"]),
+        one_of("kubernetes.io/arch", &["amd64"]),
+        one_of("karpenter.sh/capacity-type", &["on-demand"]),
+        one_of(CPUS, cpus),
+    ])
+}
+
+/// A NodeOverlay about machines of a NodePool with so many CPUs.
+fn overlay(name: &str, pool: &str, cpus: &[&str], says: &Value) -> Value {
+    let mut overlay = json!({
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": { "name": name },
+        "spec": { "requirements": [one_of("karpenter.sh/nodepool", &[pool]), one_of(CPUS, cpus)] },
+    });
+    for (key, value) in says.as_object().expect("fields of a spec") {
+        overlay["spec"][key] = value.clone();
+    }
+    overlay
+}
+
+/// Waits until the overlay's condition ValidationSucceeded has this status and reason; answers its message.
+async fn judged(user: &User, name: &str, status: &str, reason: &str) -> String {
+    let overlays = user.objects("NodeOverlay");
+    let look = async || {
+        let (is, because, _) = condition(&overlays.get(name).await?, "ValidationSucceeded");
+        if (is.as_str(), because.as_str()) == (status, reason) {
+            Ok(true)
+        } else {
+            Err(format!("{is} {because}").into())
+        }
+    };
+    let what = format!("the NodeOverlay {name} is {status} because of {reason}");
+    must(eventually(&what, LIMIT, look).await);
+    condition(&must(overlays.get(name).await), "ValidationSucceeded").2
+}
+
+/// The only NodeClaim of a NodePool.
+async fn only(user: &User, pool: &str) -> DynamicObject {
+    let mut claims = must(user.claims(pool).await);
+    assert_eq!(claims.len(), 1, "{pool}");
+    claims.remove(0)
+}
+
+async fn a_price_decides_which_type_is_launched(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "discount");
+    must(user.pool(scenario, &machines(&["1", "4"]), &json!({})).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    must(user.apply(&overlay(scenario, scenario, &["4"], &json!({ "price": "0.0001" }))).await);
+    judged(user, scenario, "True", "ValidationSucceeded").await;
+    must(user.deploy(scenario, 1, &on).await);
+    must(user.runs(scenario, 1).await);
+    let claim = only(user, scenario).await;
+    assert_eq!(claim.labels()[CPUS], "4", "the cheaper one by the provider's price has 1 CPU");
+    assert_eq!(claim.annotations()["karpenter.sh/price-overlay-applied"], "true");
+    assert!(!claim.annotations().contains_key("karpenter.sh/capacity-overlay-applied"));
+}
+
+async fn a_resource_that_an_overlay_adds_lets_pods_run(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "dongles");
+    let dongle = json!({ "example.com/dongle": "1" });
+    let container = json!({
+        "name": "main", "image": "registry.example/app:1",
+        "resources": { "requests": dongle, "limits": dongle },
+    });
+    let spec = json!({ "nodeSelector": { "scenario": scenario }, "containers": [container] });
+    must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
+    must(user.deploy(scenario, 2, &json!({ "spec": spec })).await);
+    let refused = async || {
+        let events = user.events("FailedScheduling").await?;
+        let mut ours = events.iter().filter(|it| {
+            let source = it.source.as_ref().and_then(|source| source.component.as_deref());
+            source == Some("karpenter")
+        });
+        Ok(ours.any(|it| it.message.as_deref().unwrap_or_default().contains("example.com/dongle")))
+    };
+    must(eventually("an event says that nothing has a dongle", LIMIT, refused).await);
+    let says = json!({ "capacity": { "example.com/dongle": "2" } });
+    must(user.apply(&overlay(scenario, scenario, &["1"], &says)).await);
+    must(user.runs(scenario, 2).await);
+    let claim = only(user, scenario).await;
+    assert_eq!(claim.annotations()["karpenter.sh/capacity-overlay-applied"], "true");
+    assert_eq!(claim.data["status"]["capacity"]["example.com/dongle"], "2");
+}
+
+async fn of_two_overlays_with_the_same_weight_one_counts(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "conflict");
+    must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
+    let (first, second) = ("conflict-a", "conflict-b");
+    must(user.apply(&overlay(first, scenario, &["1"], &json!({ "price": "1" }))).await);
+    judged(user, first, "True", "ValidationSucceeded").await;
+    let cheaper = json!({ "priceAdjustment": "-10%" });
+    must(user.apply(&overlay(second, scenario, &["1"], &cheaper)).await);
+    let message = judged(user, first, "False", "Conflict").await;
+    assert!(message.contains(second), "{message}");
+    judged(user, second, "True", "ValidationSucceeded").await;
+    must(user.objects("NodeOverlay").delete(second, &DeleteParams::default()).await);
+    judged(user, first, "True", "ValidationSucceeded").await;
+}
+
+const SCENARIOS: &[Scenario<Tenon>] = &[
+    Scenario::new("a_price_decides_which_type_is_launched", |tenon| {
+        Box::pin(a_price_decides_which_type_is_launched(tenon))
+    }),
+    Scenario::new("a_resource_that_an_overlay_adds_lets_pods_run", |tenon| {
+        Box::pin(a_resource_that_an_overlay_adds_lets_pods_run(tenon))
+    }),
+    Scenario::new("of_two_overlays_with_the_same_weight_one_counts", |tenon| {
+        Box::pin(of_two_overlays_with_the_same_weight_one_counts(tenon))
+    }),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feature_gates_do_what_they_promise() {
+    let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
+    let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
+    let bed = must(Bed::start(config).await);
+    let tenon = Arc::new(must(Unclouded::prepare(&bed, programs).await));
+    let operator = must(tenon.start_with("gates", &[GATES]));
+    must(operator.ready(LIMIT).await);
+    let failed = at_once(&tenon, SCENARIOS).await;
+    drop((operator, tenon));
+    end(bed, &failed).await;
+}
