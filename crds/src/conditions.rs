@@ -103,6 +103,14 @@ pub mod nodeoverlay {
         super::ConditionTypes { root: super::READY, dependents: &[VALIDATION_SUCCEEDED] };
 }
 
+/// Types of conditions of CapacityBuffers. Each stands for itself.
+pub mod capacitybuffer {
+    /// What the pods look like and how many there are is known.
+    pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
+    /// There is room for all pods.
+    pub const PROVISIONING: &str = "Provisioning";
+}
+
 /// Types of conditions of EC2NodeClasses.
 pub mod ec2nodeclass {
     /// Images were found.

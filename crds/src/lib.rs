@@ -1,5 +1,5 @@
 //! The Kubernetes API types of Tenon, compatible with Karpenter v1: [`NodePool`], [`NodeClaim`], [`NodeOverlay`],
-//! [`EC2NodeClass`] and [`KWOKNodeClass`], with the rules that the API server enforces ([`manifests`]), the rules that only the operator can check
+//! [`CapacityBuffer`], [`EC2NodeClass`] and [`KWOKNodeClass`], with the rules that the API server enforces ([`manifests`]), the rules that only the operator can check
 //! ([`validation`]), the drift hashes ([`hash`]) and the semantics of status conditions ([`conditions`]).
 //!
 //! The crate is pure: no client, no clock, no I/O. The operator, the planner and the installer share these types.
@@ -8,6 +8,7 @@
 //! would fill in. Writers patch, so that fields of newer versions survive.
 
 pub mod budget;
+pub mod capacitybuffer;
 pub mod conditions;
 pub mod cron;
 pub mod duration;
@@ -27,6 +28,7 @@ pub mod timestamp;
 pub mod validation;
 
 pub use budget::{Budget, DisruptionReason};
+pub use capacitybuffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 pub use conditions::{Condition, ConditionStatus, ConditionTypes, Conditions};
 pub use duration::{Duration, NillableDuration};
 pub use ec2nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};

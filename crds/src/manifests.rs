@@ -6,6 +6,7 @@
 //!
 //! Do not use `NodePool::crd()` and the like: it lacks the rules.
 
+mod capacitybuffer;
 mod ec2nodeclass;
 mod kwoknodeclass;
 mod nodeclaim;
@@ -23,7 +24,14 @@ use self::schema::Schema;
 
 /// All definitions, in the order in which they are best installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![node_pool(), node_claim(), node_overlay(), ec2_node_class(), kwok_node_class()]
+    vec![
+        node_pool(),
+        node_claim(),
+        node_overlay(),
+        capacity_buffer(),
+        ec2_node_class(),
+        kwok_node_class(),
+    ]
 }
 
 /// The definition of NodePool.
@@ -39,6 +47,11 @@ pub fn node_claim() -> CustomResourceDefinition {
 /// The definition of NodeOverlay.
 pub fn node_overlay() -> CustomResourceDefinition {
     define::<crate::NodeOverlay>(nodeoverlay::COLUMNS, nodeoverlay::constrain, |_| {})
+}
+
+/// The definition of CapacityBuffer.
+pub fn capacity_buffer() -> CustomResourceDefinition {
+    define::<crate::CapacityBuffer>(capacitybuffer::COLUMNS, capacitybuffer::constrain, |_| {})
 }
 
 /// The definition of EC2NodeClass.

@@ -4,6 +4,7 @@
 
 pub mod actuate;
 pub mod aws;
+pub mod capacitybuffer;
 pub mod clock;
 pub mod cloud_provider;
 pub mod disruption;

@@ -90,7 +90,8 @@ async fn reconcile<P: CloudProvider>(
         });
         (objects, faults)
     };
-    let generations = objects.iter().map(|it| (name(&it.metadata), it.metadata.generation)).collect();
+    let generations =
+        objects.iter().map(|it| (name(&it.metadata), it.metadata.generation)).collect();
     if *known != generations {
         *known = generations;
         // Prices and capacity are others now.

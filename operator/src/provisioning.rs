@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::batcher::Batcher;
 use crate::actuate;
+use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers, virtual_pods};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
@@ -28,6 +29,9 @@ use crate::watch::wire;
 /// How often waiting pods and disrupted nodes are looked at again.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// What CapacityBuffers are called in a batch: no pod has such a name.
+const BUFFERS: &str = "capacitybuffers";
+
 /// A planning pass is cut short after this time; what it found by then is carried out.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -36,6 +40,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// `wake` is told when waiting pods may fit now, e.g. because a catalog changed.
 pub async fn run<P: CloudProvider>(
     operator: Arc<Operator<P>>,
+    buffers: Outcomes,
     mut wake: watch::Receiver<u64>,
     stop: CancellationToken,
 ) {
@@ -44,6 +49,7 @@ pub async fn run<P: CloudProvider>(
     let trigger = batcher.clone();
     operator.state.subscribe(move |touched| match touched {
         Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
+        touched if is_about_buffers(touched) => trigger.trigger(BUFFERS),
         _ => {}
     });
     let again = async {
@@ -57,13 +63,14 @@ pub async fn run<P: CloudProvider>(
     };
     tokio::select! {
         () = again => {}
-        () = batches(&operator, &batcher, &stop) => {}
+        () = batches(&operator, &buffers, &batcher, &stop) => {}
     }
 }
 
 /// Plans one batch after the other. A batch that is being carried out is finished, the next is not begun after `stop`.
 async fn batches<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
+    buffers: &Outcomes,
     batcher: &Batcher,
     stop: &CancellationToken,
 ) {
@@ -73,12 +80,13 @@ async fn batches<P: CloudProvider>(
             return;
         }
         pass += 1;
-        let Some(plan) = plan(operator, pass).await else { return };
-        carry_out(operator, &plan).await;
+        let Some((plan, virtual_pods)) = plan(operator, pass).await else { return };
+        carry_out(operator, &plan, &virtual_pods).await;
+        buffers.record(&virtual_pods, &plan);
     }
 }
 
-/// Pods that wait, and nodes that are being disrupted, count as new.
+/// Pods that wait, nodes that are being disrupted, and CapacityBuffers count as new.
 fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     let state = operator.state.read();
     for (key, _) in state.pods().filter(|(_, pod)| pod.unschedulable) {
@@ -87,11 +95,18 @@ fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     for node in state.nodes().filter(|node| node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")) {
         batcher.trigger(node.name());
     }
+    if state.buffers().next().is_some() {
+        batcher.trigger(BUFFERS);
+    }
 }
 
 /// Plans on a snapshot; `None` when the runtime is going away.
-async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, pass: u64) -> Option<Plan> {
+async fn plan<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    pass: u64,
+) -> Option<(Plan, VirtualPods)> {
     let snapshot = operator.snapshot();
+    let virtual_pods = virtual_pods(&snapshot);
     let policy = operator.policy.clone();
     let now = operator.now();
     let deadline = operator.context.clock;
@@ -107,10 +122,10 @@ async fn plan<P: CloudProvider>(operator: &Arc<Operator<P>>, pass: u64) -> Optio
     };
     let took = operator.now().duration_since(now).as_secs_f64();
     operator.context.metrics.scheduling_duration.observe(["provisioner"], took);
-    Some(plan)
+    Some((plan, virtual_pods))
 }
 
-async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
+async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &VirtualPods) {
     if !plan.launches.is_empty() {
         let n_pods: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
         tracing::info!(
@@ -121,15 +136,17 @@ async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
     }
     actuate::nominate(operator, &plan.nominations).await;
     actuate::launch_all(operator, &plan.launches).await;
-    report(operator, plan);
+    report(operator, plan, absent);
 }
 
-/// Tells the pods that stay pending why.
-fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
+/// Tells the pods that stay pending why; those that are `absent` can't be told.
+fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &VirtualPods) {
     const WINDOW: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
     let metrics = &operator.context.metrics;
-    let mut ignored = 0.0;
-    for waiting in &plan.report.pods {
+    let (mut ignored, mut unschedulable) = (0.0, 0.0);
+    let real = plan.report.pods.iter().filter(|it| !absent.contains_key(&it.pod.uid));
+    for waiting in real {
+        unschedulable += 1.0;
         let invalid = waiting.reasons.iter().any(|(_, why)| matches!(why, Exclusion::Pod(_)));
         ignored += f64::from(u8::from(invalid));
         let why = explain::waiting(&waiting.reasons);
@@ -143,8 +160,7 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
         let event = Event::warning(&pod(&waiting.pod), Reason::FailedScheduling, message);
         operator.context.recorder.publish(event.within(WINDOW));
     }
-    #[expect(clippy::cast_precision_loss, reason = "there are fewer pods than 2^53")]
-    metrics.unschedulable_pods.set(["provisioner"], plan.report.pods.len() as f64);
+    metrics.unschedulable_pods.set(["provisioner"], unschedulable);
     metrics.ignored_pods.set([], ignored);
     let skipped: BTreeSet<_> = plan.report.node_pools.iter().map(|pool| &pool.name).collect();
     if !skipped.is_empty() {

@@ -26,9 +26,21 @@ const fn rule(
 /// In the whole cluster, with every provider.
 pub const CLUSTER: &[Rule] = &[
     rule("karpenter.sh", &["nodepools", "nodeclaims", "nodeoverlays"], READ),
-    rule("", &["pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces"], READ),
+    rule("autoscaling.x-k8s.io", &["capacitybuffers"], READ),
+    rule(
+        "",
+        &[
+            "pods",
+            "nodes",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "namespaces",
+            "podtemplates",
+        ],
+        READ,
+    ),
     rule("storage.k8s.io", &["storageclasses", "volumeattachments", "csinodes"], READ),
-    rule("apps", &["daemonsets"], READ),
+    rule("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"], READ),
     rule(
         "resource.k8s.io",
         &["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
@@ -42,6 +54,7 @@ pub const CLUSTER: &[Rule] = &[
         &["nodeclaims/status", "nodepools/status", "nodeoverlays/status"],
         &["patch"],
     ),
+    rule("autoscaling.x-k8s.io", &["capacitybuffers/status"], &["patch"]),
     // Owner references with blockOwnerDeletion need this, where that admission plugin is on.
     rule("karpenter.sh", &["nodeclaims/finalizers", "nodepools/finalizers"], &["update"]),
     rule("", &["events"], &["create"]),
@@ -90,7 +103,7 @@ pub fn allow(rules: &[Rule], group: &str, resource: &str, verb: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use kube::Resource;
-    use tenon_crds::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+    use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 
     use super::*;
     use crate::watch::wire;
@@ -107,6 +120,11 @@ mod tests {
         reads::<NodePool>(CLUSTER);
         reads::<NodeClaim>(CLUSTER);
         reads::<NodeOverlay>(CLUSTER);
+        reads::<CapacityBuffer>(CLUSTER);
+        reads::<wire::PodTemplate>(CLUSTER);
+        reads::<wire::Deployment>(CLUSTER);
+        reads::<wire::StatefulSet>(CLUSTER);
+        reads::<wire::ReplicaSet>(CLUSTER);
         reads::<wire::Node>(CLUSTER);
         reads::<wire::Pod>(CLUSTER);
         reads::<wire::DaemonSet>(CLUSTER);

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
+use crate::capacitybuffer::Outcomes;
 use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::disruption::queue::Commands;
@@ -29,7 +30,8 @@ use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::write::Writer;
 use crate::{
-    clock::Clock, disruption, http, kwok, node, nodeclaim, nodeoverlay, nodepool, provisioning,
+    capacitybuffer, clock::Clock, disruption, http, kwok, node, nodeclaim, nodeoverlay, nodepool,
+    provisioning,
 };
 
 /// Work that is under way is waited for so long; Kubernetes kills after thirty seconds.
@@ -130,6 +132,9 @@ async fn operate<P: CloudProvider>(
     }
     if core.feature_gates.is_on("NodeOverlay") {
         cluster.expect(Kind::NodeOverlay);
+    }
+    if core.feature_gates.is_on("CapacityBuffer") {
+        Kind::BUFFERS.into_iter().for_each(|kind| cluster.expect(kind));
     }
     let kinds = cluster.watched().collect();
     let (state, state_task) = State::new(cluster);
@@ -262,11 +267,16 @@ fn start<P: CloudProvider>(
     let health = Arc::new(Health::default());
     let evictions = Evictions::new();
     let commands = Commands::new();
+    let buffers = Outcomes::default();
     let (o, s) = own();
     tasks.spawn_graceful("nodepool", nodepool::run(o, Arc::clone(&health), wake.clone(), s));
     if operator.overlays_count() {
         let (o, s) = own();
         tasks.spawn_graceful("nodeoverlay", nodeoverlay::run(o, wake.clone(), s));
+    }
+    if operator.options.feature_gates.is_on("CapacityBuffer") {
+        let (o, s) = own();
+        tasks.spawn_graceful("capacitybuffer", capacitybuffer::run(o, buffers.clone(), s));
     }
     let (o, s) = own();
     tasks.spawn_graceful("nodepool.counter", nodepool::counter::run(o, s));
@@ -289,7 +299,7 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("node.protection", node::protection::run(o, s));
     let (o, s) = own();
-    tasks.spawn_graceful("provisioner", provisioning::run(o, wake.clone(), s));
+    tasks.spawn_graceful("provisioner", provisioning::run(o, buffers, wake.clone(), s));
     let (o, s) = own();
     tasks.spawn_graceful("static.provisioning", provisioning::replicas::run(o, s));
     let (o, s) = own();

@@ -35,7 +35,7 @@ pub fn start(
     kinds: &BTreeSet<Kind>,
     tasks: &mut Tasks,
 ) {
-    use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
+    use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
     let mut watches = Watches { context, changes, kinds, tasks };
     watches.add::<NodePool>("watch.nodepools");
     watches.add::<NodeClaim>("watch.nodeclaims");
@@ -50,6 +50,11 @@ pub fn start(
     watches.add::<wire::VolumeAttachment>("watch.volumeattachments");
     watches.add::<wire::CSINode>("watch.csinodes");
     watches.add::<NodeOverlay>("watch.nodeoverlays");
+    watches.add::<CapacityBuffer>("watch.capacitybuffers");
+    watches.add::<wire::PodTemplate>("watch.podtemplates");
+    watches.add::<wire::Deployment>("watch.deployments");
+    watches.add::<wire::StatefulSet>("watch.statefulsets");
+    watches.add::<wire::ReplicaSet>("watch.replicasets");
     watches.add::<wire::DeviceClass>("watch.deviceclasses");
     watches.add::<wire::ResourceClaim>("watch.resourceclaims");
     watches.add::<wire::ResourceClaimTemplate>("watch.resourceclaimtemplates");

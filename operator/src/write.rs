@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
+use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, NodePool};
 
 use crate::state::State;
 use crate::state::change::{Change, ObjectKey};
@@ -195,6 +195,41 @@ impl Writer {
     ) -> Result<NodeOverlay, WriteError> {
         let body = json!({ "status": status });
         self.patch("patching the status of", overlay, body, true, true).await
+    }
+
+    /// Writes a CapacityBuffer's status, unless the buffer has changed since it was read.
+    pub async fn patch_buffer_status(
+        &self,
+        buffer: &CapacityBuffer,
+        status: &CapacityBufferStatus,
+    ) -> Result<(), WriteError> {
+        let metadata = &buffer.metadata;
+        let (name, namespace) = (name(metadata), metadata.namespace.clone().unwrap_or_default());
+        // What is not set any more has to be said: a merge keeps what is left out.
+        let body = json!({
+            "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version },
+            "status": {
+                "conditions": status.conditions,
+                "podTemplateGeneration": status.pod_template_generation,
+                "podTemplateRef": status.pod_template_ref,
+                "provisioningStrategy": status.provisioning_strategy,
+                "replicas": status.replicas,
+            },
+        });
+        let api: Api<CapacityBuffer> = Api::namespaced(self.client.clone(), &namespace);
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patched = api.patch_status(&name, &params, &Patch::Merge(body)).await;
+        let patched = patched.map_err(|source| {
+            error(
+                "patching the status of",
+                "CapacityBuffer",
+                &format!("{namespace}/{name}"),
+                source,
+            )
+        })?;
+        self.state.apply(Change::Written(patched.into_object())).await;
+        Ok(())
     }
 
     /// Patches a Node; `body` is merged, and refused when the Node has changed since `node` was read.

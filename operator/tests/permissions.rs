@@ -9,8 +9,8 @@ use tenon_operator::rbac::{AWS, AWS_KUBE_SYSTEM, CLUSTER, NAMESPACE, Rule};
 /// What may be done: group, resource, verb, and the only name it may be done to.
 type Permission = (String, String, String, Option<String>);
 
-/// Granted as upstream's chart grants it, although the operator does without: group and resource (empty: all of the group), with what it is for.
-const BEYOND: [(&str, &str, &str); 17] = [
+/// Granted as upstream's chart grants it, although the operator does without: group and resource, with what it is for.
+const BEYOND: [(&str, &str, &str); 14] = [
     ("karpenter.sh", "nodeoverlays/status", "upstream's verbs"),
     ("karpenter.sh", "nodepools", "upstream's verbs"),
     ("karpenter.sh", "nodepools/status", "upstream's verbs"),
@@ -18,11 +18,8 @@ const BEYOND: [(&str, &str, &str); 17] = [
     ("karpenter.sh", "nodeclaims/status", "upstream's verbs"),
     ("karpenter.k8s.aws", "ec2nodeclasses", "upstream's verbs"),
     ("karpenter.k8s.aws", "ec2nodeclasses/status", "upstream's verbs"),
-    ("autoscaling.x-k8s.io", "capacitybuffers", "read for headroom"),
-    ("autoscaling.x-k8s.io", "capacitybuffers/status", "their status"),
-    ("", "podtemplates", "capacity buffers refer to them"),
-    ("", "replicationcontrollers", "capacity buffers refer to them"),
-    ("apps", "", "capacity buffers refer to workloads"),
+    ("autoscaling.x-k8s.io", "capacitybuffers/status", "upstream's verbs"),
+    ("", "replicationcontrollers", "read by upstream"),
     ("", "events", "read by upstream"),
     ("events.k8s.io", "events", "the newer API for the same events"),
     ("", "nodes", "upstream's verbs"),
@@ -31,7 +28,7 @@ const BEYOND: [(&str, &str, &str); 17] = [
 ];
 
 fn is_upstreams((group, resource, ..): &Permission) -> bool {
-    BEYOND.iter().any(|(of, what, _)| of == group && (what == resource || what.is_empty()))
+    BEYOND.iter().any(|(of, what, _)| of == group && what == resource)
 }
 
 fn needed(rules: &[Rule]) -> BTreeSet<Permission> {

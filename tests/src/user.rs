@@ -61,11 +61,13 @@ impl User {
         self.client.clone()
     }
 
-    /// The objects of a kind: NodePool, NodeClaim, NodeOverlay, EC2NodeClass or KWOKNodeClass.
+    /// The objects of a kind: NodePool, NodeClaim, NodeOverlay, EC2NodeClass or KWOKNodeClass, or CapacityBuffer
+    /// in the namespace `default`.
     pub fn objects(&self, kind: &str) -> Api<DynamicObject> {
         match kind {
             "NodePool" => cluster::node_pools(&self.client),
             "NodeOverlay" => cluster::node_overlays(&self.client),
+            "CapacityBuffer" => cluster::capacity_buffers(&self.client),
             "EC2NodeClass" => cluster::node_classes(&self.client),
             "KWOKNodeClass" => cluster::kwok_node_classes(&self.client),
             _ => cluster::node_claims(&self.client),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::object::Object;
 use crate::upgrade::crds::Known;
 
-/// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS.
+/// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS, and CapacityBuffer may belong to another autoscaler.
 const MANIFESTS: [&str; 4] = [
     include_str!("../../../crds/manifests/karpenter.sh_nodepools.yaml"),
     include_str!("../../../crds/manifests/karpenter.sh_nodeclaims.yaml"),
@@ -47,7 +47,10 @@ mod tests {
         let mut generated = tenon_crds::manifests::all()
             .iter()
             .map(|crd| Object::new(crd).body)
-            .filter(|body| body["spec"]["names"]["kind"] != "KWOKNodeClass")
+            .filter(|body| {
+                let kind = body["spec"]["names"]["kind"].as_str();
+                !matches!(kind, Some("KWOKNodeClass" | "CapacityBuffer"))
+            })
             .collect::<Vec<_>>();
         for list in [&mut embedded, &mut generated] {
             list.sort_by_key(|body| body["metadata"]["name"].to_string());

@@ -93,7 +93,7 @@ pub struct WorkloadSpec {
     /// A suspended Job has no pods.
     pub suspend: bool,
     /// Its pods.
-    pub template: wire::PodTemplate,
+    pub template: wire::PodTemplateSpec,
     /// Of a StatefulSet: one claim of each per pod.
     pub volume_claim_templates: Vec<wire::PersistentVolumeClaim>,
 }

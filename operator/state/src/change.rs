@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
+use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 
 use crate::wire;
 
@@ -31,6 +31,11 @@ pub enum Kind {
     ResourceClaimTemplate,
     ResourceSlice,
     NodeOverlay,
+    CapacityBuffer,
+    PodTemplate,
+    Deployment,
+    StatefulSet,
+    ReplicaSet,
 }
 
 impl Kind {
@@ -54,9 +59,18 @@ impl Kind {
     pub const DEVICES: [Self; 4] =
         [Self::DeviceClass, Self::ResourceClaim, Self::ResourceClaimTemplate, Self::ResourceSlice];
 
+    /// CapacityBuffers and what they refer to.
+    pub const BUFFERS: [Self; 5] = [
+        Self::CapacityBuffer,
+        Self::PodTemplate,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::ReplicaSet,
+    ];
+
     /// Its CRD need not be installed: as long as it is not there are no such objects.
     pub fn may_be_missing(self) -> bool {
-        matches!(self, Self::NodeOverlay)
+        matches!(self, Self::NodeOverlay | Self::CapacityBuffer)
     }
 }
 
@@ -81,6 +95,11 @@ pub enum Object {
     ResourceClaimTemplate(Box<wire::ResourceClaimTemplate>),
     ResourceSlice(Box<wire::ResourceSlice>),
     NodeOverlay(Box<NodeOverlay>),
+    CapacityBuffer(Box<CapacityBuffer>),
+    PodTemplate(Box<wire::PodTemplate>),
+    Deployment(Box<wire::Deployment>),
+    StatefulSet(Box<wire::StatefulSet>),
+    ReplicaSet(Box<wire::ReplicaSet>),
 }
 
 /// A kind that the state is made of.

@@ -1,6 +1,7 @@
 //! The state itself: objects by name, and the indexes that join them. Plain data that changes only through [`Cluster::apply`]; no clock, no client.
 
 mod apply;
+mod buffers;
 mod devices;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use crate::node_class::NodeClassKind;
 use crate::pod::Pod;
 use crate::shape::Shapes;
 use crate::{resources, wire};
+pub use buffers::{Room, Unresolved};
 pub(crate) use devices::DeviceObjects;
 
 /// Everything that is known about the cluster.
@@ -44,6 +46,9 @@ pub struct Cluster {
     attachments: BTreeMap<String, Arc<wire::VolumeAttachment>>,
     /// How many volumes each CSI driver can attach, by Node; `None` is a driver without a limit.
     pub(super) volume_limits: BTreeMap<String, BTreeMap<String, Option<u32>>>,
+
+    /// CapacityBuffers and what they refer to.
+    buffers: buffers::Buffers,
 
     /// Devices and claims; `None` while claims are not planned for.
     pub(crate) devices: Option<Box<DeviceObjects>>,
@@ -116,6 +121,7 @@ impl Cluster {
             storage_classes: BTreeMap::new(),
             attachments: BTreeMap::new(),
             volume_limits: BTreeMap::new(),
+            buffers: buffers::Buffers::default(),
             devices: None,
             repair_policies: Vec::new(),
             claims_by_provider_id: BTreeMap::new(),

@@ -1,9 +1,11 @@
 //! From the state to the planner's input: one immutable value, with everything derived that upstream derives when it is asked.
 
+mod buffers;
 mod claims;
 pub mod overlay;
 mod pool;
 mod repair;
+mod requirement;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,17 +14,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use tenon_crds::conditions::nodeclaim as condition;
-use tenon_crds::labels::{self, LabelRules};
+use tenon_crds::labels;
 use tenon_crds::{ConditionStatus, NodeClaim};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot as plan;
-use tenon_planner::snapshot::{NodeClassRef, NodeId, NodePhase, Requirement, ShapeId};
+use tenon_planner::snapshot::{NodeClassRef, NodeId, NodePhase, ShapeId};
 
 use crate::change::ObjectKey;
 use crate::cluster::{self, Cluster, annotation, condition_of, is_true, label};
 use crate::pod::{Owner, Pod};
 use crate::{resources, selector, volumes, wire};
 use claims::Claims;
+pub use requirement::requirements;
 
 /// Where a snapshot gets the catalogs from.
 pub trait Catalogs {
@@ -52,7 +55,7 @@ impl Cluster {
             .collect();
         let mut shapes = ShapeTable::default();
         let mounts = volumes::Mounts::of(self);
-        let pods = self
+        let mut pods: Vec<plan::Pod> = self
             .pods
             .iter()
             .map(|(key, pod)| {
@@ -63,6 +66,7 @@ impl Cluster {
                 planned
             })
             .collect();
+        self.add_buffer_pods(&mut pods, &mut shapes);
         plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
             node_pools: self
@@ -455,33 +459,6 @@ fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<M
 pub fn class_of(reference: &tenon_crds::NodeClassReference) -> NodeClassRef {
     let tenon_crds::NodeClassReference { group, kind, name } = reference.clone();
     NodeClassRef { group, kind, name }
-}
-
-/// Requirements as the planner takes them: keys normalised, values sorted.
-pub fn requirements(list: &[tenon_crds::Requirement], rules: &LabelRules) -> Vec<Requirement> {
-    list.iter().map(|requirement| self::requirement(requirement, rules)).collect()
-}
-
-fn requirement(requirement: &tenon_crds::Requirement, rules: &LabelRules) -> Requirement {
-    use tenon_crds::Operator as Api;
-    let mut values = requirement.values.clone();
-    values.sort();
-    values.dedup();
-    Requirement {
-        key: rules.normalize(&requirement.key).to_owned(),
-        operator: match requirement.operator {
-            Api::In => plan::Operator::In,
-            Api::NotIn => plan::Operator::NotIn,
-            Api::Exists => plan::Operator::Exists,
-            Api::DoesNotExist => plan::Operator::DoesNotExist,
-            Api::Gt => plan::Operator::Gt,
-            Api::Lt => plan::Operator::Lt,
-            Api::Gte => plan::Operator::Gte,
-            Api::Lte => plan::Operator::Lte,
-        },
-        values,
-        min_values: requirement.min_values.and_then(|n| u32::try_from(n).ok()),
-    }
 }
 
 /// A PodDisruptionBudget that allows no disruption, whatever the state of its pods.

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use serde::{Deserialize, Serialize};
-use tenon_crds::{NodeClaim, NodeOverlay, NodePool, ResourceList};
+use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool, ResourceList};
 
 use crate::change::{Kind, Object, Watched};
 
@@ -57,9 +57,11 @@ macro_rules! wire {
 
 mod device;
 mod storage;
+mod workload;
 
 pub use device::*;
 pub use storage::*;
+pub use workload::*;
 
 type Cluster = k8s_openapi::ClusterResourceScope;
 type Namespaced = k8s_openapi::NamespaceResourceScope;
@@ -91,6 +93,14 @@ impl Watched for NodeOverlay {
 
     fn into_object(self) -> Object {
         Object::NodeOverlay(Box::new(self))
+    }
+}
+
+impl Watched for CapacityBuffer {
+    const KIND: Kind = Kind::CapacityBuffer;
+
+    fn into_object(self) -> Object {
+        Object::CapacityBuffer(Box::new(self))
     }
 }
 
@@ -313,13 +323,13 @@ pub struct DaemonSet {
 #[serde(default)]
 pub struct DaemonSetSpec {
     /// Its pods.
-    pub template: PodTemplate,
+    pub template: PodTemplateSpec,
 }
 
-/// A pod template.
+/// The pods of something.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PodTemplate {
+pub struct PodTemplateSpec {
     /// Labels and annotations.
     pub metadata: ObjectMeta,
     /// What is wanted.

@@ -12,7 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tenon_crds::{
-    EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, Quantity, Timestamp, manifests,
+    CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, Quantity,
+    Timestamp, manifests,
 };
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::wait::eventually;
@@ -105,6 +106,7 @@ impl Resource {
             "NodePool" => ("nodepools", read_back::<NodePool>),
             "NodeClaim" => ("nodeclaims", read_back::<NodeClaim>),
             "NodeOverlay" => ("nodeoverlays", read_back::<NodeOverlay>),
+            "CapacityBuffer" => ("namespaces/default/capacitybuffers", read_back::<CapacityBuffer>),
             "EC2NodeClass" => ("ec2nodeclasses", read_back::<EC2NodeClass>),
             "KWOKNodeClass" => ("kwoknodeclasses", read_back::<KWOKNodeClass>),
             _ => panic!("{kind} is not a kind of tenon-crds"),

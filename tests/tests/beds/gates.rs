@@ -1,9 +1,11 @@
 //! What feature gates add, on the provider `kwok`, with one operator that has them on. The scenarios wait most of the time, so they are played at once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kube::ResourceExt;
-use kube::api::{DeleteParams, DynamicObject};
+use k8s_openapi::api::core::v1::PodTemplate;
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::programs::TenonPrograms;
@@ -15,7 +17,7 @@ use tenon_tests::wait::{eventually, must};
 
 type Tenon = Arc<Unclouded>;
 
-const GATES: &str = "--feature-gates=NodeOverlay=true";
+const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true";
 const CPUS: &str = "karpenter.kwok.sh/instance-cpu";
 
 /// Machines with so many CPUs.
@@ -121,6 +123,72 @@ async fn of_two_overlays_with_the_same_weight_one_counts(tenon: Tenon) {
     judged(user, first, "True", "ValidationSucceeded").await;
 }
 
+/// Waits until a NodePool has so many Nodes, all of them initialised, and answers their names.
+async fn nodes(user: &User, pool: &str, wanted: usize) -> BTreeSet<String> {
+    let look = async || {
+        let nodes = user.nodes(pool).await?;
+        let initialized =
+            nodes.iter().filter(|node| node.labels().contains_key("karpenter.sh/initialized"));
+        match (initialized.count(), nodes.len()) {
+            (ready, all) if (ready, all) == (wanted, wanted) => Ok(true),
+            (ready, all) => Err(format!("{ready} of {all} are initialised").into()),
+        }
+    };
+    must(eventually(&format!("{pool} has {wanted} Nodes"), LIMIT, look).await);
+    must(user.nodes(pool).await).iter().map(ResourceExt::name_any).collect()
+}
+
+async fn a_buffer_keeps_machines_for_pods_to_come(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "buffer");
+    let eager = json!({ "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s" });
+    must(user.pool(scenario, &machines(&["1"]), &json!({ "disruption": eager })).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    let resources = json!({ "requests": { "cpu": "500m", "memory": "512Mi" } });
+    let container =
+        json!({ "name": "main", "image": "registry.example/app:1", "resources": resources });
+    let mut template = json!({ "metadata": { "name": scenario }, "template": on.clone() });
+    template["template"]["spec"]["containers"] = json!([container]);
+    let templates: Api<PodTemplate> = Api::namespaced(user.client(), "default");
+    let template = must(serde_json::from_value(template));
+    must(templates.create(&PostParams::default(), &template).await);
+    let buffer = json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": { "name": scenario },
+        "spec": { "podTemplateRef": { "name": scenario }, "replicas": 2 },
+    });
+    must(user.apply(&buffer).await);
+    let kept = nodes(user, scenario, 2).await;
+    let buffers = user.objects("CapacityBuffer");
+    let fits = async || {
+        let (status, reason, message) = condition(&buffers.get(scenario).await?, "Provisioning");
+        if (status.as_str(), reason.as_str()) == ("True", "FitsExistingCapacity") {
+            Ok(true)
+        } else {
+            Err(format!("{status} {reason} {message}").into())
+        }
+    };
+    must(eventually("the buffer has its room", LIMIT, fits).await);
+    assert_eq!(must(buffers.get(scenario).await).data["status"]["replicas"], 2);
+    let stays = async || {
+        let events = user.events("DisruptionBlocked").await?;
+        let mut ours = events
+            .iter()
+            .filter(|it| it.involved_object.name.as_ref().is_some_and(|name| kept.contains(name)));
+        Ok(ours.any(|it| it.message.as_deref().unwrap_or_default().contains("nominated")))
+    };
+    must(eventually("an event says why the empty machines stay", LIMIT, stays).await);
+    // Pods that come get these machines, and the buffer gets others.
+    must(user.deploy(scenario, 2, &on).await);
+    must(user.runs(scenario, 2).await);
+    let used = must(user.pods(scenario).await);
+    let used = used.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
+    assert_eq!(used.collect::<BTreeSet<_>>(), kept);
+    assert!(nodes(user, scenario, 4).await.is_superset(&kept));
+    must(buffers.delete(scenario, &DeleteParams::default()).await);
+    assert_eq!(nodes(user, scenario, 2).await, kept, "only what pods run on is left");
+}
+
 const SCENARIOS: &[Scenario<Tenon>] = &[
     Scenario::new("a_price_decides_which_type_is_launched", |tenon| {
         Box::pin(a_price_decides_which_type_is_launched(tenon))
@@ -130,6 +198,9 @@ const SCENARIOS: &[Scenario<Tenon>] = &[
     }),
     Scenario::new("of_two_overlays_with_the_same_weight_one_counts", |tenon| {
         Box::pin(of_two_overlays_with_the_same_weight_one_counts(tenon))
+    }),
+    Scenario::new("a_buffer_keeps_machines_for_pods_to_come", |tenon| {
+        Box::pin(a_buffer_keeps_machines_for_pods_to_come(tenon))
     }),
 ];
 

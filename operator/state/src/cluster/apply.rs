@@ -116,6 +116,17 @@ impl Cluster {
                     touched.push(Touched::Other(Kind::NodeOverlay));
                 }
             }
+            Object::CapacityBuffer(buffer) => self.put_buffer(*buffer, known_only, touched),
+            Object::PodTemplate(template) => self.put_template(&template, touched),
+            Object::Deployment(it) => {
+                self.put_workload(Kind::Deployment, &it.metadata, &it.spec, touched);
+            }
+            Object::StatefulSet(it) => {
+                self.put_workload(Kind::StatefulSet, &it.metadata, &it.spec, touched);
+            }
+            Object::ReplicaSet(it) => {
+                self.put_workload(Kind::ReplicaSet, &it.metadata, &it.spec, touched);
+            }
             Object::CSINode(node) => {
                 let wire::CSINode { metadata, spec } = *node;
                 let limits = spec.drivers.into_iter().map(|driver| {
@@ -313,6 +324,11 @@ impl Cluster {
             Kind::VolumeAttachment => cluster(&self.attachments),
             Kind::CSINode => cluster(&self.volume_limits),
             Kind::NodeOverlay => cluster(&self.overlays),
+            Kind::CapacityBuffer
+            | Kind::PodTemplate
+            | Kind::Deployment
+            | Kind::StatefulSet
+            | Kind::ReplicaSet => self.buffers.keys(kind),
             Kind::DeviceClass
             | Kind::ResourceClaim
             | Kind::ResourceClaimTemplate
@@ -375,6 +391,14 @@ impl Cluster {
                 self.overlays.remove(&key.name);
                 touched.push(Touched::Other(kind));
             }
+            Kind::CapacityBuffer
+            | Kind::PodTemplate
+            | Kind::Deployment
+            | Kind::StatefulSet
+            | Kind::ReplicaSet => {
+                self.buffers.remove(kind, key);
+                touched.push(Touched::Other(kind));
+            }
             Kind::DeviceClass
             | Kind::ResourceClaim
             | Kind::ResourceClaimTemplate
@@ -400,12 +424,12 @@ impl Cluster {
     }
 }
 
-fn key(metadata: &kube::core::ObjectMeta) -> ObjectKey {
+pub(super) fn key(metadata: &kube::core::ObjectMeta) -> ObjectKey {
     ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), name(metadata))
 }
 
 /// Objects without a version (in tests) are always news.
-fn is_newer(metadata: &kube::core::ObjectMeta, known: &kube::core::ObjectMeta) -> bool {
+pub(super) fn is_newer(metadata: &kube::core::ObjectMeta, known: &kube::core::ObjectMeta) -> bool {
     let new = version(metadata.resource_version.as_deref());
     new == 0 || new > version(known.resource_version.as_deref())
 }

@@ -1,3 +1,5 @@
+use tenon_crds::labels::LabelRules;
+
 use super::*;
 use crate::change::{Change, Object};
 use crate::node_class::{self, NodeClassKind};

@@ -1,0 +1,346 @@
+//! CapacityBuffers, what they refer to, and how much room that comes to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::core::ObjectMeta;
+use tenon_crds::CapacityBuffer;
+use tenon_crds::capacitybuffer::ACTIVE_CAPACITY;
+use tenon_planner::snapshot::PodShape;
+
+use super::Cluster;
+use super::apply::{is_newer, key};
+use crate::change::{Kind, ObjectKey, Touched};
+use crate::{resources, shape, wire};
+
+/// CapacityBuffers, and of what they may refer to only what counts for them: with thousands of ReplicaSets whole templates would be too much.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    objects: BTreeMap<ObjectKey, Arc<CapacityBuffer>>,
+    templates: BTreeMap<ObjectKey, Template>,
+    workloads: BTreeMap<(Kind, ObjectKey), Workload>,
+}
+
+/// The pods of a PodTemplate or a workload.
+#[derive(Clone, Debug, PartialEq)]
+struct Template {
+    generation: Option<i64>,
+    shape: Arc<PodShape>,
+    has_match_fields: bool,
+}
+
+/// A Deployment, StatefulSet or ReplicaSet.
+#[derive(Clone, Debug, PartialEq)]
+struct Workload {
+    replicas: i32,
+    template: Template,
+}
+
+/// What a CapacityBuffer comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Room {
+    /// What scheduling sees of its pods.
+    pub shape: Arc<PodShape>,
+    /// How many there are.
+    pub replicas: u32,
+    /// The PodTemplate, when it refers to one, with its generation.
+    pub template: Option<(String, Option<i64>)>,
+    /// Why its pods can't be planned for.
+    pub problem: Option<String>,
+}
+
+/// Why nothing is known about the pods of a CapacityBuffer, with what is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unresolved {
+    /// The workload does not exist.
+    ScalableRefNotFound(String),
+    /// The PodTemplate does not exist.
+    PodTemplateNotFound(String),
+    /// The buffer does not say what its pods are.
+    ResolutionFailed(String),
+}
+
+impl Unresolved {
+    /// Reason and message of the condition `ReadyForProvisioning`.
+    pub fn told(&self) -> (&'static str, &str) {
+        match self {
+            Self::ScalableRefNotFound(message) => ("ScalableRefNotFound", message),
+            Self::PodTemplateNotFound(message) => ("PodTemplateNotFound", message),
+            Self::ResolutionFailed(message) => ("ResolutionFailed", message),
+        }
+    }
+}
+
+impl Buffers {
+    pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        match kind {
+            Kind::CapacityBuffer => self.objects.keys().cloned().collect(),
+            Kind::PodTemplate => self.templates.keys().cloned().collect(),
+            _ => {
+                let keys = self.workloads.keys().filter(|(of, _)| *of == kind);
+                keys.map(|(_, key)| key.clone()).collect()
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::CapacityBuffer => drop(self.objects.remove(key)),
+            Kind::PodTemplate => drop(self.templates.remove(key)),
+            _ => drop(self.workloads.remove(&(kind, key.clone()))),
+        }
+    }
+}
+
+impl Cluster {
+    /// The CapacityBuffers that Tenon keeps room for, by namespace and name.
+    pub fn buffers(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<CapacityBuffer>)> {
+        self.buffers.objects.iter().filter(|(_, buffer)| {
+            let strategy = buffer.spec.provisioning_strategy.as_deref();
+            strategy.is_none_or(|strategy| strategy == ACTIVE_CAPACITY)
+        })
+    }
+
+    /// What a CapacityBuffer comes to.
+    pub fn room(&self, buffer: &CapacityBuffer) -> Result<Room, Unresolved> {
+        let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
+        let spec = &buffer.spec;
+        let (template, name, of_workload) = match (&spec.pod_template_ref, &spec.scalable_ref) {
+            (Some(reference), None) => {
+                let key = ObjectKey::new(namespace, reference.name.as_str());
+                let template = self.buffers.templates.get(&key).ok_or_else(|| {
+                    let name = &reference.name;
+                    Unresolved::PodTemplateNotFound(format!("PodTemplate {name} does not exist"))
+                })?;
+                (template, Some(reference.name.clone()), None)
+            }
+            (None, Some(reference)) => {
+                let workload = self.workload(namespace, reference)?;
+                let share = spec.percentage.map(|percent| share(workload.replicas, percent));
+                (&workload.template, None, share)
+            }
+            _ => {
+                let message = "exactly one of podTemplateRef and scalableRef is needed";
+                return Err(Unresolved::ResolutionFailed(message.to_owned()));
+            }
+        };
+        let wanted = spec.replicas.map(i64::from).max(of_workload);
+        let limit = limit(buffer, &template.shape);
+        let replicas = match (wanted, limit) {
+            (Some(wanted), Some(limit)) => wanted.min(limit),
+            (wanted, limit) => wanted.or(limit).unwrap_or(0),
+        };
+        let problem = if template.has_match_fields {
+            Some("node selector term with matchFields is not supported".to_owned())
+        } else if template.shape.resource_claims.is_empty() {
+            None
+        } else {
+            Some("no room can be kept for pods with resource claims".to_owned())
+        };
+        Ok(Room {
+            shape: Arc::clone(&template.shape),
+            replicas: u32::try_from(replicas.clamp(0, i64::from(i32::MAX))).unwrap_or(0),
+            template: name.map(|name| (name, template.generation)),
+            problem,
+        })
+    }
+
+    fn workload(
+        &self,
+        namespace: &str,
+        reference: &tenon_crds::capacitybuffer::ScalableReference,
+    ) -> Result<&Workload, Unresolved> {
+        let kind = match (reference.api_group.as_str(), reference.kind.as_str()) {
+            ("" | "apps", "Deployment") => Kind::Deployment,
+            ("" | "apps", "StatefulSet") => Kind::StatefulSet,
+            ("" | "apps", "ReplicaSet") => Kind::ReplicaSet,
+            (group, kind) => {
+                let message = format!(
+                    "scalableRef is a Deployment, a StatefulSet or a ReplicaSet of the group apps, not a {kind} of the group {group:?}"
+                );
+                return Err(Unresolved::ResolutionFailed(message));
+            }
+        };
+        let key = ObjectKey::new(namespace, reference.name.as_str());
+        self.buffers.workloads.get(&(kind, key)).ok_or_else(|| {
+            let (kind, name) = (&reference.kind, &reference.name);
+            Unresolved::ScalableRefNotFound(format!("{kind} {name} does not exist"))
+        })
+    }
+
+    pub(super) fn put_buffer(
+        &mut self,
+        buffer: CapacityBuffer,
+        known_only: bool,
+        touched: &mut Vec<Touched>,
+    ) {
+        let key = key(&buffer.metadata);
+        let known = self.buffers.objects.get(&key);
+        let newer = known.is_none_or(|known| is_newer(&buffer.metadata, &known.metadata));
+        if newer && (known.is_some() || !known_only) {
+            self.buffers.objects.insert(key, Arc::new(buffer));
+            touched.push(Touched::Other(Kind::CapacityBuffer));
+        }
+    }
+
+    pub(super) fn put_template(&mut self, object: &wire::PodTemplate, touched: &mut Vec<Touched>) {
+        let key = key(&object.metadata);
+        let template = self.template(&object.metadata, &object.template);
+        if self.buffers.templates.get(&key) != Some(&template) {
+            self.buffers.templates.insert(key, template);
+            touched.push(Touched::Other(Kind::PodTemplate));
+        }
+    }
+
+    /// The status of workloads changes all the time; only what changes a buffer is told.
+    pub(super) fn put_workload(
+        &mut self,
+        kind: Kind,
+        metadata: &ObjectMeta,
+        spec: &wire::WorkloadSpec,
+        touched: &mut Vec<Touched>,
+    ) {
+        let template = Template { generation: None, ..self.template(metadata, &spec.template) };
+        let workload = Workload { replicas: spec.replicas.unwrap_or(1), template };
+        let key = (kind, key(metadata));
+        if self.buffers.workloads.get(&key) != Some(&workload) {
+            self.buffers.workloads.insert(key, workload);
+            touched.push(Touched::Other(kind));
+        }
+    }
+
+    fn template(&mut self, owner: &ObjectMeta, template: &wire::PodTemplateSpec) -> Template {
+        let namespace = owner.namespace.as_deref().unwrap_or_default();
+        let labels = template.metadata.labels.clone().unwrap_or_default();
+        let shape = shape::shape(namespace, &labels, &template.spec, &self.rules);
+        Template {
+            generation: owner.generation,
+            shape: self.shapes.intern(shape),
+            has_match_fields: shape::has_match_fields(&template.spec),
+        }
+    }
+}
+
+/// So many hundredths of the pods of a workload, rounded up.
+fn share(replicas: i32, percent: i32) -> i64 {
+    ((i64::from(replicas) * i64::from(percent)).max(0) + 99) / 100
+}
+
+/// How many pods the buffer's limits have room for; `None` when the limits are about nothing that the pods request.
+fn limit(buffer: &CapacityBuffer, shape: &PodShape) -> Option<i64> {
+    let limits = buffer.spec.limits.iter().flatten();
+    let counts = limits.filter_map(|(name, &limit)| {
+        let requested = shape.requests.get(name);
+        (requested > 0).then(|| resources::amount(name, limit).max(0) / requested)
+    });
+    counts.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tenon_crds::labels::LabelRules;
+
+    use super::*;
+    use crate::change::{Change, Object};
+
+    fn cluster() -> Cluster {
+        let mut cluster = Cluster::new(&[], LabelRules::core());
+        let pod = json!({"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}});
+        let template = json!({"metadata": {"name": "unit", "namespace": "default", "generation": 3},
+            "template": pod});
+        let deployment = json!({"metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": 11, "template": pod}});
+        let template = serde_json::from_value(template).unwrap();
+        cluster.apply(Change::Applied(Object::PodTemplate(Box::new(template))));
+        let deployment = serde_json::from_value(deployment).unwrap();
+        cluster.apply(Change::Applied(Object::Deployment(Box::new(deployment))));
+        cluster
+    }
+
+    fn buffer(spec: &Value) -> CapacityBuffer {
+        serde_json::from_value(json!({
+            "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+            "metadata": {"name": "spare", "namespace": "default", "uid": "4711"}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn replicas(spec: &Value) -> u32 {
+        cluster().room(&buffer(spec)).unwrap().replicas
+    }
+
+    #[test]
+    fn room_is_for_the_larger_of_replicas_and_percentage_within_the_limits() {
+        let template = json!({"name": "unit"});
+        let web = json!({"apiGroup": "apps", "kind": "Deployment", "name": "web"});
+        for (spec, expected) in [
+            (json!({"podTemplateRef": template, "replicas": 3}), 3),
+            (json!({"podTemplateRef": template, "replicas": 3, "limits": {"cpu": "1"}}), 2),
+            (json!({"podTemplateRef": template, "limits": {"cpu": "10", "memory": "4Gi"}}), 4),
+            (json!({"podTemplateRef": template, "limits": {"example.com/gpu": "4"}}), 0),
+            (json!({"scalableRef": web, "percentage": 10}), 2),
+            (json!({"scalableRef": web, "percentage": 1}), 1),
+            (json!({"scalableRef": web, "percentage": 0}), 0),
+            (json!({"scalableRef": web, "percentage": 10, "replicas": 5}), 5),
+            (json!({"scalableRef": {"kind": "Deployment", "name": "web"}, "replicas": 1}), 1),
+            (json!({"scalableRef": web}), 0),
+        ] {
+            assert_eq!(replicas(&spec), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let why = |spec: Value| {
+            let unresolved = cluster().room(&buffer(&spec)).unwrap_err();
+            let (reason, message) = unresolved.told();
+            format!("{reason}: {message}")
+        };
+        assert_eq!(
+            why(json!({"podTemplateRef": {"name": "gone"}, "replicas": 1})),
+            "PodTemplateNotFound: PodTemplate gone does not exist"
+        );
+        assert_eq!(
+            why(json!({"scalableRef": {"kind": "StatefulSet", "name": "web"}, "replicas": 1})),
+            "ScalableRefNotFound: StatefulSet web does not exist"
+        );
+        assert!(
+            why(json!({"scalableRef": {"apiGroup": "batch", "kind": "Job", "name": "web"}}))
+                .starts_with("ResolutionFailed: scalableRef is a Deployment")
+        );
+        assert!(why(json!({"replicas": 1})).starts_with("ResolutionFailed: exactly one"));
+    }
+
+    #[test]
+    fn buffers_of_another_strategy_are_somebody_elses() {
+        let mut cluster = cluster();
+        let spec = json!({"podTemplateRef": {"name": "unit"}, "replicas": 1});
+        let mut other = buffer(&spec);
+        other.spec.provisioning_strategy = Some("example.com/standby".to_owned());
+        for (name, object) in [("mine", buffer(&spec)), ("others", other)] {
+            let mut object = object;
+            object.metadata.name = Some(name.to_owned());
+            cluster.apply(Change::Applied(Object::CapacityBuffer(Box::new(object))));
+        }
+        let names: Vec<&str> = cluster.buffers().map(|(key, _)| key.name.as_str()).collect();
+        assert_eq!(names, ["mine"]);
+    }
+
+    #[test]
+    fn a_workload_whose_status_changed_touches_nothing() {
+        let mut cluster = cluster();
+        let deployment = json!({"metadata": {"name": "web", "namespace": "default", "resourceVersion": "9"},
+            "spec": {"replicas": 11, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}}}});
+        let mut put = |replicas: i32| {
+            let mut deployment = deployment.clone();
+            deployment["spec"]["replicas"] = json!(replicas);
+            let deployment = serde_json::from_value(deployment).unwrap();
+            cluster.apply(Change::Applied(Object::Deployment(Box::new(deployment))))
+        };
+        assert_eq!(put(11), []);
+        assert_eq!(put(12), [Touched::Other(Kind::Deployment)]);
+    }
+}

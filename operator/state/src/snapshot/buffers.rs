@@ -1,0 +1,84 @@
+//! The pods that CapacityBuffers keep room for: they don't exist, and are planned for as if they did.
+
+use tenon_planner::snapshot as plan;
+
+use super::ShapeTable;
+use crate::cluster::{Cluster, name};
+use crate::wire::created_at;
+
+impl Cluster {
+    /// Adds the virtual pods. The list stays sorted; a real pod of the same name comes before a virtual one.
+    pub(super) fn add_buffer_pods(&self, pods: &mut Vec<plan::Pod>, shapes: &mut ShapeTable) {
+        let real = pods.len();
+        for (key, buffer) in self.buffers() {
+            let Ok(room) = self.room(buffer) else { continue };
+            if room.replicas == 0 {
+                continue;
+            }
+            let shape = shapes.shared(&room.shape);
+            let name = name(&buffer.metadata);
+            let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
+            pods.extend((0..room.replicas).map(|index| plan::Pod {
+                namespace: key.namespace.clone(),
+                name: format!("capacity-buffer-{name}-{index}"),
+                uid: format!("{uid}-{index}"),
+                shape,
+                placement: plan::Placement::Unschedulable,
+                created_at: created_at(&buffer.metadata),
+                priority: i32::MIN,
+                problem: room.problem.clone(),
+                buffer: Some(name.clone()),
+                ..plan::Pod::default()
+            }));
+        }
+        if pods.len() > real {
+            // Stable: virtual pods were added behind the real ones.
+            pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+            pods.dedup_by(|b, a| a.namespace == b.namespace && a.name == b.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+    use tenon_crds::labels::LabelRules;
+    use tenon_planner::snapshot::NodeClassRef;
+
+    use super::*;
+    use crate::change::{Change, Object};
+
+    #[test]
+    fn a_buffer_becomes_pods_that_wait_after_all_others() {
+        let mut cluster = Cluster::new(&[], LabelRules::core());
+        let template = json!({"metadata": {"name": "unit", "namespace": "b"}, "template": {"spec": {
+            "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}}});
+        let template = serde_json::from_value(template).unwrap();
+        cluster.apply(Change::Applied(Object::PodTemplate(Box::new(template))));
+        let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+            "metadata": {"name": "spare", "namespace": "b", "uid": "4711", "creationTimestamp": "2026-11-20T00:00:00Z"},
+            "spec": {"podTemplateRef": {"name": "unit"}, "replicas": 11}});
+        let buffer = serde_json::from_value(buffer).unwrap();
+        cluster.apply(Change::Applied(Object::CapacityBuffer(Box::new(buffer))));
+        for (namespace, name) in [("a", "real"), ("b", "capacity-buffer-spare-3"), ("c", "real")] {
+            let pod = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}});
+            let pod = serde_json::from_value(pod).unwrap();
+            cluster.apply(Change::Applied(Object::Pod(Box::new(pod))));
+        }
+        let snapshot = cluster.snapshot(&|_: &NodeClassRef| None, Timestamp::UNIX_EPOCH);
+        assert_eq!(snapshot.validate(), Ok(()));
+        let virtual_pods = snapshot.pods.iter().filter(|pod| pod.buffer.is_some());
+        let virtual_pods: Vec<&plan::Pod> = virtual_pods.collect();
+        // Number 3 has the name of a pod that exists.
+        assert_eq!((virtual_pods.len(), snapshot.pods.len()), (10, 13));
+        let pod = virtual_pods[1];
+        assert_eq!((pod.name.as_str(), pod.uid.as_str()), ("capacity-buffer-spare-1", "4711-1"));
+        assert_eq!((pod.buffer.as_deref(), pod.priority), (Some("spare"), i32::MIN));
+        assert_eq!(pod.placement, plan::Placement::Unschedulable);
+        let shape = &snapshot.shapes[pod.shape.0 as usize];
+        assert_eq!(shape.requests.cpu, 1000);
+        assert!(shape.volumes.is_empty() && shape.shared_volumes.is_empty());
+    }
+}

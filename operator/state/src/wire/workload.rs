@@ -1,0 +1,65 @@
+//! What CapacityBuffers refer to: pod templates, and workloads that have pods.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+
+use super::{Namespaced, PodTemplateSpec};
+use crate::change::{Kind, Object, Watched};
+
+wire!(PodTemplate, Namespaced, "", "v1", "podtemplates");
+wire!(Deployment, Namespaced, "apps", "v1", "deployments");
+wire!(StatefulSet, Namespaced, "apps", "v1", "statefulsets");
+wire!(ReplicaSet, Namespaced, "apps", "v1", "replicasets");
+
+/// A PodTemplate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodTemplate {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// The pods.
+    pub template: PodTemplateSpec,
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Deployment {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: WorkloadSpec,
+}
+
+/// A StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatefulSet {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: WorkloadSpec,
+}
+
+/// A ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplicaSet {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: WorkloadSpec,
+}
+
+/// `spec` of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkloadSpec {
+    /// How many pods; absent is 1.
+    pub replicas: Option<i32>,
+    /// The pods.
+    pub template: PodTemplateSpec,
+}
