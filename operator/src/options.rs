@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use clap::{ArgAction, Args, Parser, ValueEnum};
 use tenon_planner::policy::{MinValuesPolicy, Policy, PreferencePolicy};
+use tenon_planner::resources::MicroUsd;
 
 /// Runs the operator.
 #[derive(Clone, Debug, Parser)]
@@ -102,6 +103,12 @@ pub struct CoreOptions {
     /// What to do when `minValues` can't be met.
     #[arg(long, env = "MIN_VALUES_POLICY", value_enum, default_value_t = MinValues::Strict)]
     pub min_values_policy: MinValues,
+    /// What a further machine is taken to cost beyond its price, in dollars per hour: higher values make for fewer, larger machines.
+    #[arg(long, env = "NODE_PRICE", default_value = "0.0005", value_parser = dollars)]
+    pub node_price: MicroUsd,
+    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; 100 sets no limit.
+    #[arg(long, env = "LARGEST_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub largest_share: u8,
     /// Don't plan for pods with resource claims (DRA).
     #[arg(long, env = "IGNORE_DRA_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub ignore_dra_requests: bool,
@@ -311,6 +318,8 @@ impl CoreOptions {
                 Preference::Ignore => PreferencePolicy::Ignore,
             },
             spot_to_spot: self.feature_gates.is_on("SpotToSpotConsolidation"),
+            node_price: self.node_price,
+            largest_share: self.largest_share,
             ..Policy::default()
         }
     }
@@ -337,6 +346,13 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if share >= 0.0 && share.is_finite() => Ok(share),
         _ => Err("is not a number of 0 or more".to_owned()),
+    }
+}
+
+fn dollars(text: &str) -> Result<MicroUsd, String> {
+    match text.parse::<f64>() {
+        Ok(dollars) if (0.0..=1000.0).contains(&dollars) => Ok(MicroUsd::from_usd(dollars)),
+        _ => Err("is not a number of dollars from 0 to 1000".to_owned()),
     }
 }
 
@@ -404,9 +420,22 @@ mod tests {
             ["--ami-refresh-interval=30s"],
             ["--disable-leader-election=yes"],
             ["--cloud-provider=gcp"],
+            ["--node-price=-1"],
+            ["--node-price=free"],
+            ["--node-price=NaN"],
+            ["--largest-share=0"],
+            ["--largest-share=101"],
         ] {
             assert!(parse(&args).is_err(), "{args:?}");
         }
+    }
+
+    #[test]
+    fn what_a_further_machine_costs_and_how_much_one_may_hold_can_be_said() {
+        let policy = parse(&["--node-price=0.02", "--largest-share=25"]).unwrap().core.policy();
+        assert_eq!((policy.node_price, policy.largest_share), (MicroUsd(20_000), 25));
+        let policy = parse(&["--node-price=0"]).unwrap().core.policy();
+        assert_eq!(policy.node_price, MicroUsd(0));
     }
 
     #[test]

@@ -46,6 +46,8 @@
       (list "RESERVED_ENIS" $settings.reservedENIs)
       (list "AMI_REFRESH_INTERVAL" $settings.amiRefreshInterval)
       (list "SUBNET_REFRESH_INTERVAL" $settings.subnetRefreshInterval)
+      (list "NODE_PRICE" $settings.nodePrice)
+      (list "LARGEST_SHARE" $settings.largestShare)
       (list "VM_MEMORY_OVERHEAD_PERCENT" $settings.vmMemoryOverheadPercent)
       (list "ISOLATED_VPC" $settings.isolatedVPC)
       (list "STATIC_INSTANCE_PROFILES" $settings.staticInstanceProfiles)

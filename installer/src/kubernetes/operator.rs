@@ -327,6 +327,8 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("RESERVED_ENIS", &settings.reserved_enis),
         ("AMI_REFRESH_INTERVAL", &settings.ami_refresh_interval),
         ("SUBNET_REFRESH_INTERVAL", &settings.subnet_refresh_interval),
+        ("NODE_PRICE", &settings.node_price),
+        ("LARGEST_SHARE", &settings.largest_share),
     ] {
         if !value.is_empty() {
             env.push(plain(name, value));

@@ -251,6 +251,10 @@ pub struct OperatorSettings {
     pub ami_refresh_interval: String,
     /// How often subnets are looked up.
     pub subnet_refresh_interval: String,
+    /// What a further machine is taken to cost beyond its price, in dollars per hour; empty: the operator's default.
+    pub node_price: String,
+    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; empty: no limit.
+    pub largest_share: String,
     /// Feature gates.
     pub feature_gates: FeatureGates,
 }
@@ -277,6 +281,8 @@ impl Default for OperatorSettings {
             disable_dry_run: false,
             ami_refresh_interval: "1m".to_owned(),
             subnet_refresh_interval: "1m".to_owned(),
+            node_price: String::new(),
+            largest_share: String::new(),
             feature_gates: FeatureGates::default(),
         }
     }
