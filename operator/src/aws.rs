@@ -56,6 +56,7 @@ pub mod present;
 pub mod provider_id;
 pub mod recovery;
 pub mod refresh;
+mod repair;
 pub mod reservations;
 pub mod resources;
 pub mod ssm;
@@ -67,20 +68,6 @@ pub mod user_data;
 
 /// The kind of NodeClass that AWS serves.
 pub const KIND: NodeClassKind = tenon_state::node_class::EC2;
-
-const REPAIR_POLICIES: &[RepairPolicy] = &[
-    repair("Ready", "False", 30),
-    repair("Ready", "Unknown", 30),
-    repair("AcceleratedHardwareReady", "False", 10),
-    repair("StorageReady", "False", 30),
-    repair("NetworkingReady", "False", 30),
-    repair("KernelReady", "False", 30),
-    repair("ContainerRuntimeReady", "False", 30),
-];
-
-const fn repair(condition: &'static str, status: &'static str, minutes: i64) -> RepairPolicy {
-    RepairPolicy { condition, status, toleration: jiff::SignedDuration::from_mins(minutes) }
-}
 
 /// The cloud provider for AWS.
 #[derive(Debug)]
@@ -333,8 +320,8 @@ impl CloudProvider for AwsProvider {
         std::slice::from_ref(&KIND)
     }
 
-    fn repair_policies(&self) -> &'static [RepairPolicy] {
-        REPAIR_POLICIES
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        repair::policies()
     }
 
     fn label_rules(&self) -> LabelRules {

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
+pub use tenon_planner::snapshot::{RepairAction, RepairPolicy};
 use tokio::sync::Notify;
 
 use tenon_crds::labels::LabelRules;
@@ -88,17 +89,6 @@ pub struct NodeClassState {
     pub generation: i64,
 }
 
-/// A node condition that means that the machine has to be replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepairPolicy {
-    /// Condition type.
-    pub condition: &'static str,
-    /// Condition status.
-    pub status: &'static str,
-    /// How long it is tolerated.
-    pub toleration: jiff::SignedDuration,
-}
-
 /// Why a call to the cloud failed, by what the caller has to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudError {
@@ -153,8 +143,8 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// The kinds of NodeClass that it serves; the first is the default.
     fn node_class_kinds(&self) -> &'static [NodeClassKind];
 
-    /// Conditions that mean that a machine has to be replaced.
-    fn repair_policies(&self) -> &'static [RepairPolicy];
+    /// What makes a machine sick, how long that is tolerated, and what helps: a set that [`tenon_planner::repair::validate`] accepts.
+    fn repair_policies(&self) -> Vec<RepairPolicy>;
 
     /// What this cloud knows about labels.
     fn label_rules(&self) -> LabelRules {

@@ -1,6 +1,6 @@
-//! Disruption: nodes that are empty, drifted or dearer than necessary go, when their budgets allow it and their pods find a place.
+//! Disruption: nodes that are sick, empty, drifted or dearer than necessary go, when their budgets allow it and their pods find a place.
 //!
-//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, drift is carried out at once. What is carried
+//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, repair and drift are carried out at once. What is carried
 //! out is in the hands of the [`queue`].
 
 mod measure;
@@ -21,7 +21,7 @@ use self::queue::Commands;
 use crate::actuate::lower;
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
-use crate::nodeclaim::conditions;
+use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
 use crate::state::cluster::{is_true, name};
 use crate::work::Failure as _;
@@ -82,8 +82,10 @@ async fn pass<P: CloudProvider>(
     let Some(plan) = plan(operator, seed, resume.take()).await else { return Ok(0) };
     resume.clone_from(&plan.report.resume);
     report(operator, &plan);
-    let (checked, at_once): (Vec<Command>, Vec<Command>) =
-        plan.commands.into_iter().partition(|command| command.method != Method::Drift);
+    let (checked, at_once): (Vec<Command>, Vec<Command>) = plan
+        .commands
+        .into_iter()
+        .partition(|it| !matches!(it.method, Method::Drift | Method::Repair));
     let mut started = 0;
     for command in at_once {
         started += usize::from(commands.start(operator, command).await);
@@ -192,30 +194,52 @@ async fn clean_up<P: CloudProvider>(
     Ok(())
 }
 
-/// Says why nodes stay, and counts those that could go.
+/// Says why nodes stay.
 fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
     for staying in &plan.report.nodes {
         let Some(((reason, message), window)) = explain::staying(&staying.reason) else { continue };
         let Some(reason) = Reason::named(reason) else { continue };
-        let (claim, node) = {
+        let words = Words { reason, message, window };
+        let (claim, node, pool) = {
             let state = operator.state.read();
             let claim = state.claim(&staying.node).cloned();
             let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
-            (claim, node)
+            // That a whole pool is sick concerns whoever looks after the pool.
+            let pool = claim.as_ref().filter(|_| reason == Reason::NodeRepairBlocked);
+            let pool = pool.and_then(|claim| state.pool(pool_of(claim)).cloned());
+            (claim, node, pool)
         };
-        let say = |event: Event| {
-            let event = event.within(window);
-            // A new obstacle is news, also right after another one has gone; why consolidation does not pay changes with every pod.
-            let is_obstacle = matches!(reason, Reason::DisruptionBlocked);
-            let event = if is_obstacle { event.distinct_by(message.as_str()) } else { event };
-            operator.context.recorder.publish(event);
-        };
+        let recorder = &operator.context.recorder;
         if let Some(claim) = claim {
-            say(Event::normal(&*claim, reason, message.clone()));
+            recorder.publish(words.about(&*claim));
         }
         if let Some(node) = node {
-            say(Event::normal(&*node, reason, message.clone()));
+            recorder.publish(words.about(&*node));
         }
+        if let Some(pool) = pool {
+            recorder.publish(words.about(&*pool));
+        }
+    }
+}
+
+/// Why a node stays.
+struct Words {
+    reason: Reason,
+    message: String,
+    window: jiff::SignedDuration,
+}
+
+impl Words {
+    fn about<K: kube::Resource<DynamicType = ()>>(&self, object: &K) -> Event {
+        let message = self.message.as_str();
+        let event = match self.reason {
+            Reason::NodeRepairBlocked => Event::warning(object, self.reason, message),
+            _ => Event::normal(object, self.reason, message),
+        };
+        let event = event.within(self.window);
+        // A new obstacle is news, also right after another one has gone; why consolidation does not pay changes with every pod.
+        let is_obstacle = self.reason == Reason::DisruptionBlocked;
+        if is_obstacle { event.distinct_by(message) } else { event }
     }
 }
 

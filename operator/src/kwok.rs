@@ -28,6 +28,7 @@ use crate::watch::guarded::Guarded;
 
 mod boot;
 mod choice;
+mod repair;
 
 pub use tenon_state::catalog;
 
@@ -35,19 +36,6 @@ pub use tenon_state::catalog;
 pub const PROVIDER_ID_PREFIX: &str = "kwok://";
 
 const KINDS: &[NodeClassKind] = &[node_class::KWOK];
-
-const REPAIR: &[RepairPolicy] = &[
-    RepairPolicy {
-        condition: "Ready",
-        status: "False",
-        toleration: jiff::SignedDuration::from_mins(10),
-    },
-    RepairPolicy {
-        condition: "Ready",
-        status: "Unknown",
-        toleration: jiff::SignedDuration::from_mins(10),
-    },
-];
 
 /// The provider.
 pub struct Kwok {
@@ -121,8 +109,8 @@ impl CloudProvider for Kwok {
         KINDS
     }
 
-    fn repair_policies(&self) -> &'static [RepairPolicy] {
-        REPAIR
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        repair::policies()
     }
 
     fn label_rules(&self) -> LabelRules {

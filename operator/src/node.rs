@@ -2,5 +2,6 @@
 
 pub mod drain;
 pub mod evictions;
+pub mod health;
 pub mod protection;
 pub mod termination;

@@ -62,7 +62,7 @@ async fn give_up<P: CloudProvider>(
 }
 
 /// How many pods have to find a place elsewhere when the NodeClaim's node goes.
-fn pods_to_move<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim) -> u64 {
+pub(crate) fn pods_to_move<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim) -> u64 {
     let state = operator.state.read();
     let node = state.node_of(claim);
     let pods = node.into_iter().flat_map(|node| state.pods_on(node.name()));

@@ -38,6 +38,16 @@ impl<P> std::fmt::Debug for Operator<P> {
 impl<P: CloudProvider> Operator<P> {
     /// The planner's input at this moment.
     pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.snapshot_with_health();
+        if self.options.legacy_node_repair {
+            // Sick nodes are the business of `node::health` then.
+            snapshot.repair_policies.clear();
+        }
+        snapshot
+    }
+
+    /// The same with what makes machines sick, whoever repairs them.
+    pub fn snapshot_with_health(&self) -> Snapshot {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
         self.state.read().snapshot(&catalog, self.context.clock.now())
     }

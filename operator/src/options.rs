@@ -115,7 +115,7 @@ pub struct CoreOptions {
     /// `gate=true|false`, separated by commas. Unknown gates are ignored.
     #[arg(long, env = "FEATURE_GATES", default_value = "")]
     pub feature_gates: FeatureGates,
-    /// Use the former node repair controller.
+    /// Repair nodes as before Karpenter 1.15: at once, without budgets and replacements. Counts with the gate NodeRepair.
     #[arg(long, env = "LEGACY_NODE_REPAIR", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub legacy_node_repair: bool,
     /// Name of the legacy webhook service; accepted for compatibility.

@@ -15,7 +15,7 @@ use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
 use crate::capacitybuffer::Outcomes;
 use crate::cloud_provider::metered::Metered;
-use crate::cloud_provider::{CloudProvider, Context};
+use crate::cloud_provider::{CloudProvider, Context, RepairAction, RepairPolicy};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
 use crate::leader::{Election, Lost};
@@ -61,6 +61,9 @@ pub enum Error {
     /// The lease was lost.
     #[error(transparent)]
     Lost(#[from] Lost),
+    /// The gate NodeRepair is on, and the provider's policies can't be used.
+    #[error("{0}")]
+    Repair(String),
     /// A part of the operator ended.
     #[error(transparent)]
     Task(#[from] TaskEnded),
@@ -134,7 +137,12 @@ async fn operate<P: CloudProvider>(
         cluster.expect(Kind::NodeOverlay);
     }
     if core.feature_gates.is_on("CapacityBuffer") {
-        Kind::BUFFERS.into_iter().for_each(|kind| cluster.expect(kind));
+        for kind in Kind::BUFFERS {
+            cluster.expect(kind);
+        }
+    }
+    if core.feature_gates.is_on("NodeRepair") {
+        cluster.repair_by(repair_policies(cloud.repair_policies())?);
     }
     let kinds = cluster.watched().collect();
     let (state, state_task) = State::new(cluster);
@@ -298,6 +306,11 @@ fn start<P: CloudProvider>(
     tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("node.protection", node::protection::run(o, s));
+    let gates = &operator.options.feature_gates;
+    if gates.is_on("NodeRepair") && operator.options.legacy_node_repair {
+        let (o, s) = own();
+        tasks.spawn_graceful("node.health", node::health::run(o, s));
+    }
     let (o, s) = own();
     tasks.spawn_graceful("provisioner", provisioning::run(o, buffers, wake.clone(), s));
     let (o, s) = own();
@@ -307,6 +320,24 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("disruption.queue", commands.run(o, s));
     operator.cloud.start_controllers(&operator.context, tasks);
+}
+
+/// The provider's policies for sick machines, once they have been checked.
+fn repair_policies(policies: Vec<RepairPolicy>) -> Result<Vec<RepairPolicy>, Error> {
+    if policies.is_empty() {
+        let message =
+            "node repair requires the cloud provider to define RepairPolicies, but it defines none";
+        return Err(Error::Repair(message.to_owned()));
+    }
+    tenon_planner::repair::validate(&policies).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Error::Repair(format!("node repair requires valid RepairPolicies, {}", errors.join("; ")))
+    })?;
+    if policies.iter().any(|policy| policy.action == RepairAction::RebootNode) {
+        let message = "node repair can't reboot machines: RepairPolicies have to replace them";
+        return Err(Error::Repair(message.to_owned()));
+    }
+    Ok(policies)
 }
 
 /// Passes a wake-up on to everybody who waits for one.
@@ -327,4 +358,32 @@ fn identity(options: &CoreOptions) -> String {
     let name = if options.pod_name.is_empty() { "tenon-operator" } else { &options.pod_name };
     // Two processes must never take each other's lease for their own, whatever the host calls itself.
     format!("{name}_{}", uuid::Uuid::new_v4())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repair_needs_policies_that_make_sense_and_can_be_carried_out() {
+        let policy = |reason: &str, action| RepairPolicy {
+            condition: "Ready".to_owned(),
+            status: "False".to_owned(),
+            reason: reason.to_owned(),
+            toleration: jiff::SignedDuration::ZERO,
+            termination_grace_period: None,
+            priority: 0,
+            action,
+        };
+        let fallback = policy("", RepairAction::ReplaceNode);
+        let told = |policies: Vec<RepairPolicy>| {
+            repair_policies(policies).map(|it| it.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(vec![fallback.clone()]), Ok(1));
+        assert!(told(vec![]).unwrap_err().contains("it defines none"));
+        let none = told(vec![policy(".*", RepairAction::ReplaceNode)]).unwrap_err();
+        assert!(none.starts_with("node repair requires valid RepairPolicies, "), "{none}");
+        let reboots = told(vec![fallback, policy("Hung", RepairAction::RebootNode)]);
+        assert!(reboots.unwrap_err().contains("can't reboot"));
+    }
 }

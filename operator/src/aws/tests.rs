@@ -108,17 +108,6 @@ fn only_a_ready_class_that_was_looked_at_since_its_last_change_can_launch() {
 }
 
 #[test]
-fn repair_policies_are_upstreams() {
-    let minutes: Vec<_> = REPAIR_POLICIES
-        .iter()
-        .map(|policy| (policy.condition, policy.status, policy.toleration.as_mins()))
-        .collect();
-    assert_eq!(minutes[0], ("Ready", "False", 30));
-    assert_eq!(minutes[2], ("AcceleratedHardwareReady", "False", 10));
-    assert_eq!(minutes.len(), 7);
-}
-
-#[test]
 fn an_instance_is_presented_with_the_labels_of_its_type() {
     let class = mk_class();
     let catalog = mk_catalogs(&["m5.large"]).catalog(&class, None).unwrap();

@@ -67,7 +67,7 @@ impl<P: CloudProvider> CloudProvider for Metered<P> {
         self.inner.node_class_kinds()
     }
 
-    fn repair_policies(&self) -> &'static [RepairPolicy] {
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
         self.inner.repair_policies()
     }
 
@@ -141,8 +141,8 @@ mod tests {
             &[]
         }
 
-        fn repair_policies(&self) -> &'static [RepairPolicy] {
-            &[]
+        fn repair_policies(&self) -> Vec<RepairPolicy> {
+            Vec::new()
         }
 
         fn node_class(&self, _: &NodeClassRef) -> Option<NodeClassState> {

@@ -13,8 +13,12 @@ use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
 
-const REASONS: [DisruptionReason; 3] =
-    [DisruptionReason::Empty, DisruptionReason::Drifted, DisruptionReason::Underutilized];
+const REASONS: [DisruptionReason; 4] = [
+    DisruptionReason::Empty,
+    DisruptionReason::Drifted,
+    DisruptionReason::Underutilized,
+    DisruptionReason::Unhealthy,
+];
 
 /// Sets the gauges of budgets, and tells NodePools whose budgets let nothing go.
 pub(super) fn budgets<P: CloudProvider>(operator: &Operator<P>, uses: &[BudgetUse]) {
@@ -91,6 +95,7 @@ fn count(plan: &Plan, drifted: &BTreeSet<String>) -> BTreeMap<DisruptionReason, 
     for staying in &plan.report.nodes {
         let reason = match &staying.reason {
             Stay::Budget(reason) => *reason,
+            Stay::TooManyUnhealthy { .. } => DisruptionReason::Unhealthy,
             Stay::PodsDontFit(_)
             | Stay::WaitsForMachine(_)
             | Stay::NeedsSeveralReplacements
@@ -143,6 +148,7 @@ mod tests {
             ("c", Stay::NothingCheaper),
             ("d", Stay::NeedsSeveralReplacements),
             ("e", Stay::DoNotDisrupt),
+            ("f", Stay::Budget(DisruptionReason::Unhealthy)),
         ];
         plan.report.nodes = stays
             .into_iter()
@@ -150,6 +156,6 @@ mod tests {
             .collect();
         let counts = count(&plan, &BTreeSet::from(["d".to_owned()]));
         let of = |reason| counts.get(&reason).copied().unwrap_or(0);
-        assert_eq!(REASONS.map(of), [2, 1, 1]);
+        assert_eq!(REASONS.map(of), [2, 1, 1, 1]);
     }
 }

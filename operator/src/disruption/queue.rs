@@ -3,6 +3,8 @@
 //! A command that fails, or that takes too long, is taken back: candidates stay, replacements that exist stay too, and are consolidated later if nobody
 //! needs them. Commands are not stored: after a restart their traces are removed, and what still makes sense is planned again.
 
+pub(crate) mod deletion;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +19,12 @@ use tenon_planner::plan::{Candidate, Command, Method};
 use tenon_planner::snapshot::DisruptionReason;
 use tokio_util::sync::CancellationToken;
 
+use self::deletion::delete;
 use super::set_reason;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
-use crate::nodeclaim::{capacity_type_of, conditions, pool_of, termination_mode};
+use crate::nodeclaim::conditions;
 use crate::operator::Operator;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
@@ -96,6 +99,17 @@ impl Commands {
             savings = command.savings.as_usd(),
             "disrupting node(s)"
         );
+        if let Some(repair) = &command.repair {
+            tracing::info!(
+                condition = repair.condition,
+                status = repair.status,
+                reason = repair.reason,
+                reason_regex = repair.policy,
+                eligible_at = %repair.eligible_at,
+                drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
+                "selected repair policy"
+            );
+        }
         match self.try_start(operator, command).await {
             Ok(()) => true,
             Err(error) => {
@@ -387,63 +401,6 @@ pub(super) async fn clear_reason<P: CloudProvider>(
         operator.write.patch_claim_status(&claim).await?;
     }
     Ok(())
-}
-
-async fn delete<P: CloudProvider>(
-    operator: &Operator<P>,
-    started: &Started,
-    candidate: &Candidate,
-) -> Result<(), WriteError> {
-    let (claim, node) = {
-        let state = operator.state.read();
-        let claim = state.claim(&candidate.claim).cloned();
-        let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
-        (claim, node)
-    };
-    // Somebody was faster, or an earlier try got this far.
-    let Some(claim) = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()) else {
-        return Ok(());
-    };
-    operator.write.delete_claim(&claim).await?;
-    let command = &started.command;
-    let recorder = &operator.context.recorder;
-    let message = format!("Disrupting NodeClaim: {:?}", command.reason);
-    recorder.publish(Event::normal(&*claim, Reason::DisruptionTerminating, message));
-    if let Some(node) = node {
-        let message = format!("Disrupting Node: {:?}", command.reason);
-        recorder.publish(Event::normal(&*node, Reason::DisruptionTerminating, message));
-    }
-    let policy = consolidation_policy(operator, command, &claim);
-    let labels = [
-        lower(command.reason),
-        pool_of(&claim),
-        capacity_type_of(&claim),
-        policy,
-        termination_mode(&claim),
-    ];
-    let metrics = &operator.context.metrics;
-    metrics.nodeclaims_disrupted.inc(labels);
-    let n_pods = u64::try_from(candidate.pods.len()).unwrap_or(u64::MAX);
-    metrics.pods_disruption_initiated.add(labels, n_pods);
-    Ok(())
-}
-
-fn consolidation_policy<P: CloudProvider>(
-    operator: &Operator<P>,
-    command: &Command,
-    claim: &NodeClaim,
-) -> &'static str {
-    use tenon_crds::ConsolidationPolicy as Policy;
-    if consolidation_type(command.method).is_empty() {
-        return "";
-    }
-    let state = operator.state.read();
-    let pool = state.pool(pool_of(claim));
-    pool.map_or("", |pool| match pool.spec.disruption.consolidation_policy {
-        Policy::WhenEmpty => "when_empty",
-        Policy::WhenEmptyOrUnderutilized => "when_empty_or_underutilized",
-        Policy::Balanced => "balanced",
-    })
 }
 
 fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {

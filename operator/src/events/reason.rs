@@ -76,6 +76,8 @@ reasons! {
     LaunchFailed,
     /// On a NodeClaim: its NodeClass is not ready, the NodeClaim is given up.
     NodeClassNotReady,
+    /// On a node, its NodeClaim and its NodePool: so many nodes are sick that none is repaired.
+    NodeRepairBlocked,
     /// On a pod: where it is expected.
     Nominated,
     /// On a NodeClaim and its node: AWS will take the spot instance back.

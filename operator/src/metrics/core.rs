@@ -46,6 +46,8 @@ pub struct Core {
     pub nodeclaims_terminated: Counters<3>,
     /// `karpenter_nodeclaims_disrupted_total{reason,nodepool,capacity_type,consolidation_policy,termination_mode}`
     pub nodeclaims_disrupted: Counters<5>,
+    /// `karpenter_nodeclaims_unhealthy_disrupted_total{condition,nodepool,capacity_type,image_id,termination_mode}`
+    pub nodeclaims_unhealthy_disrupted: Counters<5>,
     /// `karpenter_nodeclaims_instance_termination_duration_seconds{nodepool}`
     pub instance_termination_duration: Histograms<1>,
     /// `karpenter_nodeclaims_termination_duration_seconds{nodepool}`
@@ -132,6 +134,12 @@ impl Core {
                 "karpenter_nodeclaims_disrupted",
                 "Number of nodeclaims disrupted in total by Tenon",
                 DISRUPTED,
+            ),
+            nodeclaims_unhealthy_disrupted: counters(
+                registry,
+                "karpenter_nodeclaims_unhealthy_disrupted",
+                "Number of nodeclaims disrupted because their node was unhealthy",
+                ["condition", "nodepool", "capacity_type", "image_id", "termination_mode"],
             ),
             instance_termination_duration: histograms(
                 registry,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodTemplate;
-use kube::api::{DeleteParams, DynamicObject, PostParams};
+use k8s_openapi::api::core::v1::{Node, PodTemplate};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
@@ -17,7 +18,9 @@ use tenon_tests::wait::{eventually, must};
 
 type Tenon = Arc<Unclouded>;
 
-const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true";
+const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true,NodeRepair=true";
+/// Sick nodes of the provider `kwok` are tolerated for half a minute; then comes all that one decision brings about.
+const REPAIR: Duration = Duration::from_mins(3);
 const CPUS: &str = "karpenter.kwok.sh/instance-cpu";
 
 /// Machines with so many CPUs.
@@ -189,6 +192,74 @@ async fn a_buffer_keeps_machines_for_pods_to_come(tenon: Tenon) {
     assert_eq!(nodes(user, scenario, 2).await, kept, "only what pods run on is left");
 }
 
+/// Lets a node say since its creation that it is sick, or that it is not.
+async fn diagnose(user: &User, node: &str, sick: bool) {
+    let nodes: Api<Node> = Api::all(user.client());
+    let since = must(nodes.get(node).await).metadata.creation_timestamp;
+    let condition = json!({
+        "type": "KWOKUnhealthy", "status": if sick { "True" } else { "False" },
+        "reason": "Injected", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since,
+    });
+    let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
+    must(nodes.patch_status(node, &PatchParams::default(), &patch).await);
+}
+
+/// Waits until a Node is gone and the pods run on others.
+async fn replaced(user: &User, pool: &str, node: &str, replicas: usize) {
+    let look = async || {
+        if user.nodes(pool).await?.iter().any(|it| it.name_any() == node) {
+            return Err("it is there".into());
+        }
+        user.all_run(pool, replicas).await
+    };
+    must(eventually(&format!("{pool}: {node} is replaced"), REPAIR, look).await);
+}
+
+async fn a_sick_node_is_replaced(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "sick");
+    must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    must(user.deploy(scenario, 3, &on).await);
+    must(user.runs(scenario, 3).await);
+    let before = nodes(user, scenario, 3).await;
+    let sick = before.first().expect("three nodes").clone();
+    diagnose(user, &sick, true).await;
+    replaced(user, scenario, &sick, 3).await;
+    let after = nodes(user, scenario, 3).await;
+    assert_eq!(before.intersection(&after).count(), 2, "the others stay");
+    let events = must(user.events("DisruptionTerminating").await);
+    let told = events.iter().any(|it| {
+        it.involved_object.name.as_ref() == Some(&sick)
+            && it.message.as_deref() == Some("Disrupting Node: Unhealthy")
+    });
+    assert!(told, "an event says why {sick} went");
+}
+
+async fn sick_nodes_stay_where_too_many_are(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "epidemic");
+    must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    must(user.deploy(scenario, 3, &on).await);
+    must(user.runs(scenario, 3).await);
+    let before = nodes(user, scenario, 3).await;
+    let sick: Vec<&String> = before.iter().take(2).collect();
+    for node in &sick {
+        diagnose(user, node, true).await;
+    }
+    let told = async || {
+        let events = user.events("NodeRepairBlocked").await?;
+        let about =
+            |name: &str| events.iter().any(|it| it.involved_object.name.as_deref() == Some(name));
+        Ok(about(scenario) && sick.iter().all(|node| about(node)))
+    };
+    must(eventually("events say that too many are sick", REPAIR, told).await);
+    assert_eq!(nodes(user, scenario, 3).await, before);
+    // One of them recovers: the other one is not one of too many any more.
+    diagnose(user, sick[0], false).await;
+    replaced(user, scenario, sick[1], 3).await;
+    assert!(nodes(user, scenario, 3).await.contains(sick[0]), "it has recovered");
+}
+
 const SCENARIOS: &[Scenario<Tenon>] = &[
     Scenario::new("a_price_decides_which_type_is_launched", |tenon| {
         Box::pin(a_price_decides_which_type_is_launched(tenon))
@@ -201,6 +272,10 @@ const SCENARIOS: &[Scenario<Tenon>] = &[
     }),
     Scenario::new("a_buffer_keeps_machines_for_pods_to_come", |tenon| {
         Box::pin(a_buffer_keeps_machines_for_pods_to_come(tenon))
+    }),
+    Scenario::new("a_sick_node_is_replaced", |tenon| Box::pin(a_sick_node_is_replaced(tenon))),
+    Scenario::new("sick_nodes_stay_where_too_many_are", |tenon| {
+        Box::pin(sick_nodes_stay_where_too_many_are(tenon))
     }),
 ];
 

@@ -1,0 +1,32 @@
+//! What makes a pretended machine sick: upstream's conditions, two of which exist only to be set by hand.
+
+use jiff::SignedDuration;
+use tenon_planner::snapshot::{RepairAction, RepairPolicy};
+
+/// The policies.
+pub(super) fn policies() -> Vec<RepairPolicy> {
+    let policy = |condition: &str, status: &str, reason: &str, tolerated, grace| RepairPolicy {
+        condition: condition.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        toleration: tolerated,
+        termination_grace_period: Some(grace),
+        priority: 0,
+        action: RepairAction::ReplaceNode,
+    };
+    let (ten_minutes, half_a_minute) =
+        (SignedDuration::from_mins(10), SignedDuration::from_secs(30));
+    vec![
+        policy("Ready", "False", "", ten_minutes, SignedDuration::ZERO),
+        policy("Ready", "Unknown", ".*", ten_minutes, SignedDuration::ZERO),
+        policy("KWOKUnhealthy", "True", ".*", half_a_minute, SignedDuration::from_secs(45)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_policies_are_a_valid_set() {
+        assert_eq!(tenon_planner::repair::validate(&super::policies()), Ok(()));
+    }
+}
