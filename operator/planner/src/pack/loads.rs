@@ -84,7 +84,8 @@ pub(super) fn cheapest_load(
     } else {
         frontier(problem, template, &by_price(allowed, &current.prices))
     };
-    let kinds = super::values::thinned(solver, template, kinds);
+    let price = |kind: usize| solver.cells[cell].prices[kind];
+    let kinds = super::values::thinned(solver, template, kinds, &price);
     let mut loads = Vec::new();
     for kind in kinds {
         if let Some(load) = fill(solver, demands, parts, cell, kind, Order::LargestFirst) {

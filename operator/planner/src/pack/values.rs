@@ -66,16 +66,16 @@ impl Valuation {
         for cell in cells {
             known.extend(solver.cells[cell].frontier.iter().copied());
         }
-        let types = thinned(solver, template, known.ones().collect());
-        if types.len() * homes.len() > PAIRS {
-            return;
-        }
         let node_price = solver.problem.policy.node_price.0;
         // A type costs the least that any of the demands pays for it.
         let price = |kind: usize| {
             let prices = homes.iter().map(|&(_, cell)| solver.cells[cell].prices[kind]);
             prices.min().unwrap_or(0).saturating_add(node_price).max(1)
         };
+        let types = thinned(solver, template, known.ones().collect(), &price);
+        if types.len() * homes.len() > PAIRS {
+            return;
+        }
         let kinds: Vec<Kind> = types
             .iter()
             .map(|&kind| relaxed(solver.problem, template, kind, price(kind)))
@@ -105,13 +105,19 @@ impl Valuation {
     }
 }
 
-/// At most so many types that they can be compared for every machine: of each proportion of memory to processors sizes in even steps.
+/// So few types that they can be compared for every machine: of each proportion of memory to processors sizes in even steps, of each step the largest and
+/// the one whose processors cost the least. These are two where prices don't follow sizes: of reservations, spot capacity and overlays.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     reason = "proportions for comparison"
 )]
-pub(super) fn thinned(solver: &Solver<'_, '_>, template: usize, kinds: Vec<usize>) -> Vec<usize> {
+pub(super) fn thinned(
+    solver: &Solver<'_, '_>,
+    template: usize,
+    kinds: Vec<usize>,
+    price: &dyn Fn(usize) -> i64,
+) -> Vec<usize> {
     if kinds.len() <= KINDS {
         return kinds;
     }
@@ -126,10 +132,16 @@ pub(super) fn thinned(solver: &Solver<'_, '_>, template: usize, kinds: Vec<usize
         })
         .collect();
     steps.sort_unstable();
-    // The largest of a step has the least overhead.
-    steps.reverse();
-    steps.dedup_by_key(|&mut (proportion, size, _)| (proportion, size));
-    let mut kept: Vec<usize> = steps.into_iter().map(|(_, _, kind)| kind).collect();
+    let per_processor = |kind: usize| price(kind) as f64 / template.net(kind)[0].max(1) as f64;
+    let mut kept = Vec::new();
+    for step in steps.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        let kinds = step.iter().map(|&(_, _, kind)| kind);
+        // The largest of a step has the least overhead.
+        let largest = kinds.clone().max_by_key(|&kind| template.net(kind));
+        let cheapest = kinds.min_by(|&a, &b| per_processor(a).total_cmp(&per_processor(b)));
+        kept.extend(largest.into_iter().chain(cheapest));
+    }
     kept.sort_unstable();
+    kept.dedup();
     kept
 }

@@ -97,6 +97,33 @@ fn what_a_reservation_does_not_hold_is_bought_on_other_terms_in_the_same_plan() 
 }
 
 #[test]
+fn a_reservation_is_found_among_hundreds_of_types_of_about_the_same_size() {
+    let free = with_reservations(&[("c.large", "cr-1", 1)]);
+    let like = free.iter().find(|kind| kind.name == "c.large").unwrap();
+    let mut kinds = vec![like.clone()];
+    // Each a little larger and dearer than the one before, so that none is better than another.
+    for step in 1..=200 {
+        let mut kind = like.clone();
+        kind.name = format!("d.{step:03}");
+        for need in &mut kind.requirements {
+            if need.key == "node.kubernetes.io/instance-type" {
+                need.values = vec![kind.name.clone()];
+            }
+        }
+        kind.capacity.cpu += step * 20;
+        kind.capacity.memory += step * (like.capacity.memory / 100);
+        kind.offerings.retain(|offer| offer.capacity_type != CapacityType::Reserved);
+        for offer in &mut kind.offerings {
+            offer.price.0 += offer.price.0 * step / 100;
+        }
+        kinds.push(kind);
+    }
+    let world = Builder::new(catalog(kinds)).pool(pool_of("default", &["on-demand", "reserved"]));
+    let world = world.pending("a", shape(1500, GI)).pending("b", shape(1500, GI));
+    assert_eq!(reserved(&plan(&world.build())), 1);
+}
+
+#[test]
 fn each_launch_gets_one_reservation_before_any_gets_two() {
     let kinds = with_reservations(&[("c.large", "cr-1", 1), ("m.large", "cr-2", 1)]);
     let world = Builder::new(catalog(kinds)).pool(pool_of("default", &["on-demand", "reserved"]));
