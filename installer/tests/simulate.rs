@@ -312,6 +312,33 @@ fn ec2s_own_description_of_a_type_is_taken_too() {
 }
 
 #[test]
+fn capacity_reservations_are_used_as_far_as_a_file_says_that_they_have_room() {
+    let bench = Bench::new();
+    let reserved = "  capacityReservations:\n  - {id: cr-a, availabilityZone: us-west-2a, instanceType: m5.large, instanceMatchCriteria: targeted, ownerID: '111122223333'}\n";
+    let pool = ec2_pool().replace("values: [on-demand]", "values: [on-demand, reserved]");
+    bench.write("ec2.yaml", &(pool + EC2_CLASS + reserved));
+    bench.write(
+        "pods.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{resources: {requests: {cpu: 1500m}}}]}\n---\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{resources: {requests: {cpu: 1500m}}}]}\n",
+    );
+    let room = serde_json::json!({"CapacityReservations": [{"CapacityReservationId": "cr-a", "AvailableInstanceCount": 1}]});
+    bench.write("room.json", &room.to_string());
+    let reserved = |outcome: &serde_json::Value| -> usize {
+        let launches = outcome["launches"].as_array().expect("launches").iter();
+        launches.filter(|launch| launch["capacityTypes"] == serde_json::json!(["reserved"])).count()
+    };
+    let alone = bench.json("simulate -f ec2.yaml -f pods.yaml");
+    assert_eq!(reserved(&alone), 0);
+    let warning = alone["warnings"][0].as_str().expect("a warning");
+    assert!(warning.contains("cr-a") && warning.contains("describe-capacity-reservations"));
+    let told = bench.json("simulate -f ec2.yaml -f pods.yaml --catalog room.json");
+    assert_eq!(told["warnings"], serde_json::json!([]));
+    assert_eq!(reserved(&told), 1, "room for one of the two");
+    assert_eq!(told["totals"]["scheduled"], 2);
+}
+
+#[test]
 fn the_price_comes_with_its_lower_bound_or_with_why_there_is_none() {
     let bench = Bench::new();
     let totals = |args: &str| bench.json(args)["totals"].clone();

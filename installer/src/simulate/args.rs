@@ -32,7 +32,7 @@ pub struct SourceArgs {
 /// What can be launched.
 #[derive(Debug, Clone, Args)]
 pub struct CatalogArgs {
-    /// Instance types: a list in the format of the kwok provider's instance-types file, or what `aws ec2 describe-instance-types` prints (may be repeated)
+    /// Instance types: a list in the format of the kwok provider's instance-types file, or what `aws ec2 describe-instance-types` or `describe-capacity-reservations` prints (may be repeated)
     #[arg(id = "catalog", long = "catalog", value_name = "FILE", help_heading = "Input")]
     pub files: Vec<PathBuf>,
     /// As the operator has it: the share of EC2's memory that nodes don't show

@@ -30,10 +30,12 @@ pub(super) struct Given {
     listed: Option<Vec<InstanceType>>,
     /// What EC2 says about types.
     described: BTreeMap<String, TypeInfo>,
+    /// How many more instances capacity reservations have room for, by id.
+    room: BTreeMap<String, u32>,
 }
 
 impl Given {
-    /// Reads the files that `--catalog` names. Of types with one name the last counts.
+    /// Reads the files that `--catalog` names. Of types with one name, and of reservations with one id, the last counts.
     pub(super) fn read(args: &CatalogArgs) -> Result<Self, ExpectedError> {
         let mut given = Self::default();
         let mut listed: BTreeMap<String, InstanceType> = BTreeMap::new();
@@ -48,6 +50,7 @@ impl Given {
                     let types = types.into_iter().map(|info| (info.name.clone(), info));
                     given.described.extend(types);
                 }
+                Content::Room(room) => given.room.extend(room),
             }
         }
         given.listed = any_list.then(|| listed.into_values().collect());
@@ -80,6 +83,15 @@ pub(super) fn refers_to(pool: &NodePool, kind: NodeClassKind) -> bool {
     reference.group == kind.group && reference.kind == kind.kind
 }
 
+/// What the files say nothing about.
+#[derive(Debug, Default)]
+struct Unknown {
+    /// Instance types by name.
+    types: BTreeSet<String>,
+    /// Capacity reservations by id.
+    reservations: BTreeSet<String>,
+}
+
 /// The catalog of each NodeClass that a NodePool refers to.
 #[derive(Debug, Default)]
 pub(super) struct Catalogs {
@@ -101,7 +113,7 @@ impl Catalogs {
             .filter(|pool| refers_to(pool, EC2) || refers_to(pool, KWOK))
             .map(|pool| class_of(&pool.spec.template.spec.node_class_ref))
             .collect();
-        let mut unknown = BTreeSet::new();
+        let mut unknown = Unknown::default();
         for class in classes {
             let instance_types = if class.group == EC2.group {
                 catalogs.of_ec2(&class.name, input, given, args, &mut unknown)
@@ -111,11 +123,22 @@ impl Catalogs {
             let catalog = Catalog { node_class: class.clone(), instance_types };
             catalogs.by_class.insert(class, Arc::new(catalog));
         }
-        if !unknown.is_empty() {
+        if !unknown.types.is_empty() {
             catalogs.warnings.push(format!(
                 "nothing is known about {} of the catalog but name, CPUs and memory, so that other karpenter.k8s.aws labels match none of them: {}; give what `aws ec2 describe-instance-types` prints as a second --catalog",
-                count(unknown.len(), "instance type"),
-                some(unknown.iter().cloned(), 3)
+                count(unknown.types.len(), "instance type"),
+                some(unknown.types.iter().cloned(), 3)
+            ));
+        }
+        if !unknown.reservations.is_empty() {
+            catalogs.warnings.push(format!(
+                "nothing says how many more instances {} room for, which count as full: {}; give what `aws ec2 describe-capacity-reservations` prints as another --catalog",
+                if let 1 = unknown.reservations.len() {
+                    "1 capacity reservation has".to_owned()
+                } else {
+                    format!("{} capacity reservations have", unknown.reservations.len())
+                },
+                some(unknown.reservations.iter().cloned(), 3)
             ));
         }
         catalogs
@@ -150,7 +173,7 @@ impl Catalogs {
         input: &Input,
         given: &Given,
         args: &CatalogArgs,
-        unknown: &mut BTreeSet<String>,
+        unknown: &mut Unknown,
     ) -> Vec<InstanceType> {
         let class = input.ec2_classes.iter().find(|it| it.metadata.name.as_deref() == Some(name));
         if class.is_none() {
@@ -160,8 +183,10 @@ impl Catalogs {
         }
         let default =
             EC2NodeClassSpec { ami_family: Some(AmiFamily::Al2023), ..EC2NodeClassSpec::default() };
-        let subnets = class.and_then(|class| class.status.as_ref());
-        let subnets = subnets.map(|status| status.subnets.as_slice()).unwrap_or_default();
+        let status = class.and_then(|class| class.status.as_ref());
+        let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();
+        let reservations =
+            status.map(|status| status.capacity_reservations.as_slice()).unwrap_or_default();
         let priced;
         let listed = match &given.listed {
             Some(types) => types,
@@ -190,9 +215,13 @@ impl Catalogs {
                 vm_memory_overhead: args.vm_memory_overhead_percent,
                 reserved_enis: args.reserved_enis,
                 seen_memory: &seen_memory,
+                reservations,
+                room: &given.room,
             },
         );
-        unknown.extend(found.unknown);
+        unknown.types.extend(found.unknown);
+        let ids = reservations.iter().map(|reservation| &reservation.id);
+        unknown.reservations.extend(ids.filter(|id| !given.room.contains_key(*id)).cloned());
         found.instance_types
     }
 }

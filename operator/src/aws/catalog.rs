@@ -12,6 +12,7 @@ use tenon_crds::EC2NodeClass;
 use tenon_crds::ec2nodeclass::{Ami, CapacityReservation, EC2NodeClassSpec, Subnet};
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, NodeClassRef, Offering};
 use tenon_state::ec2::network::NetworkTable;
+use tenon_state::ec2::reserved;
 use tenon_state::ec2::type_info::TypeInfo;
 use tenon_state::ec2::{self as ec2_types, TypeScope};
 
@@ -24,7 +25,6 @@ use super::ttl::TtlMap;
 use super::{KIND, ec2};
 
 pub mod pricing;
-mod reserved;
 pub mod type_info;
 pub mod unavailable;
 

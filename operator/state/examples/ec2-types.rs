@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use tenon_state::ec2::describe::DescribeInstanceTypes;
+use tenon_state::ec2::describe::Answer;
 use tenon_state::ec2::facts;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let described: DescribeInstanceTypes = serde_json::from_reader(std::io::stdin().lock())?;
+    let mut answer: Answer = serde_json::from_reader(std::io::stdin().lock())?;
+    let described = answer.types().ok_or("standard input holds no InstanceTypes")?;
     let known = facts::names().filter_map(facts::find);
     let types: BTreeMap<String, _> =
-        known.chain(described.types()).map(|info| (info.name.clone(), info)).collect();
+        known.chain(described).map(|info| (info.name.clone(), info)).collect();
     let mut stdout = std::io::stdout().lock();
     for info in types.values() {
         writeln!(stdout, "{}", serde_json::to_string(info)?)?;

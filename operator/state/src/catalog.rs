@@ -1,15 +1,17 @@
-//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in upstream's format. And what EC2 says about its types, from a file.
+//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in upstream's format. And what EC2 says about its types and about capacity
+//! reservations, from a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::Error as _;
 use tenon_crds::Quantity;
 use tenon_crds::labels::{self, LabelRules, aws};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Requirement};
 
-use crate::ec2::describe::DescribeInstanceTypes;
+use crate::ec2::describe::Answer;
 use crate::ec2::labels_of_name;
 use crate::ec2::type_info::TypeInfo;
 
@@ -80,17 +82,25 @@ pub enum Content {
     Listed(Vec<InstanceType>),
     /// EC2's own words about types, as `aws ec2 describe-instance-types` prints them.
     Described(Vec<TypeInfo>),
+    /// How many more instances capacity reservations have room for, by id, as `aws ec2 describe-capacity-reservations` prints it.
+    Room(BTreeMap<String, u32>),
 }
 
-/// Reads a file in either format.
+/// Reads a file in one of these formats.
 pub fn read_any(path: &Path) -> Result<Content, CatalogError> {
     let text = text(path)?;
     if !text.trim_start().starts_with('{') {
         return parse(path, &text).map(Content::Listed);
     }
-    let described: DescribeInstanceTypes = serde_json::from_str(&text)
+    let mut answer: Answer = serde_json::from_str(&text)
         .map_err(|source| CatalogError::Parse { path: path.to_owned(), source })?;
-    Ok(Content::Described(described.types()))
+    let types = answer.types().map(Content::Described);
+    types.or_else(|| answer.room().map(Content::Room)).ok_or_else(|| CatalogError::Parse {
+        path: path.to_owned(),
+        source: serde_json::Error::custom(
+            "expected a list of types, or an object with InstanceTypes or CapacityReservations",
+        ),
+    })
 }
 
 /// Instance types of a file. All offerings count as available, as upstream has it.

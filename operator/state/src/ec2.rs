@@ -24,6 +24,7 @@ mod name;
 pub mod network;
 pub mod offered;
 pub mod prices;
+pub mod reserved;
 pub mod type_info;
 
 pub use name::labels_of_name;

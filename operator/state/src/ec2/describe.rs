@@ -1,21 +1,41 @@
-//! Instance types as EC2 describes them: the JSON that `aws ec2 describe-instance-types` prints.
+//! What EC2 says about instance types and capacity reservations: the JSON that `aws ec2 describe-instance-types` and
+//! `aws ec2 describe-capacity-reservations` print.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 use super::type_info::{Device, NetworkInfo, Neuron, TypeInfo};
 
-/// An answer of DescribeInstanceTypes.
+/// An answer of DescribeInstanceTypes or DescribeCapacityReservations.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct DescribeInstanceTypes {
-    instance_types: Vec<Described>,
+pub struct Answer {
+    instance_types: Option<Vec<Described>>,
+    capacity_reservations: Option<Vec<Reservation>>,
 }
 
-impl DescribeInstanceTypes {
-    /// The types that can be nodes.
-    pub fn types(self) -> Vec<TypeInfo> {
-        self.instance_types.into_iter().filter_map(Described::type_info).collect()
+impl Answer {
+    /// The types that can be nodes; `None` when the answer is not about types.
+    pub fn types(&mut self) -> Option<Vec<TypeInfo>> {
+        let described = self.instance_types.take()?;
+        Some(described.into_iter().filter_map(Described::type_info).collect())
     }
+
+    /// How many more instances each capacity reservation has room for, by its id; `None` when the answer is not about reservations.
+    pub fn room(&mut self) -> Option<BTreeMap<String, u32>> {
+        let reservations = self.capacity_reservations.take()?;
+        Some(reservations.into_iter().map(|it| (it.id, it.available_instance_count)).collect())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Reservation {
+    #[serde(rename = "CapacityReservationId")]
+    id: String,
+    #[serde(default)]
+    available_instance_count: u32,
 }
 
 #[derive(Debug, Default, Deserialize)]

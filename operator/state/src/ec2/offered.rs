@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenon_crds::ec2nodeclass::{EC2NodeClassSpec, Subnet};
+use tenon_crds::ec2nodeclass::{CapacityReservation, EC2NodeClassSpec, Subnet};
+use tenon_crds::labels::aws;
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering};
 
 use super::network::NetworkTable;
 use super::type_info::TypeInfo;
-use super::{TypeScope, facts, instance_type, is_compatible, offering_requirements, prices};
+use super::{
+    TypeScope, facts, instance_type, is_compatible, offering_requirements, prices, reserved,
+};
 use crate::catalog::define_ec2_labels;
 
 /// `--vm-memory-overhead-percent` when nobody sets it.
@@ -32,6 +35,10 @@ pub struct ClassScope<'a> {
     pub reserved_enis: u32,
     /// The least memory in bytes that nodes of a type showed, with an image of the NodeClass.
     pub seen_memory: &'a BTreeMap<String, i64>,
+    /// The capacity reservations of its status.
+    pub reservations: &'a [CapacityReservation],
+    /// How many more instances they have room for, by id. What is not here counts as full.
+    pub room: &'a BTreeMap<String, u32>,
 }
 
 /// A catalog, and the types that nothing is known about but what the file says.
@@ -68,11 +75,11 @@ fn described_as(
 ) -> InstanceType {
     info.vcpus = kind.capacity.cpu / 1000;
     info.memory_mib = kind.capacity.memory >> 20;
-    let reserved = CapacityType::Reserved.as_str();
+    let reserved_class = CapacityType::Reserved.as_str();
     if kind.offerings.iter().any(|offering| offering.capacity_type == CapacityType::Reserved)
-        && !info.supports(reserved)
+        && !info.supports(reserved_class)
     {
-        info.usage_classes.push(reserved.to_owned());
+        info.usage_classes.push(reserved_class.to_owned());
     }
     let zones: BTreeMap<String, Option<String>> = kind
         .offerings
@@ -102,6 +109,9 @@ fn described_as(
         .filter(|offering| info.supports(offering.capacity_type.as_str()))
         .map(|offering| offer(offering, scope, compatible))
         .collect();
+    let reservations = reservations(kind, scope);
+    reserved::extend(&mut built.requirements, &reservations);
+    built.offerings.extend(reservations.iter().map(|it| reserve(it, kind, scope, compatible)));
     built.offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
     built
 }
@@ -127,6 +137,38 @@ fn offer(offering: &Offering, scope: &ClassScope<'_>, compatible: bool) -> Offer
         available: offering.available && compatible && zone_id.is_some(),
         ..offering.clone()
     }
+}
+
+/// The NodeClass' reservations of a type, but those that the file offers itself.
+fn reservations<'a>(kind: &InstanceType, scope: &ClassScope<'a>) -> Vec<&'a CapacityReservation> {
+    let is_offered = |reservation: &CapacityReservation| {
+        let mut requirements = kind.offerings.iter().flat_map(|offering| &offering.requirements);
+        requirements
+            .any(|it| it.key == aws::CAPACITY_RESERVATION_ID && it.values.contains(&reservation.id))
+    };
+    let of_kind = scope.reservations.iter().filter(|it| it.instance_type == kind.name);
+    of_kind.filter(|reservation| !is_offered(reservation)).collect()
+}
+
+/// A reservation as a way to buy the type.
+fn reserve(
+    reservation: &CapacityReservation,
+    kind: &InstanceType,
+    scope: &ClassScope<'_>,
+    compatible: bool,
+) -> Offering {
+    let zone = reservation.availability_zone.as_str();
+    let on_demand = kind.offerings.iter().filter(|it| it.capacity_type == CapacityType::OnDemand);
+    let price = on_demand.map(|offering| offering.price).min();
+    let offered = kind.offerings.iter().any(|offering| offering.zone == zone);
+    let zone_id = zone_id(zone, scope);
+    reserved::offering(
+        reservation,
+        scope.room.get(&reservation.id).copied().unwrap_or(0),
+        price,
+        compatible && offered && zone_id.is_some(),
+        zone_id.flatten().as_deref(),
+    )
 }
 
 /// The id of a zone, as far as it is known; `None` when the NodeClass has no subnet there.

@@ -1,3 +1,4 @@
+use tenon_crds::ec2nodeclass::{InstanceMatchCriteria, ReservationState, ReservationType};
 use tenon_crds::labels::{self, aws};
 use tenon_planner::resources::MicroUsd;
 
@@ -29,6 +30,15 @@ fn of_file(name: &str) -> InstanceType {
 }
 
 fn plan(types: &[InstanceType], subnets: &[Subnet]) -> OfferedTypes {
+    plan_with(types, subnets, &[], &BTreeMap::new())
+}
+
+fn plan_with(
+    types: &[InstanceType],
+    subnets: &[Subnet],
+    reservations: &[CapacityReservation],
+    room: &BTreeMap<String, u32>,
+) -> OfferedTypes {
     let class = EC2NodeClassSpec::default();
     let described = BTreeMap::new();
     let scope = ClassScope {
@@ -39,6 +49,8 @@ fn plan(types: &[InstanceType], subnets: &[Subnet]) -> OfferedTypes {
         vm_memory_overhead: VM_MEMORY_OVERHEAD,
         reserved_enis: 0,
         seen_memory: &BTreeMap::new(),
+        reservations,
+        room,
     };
     instance_types(types, &scope)
 }
@@ -82,6 +94,70 @@ fn offerings_are_available_where_the_node_class_has_a_subnet() {
     assert_eq!(available, [("us-west-2a", true), ("us-west-2b", false)]);
     assert_eq!(label(kind, labels::ZONE), "us-west-2a");
     assert_eq!(label(kind, aws::ZONE_ID), "usw2-az1");
+}
+
+fn reservation(id: &str, zone: &str) -> CapacityReservation {
+    CapacityReservation {
+        availability_zone: zone.to_owned(),
+        end_time: None,
+        id: id.to_owned(),
+        instance_match_criteria: InstanceMatchCriteria::Targeted,
+        instance_type: "m5.large".to_owned(),
+        interruptible: false,
+        owner_id: "111122223333".to_owned(),
+        reservation_type: ReservationType::Default,
+        state: ReservationState::Active,
+    }
+}
+
+#[test]
+fn reservations_of_the_node_class_are_offered_as_long_as_they_have_room() {
+    let room = BTreeMap::from([("cr-b".to_owned(), 3)]);
+    let given = [
+        reservation("cr-b", "us-west-2b"),
+        reservation("cr-unknown", "us-west-2b"),
+        reservation("cr-far", "us-west-2c"),
+    ];
+    let found = plan_with(&[of_file("m5.large"), of_file("c5.large")], &[], &given, &room);
+    let reserved = |kind: &InstanceType| -> Vec<(String, Option<u32>, bool, i64)> {
+        let offerings = kind.offerings.iter();
+        let reserved = offerings.filter(|it| it.capacity_type == CapacityType::Reserved);
+        let id = |offering: &Offering| {
+            let key = aws::CAPACITY_RESERVATION_ID;
+            let requirement = offering.requirements.iter().find(|it| it.key == key).unwrap();
+            requirement.values[0].clone()
+        };
+        reserved.map(|it| (id(it), it.reservation_capacity, it.available, it.price.0)).collect()
+    };
+    assert_eq!(
+        reserved(&found.instance_types[0]),
+        [
+            ("cr-b".to_owned(), Some(3), true, 1),
+            ("cr-unknown".to_owned(), Some(0), true, 1),
+            ("cr-far".to_owned(), Some(0), false, 1),
+        ]
+    );
+    assert_eq!(
+        label(&found.instance_types[0], labels::CAPACITY_TYPE),
+        "on-demand,reserved,spot",
+        "the label that machines of the type can have"
+    );
+    assert_eq!(reserved(&found.instance_types[1]), [], "of another type");
+}
+
+#[test]
+fn a_reservation_that_the_file_offers_is_not_offered_twice() {
+    let mut kind = of_file("m5.large");
+    let mut own = offering("us-west-2b", CapacityType::Reserved);
+    own.requirements =
+        reserved::offering(&reservation("cr-b", "us-west-2b"), 1, None, true, None).requirements;
+    own.reservation_capacity = Some(7);
+    kind.offerings.push(own);
+    let given = [reservation("cr-b", "us-west-2b")];
+    let found = plan_with(&[kind], &[], &given, &BTreeMap::from([("cr-b".to_owned(), 3)]));
+    let offerings = found.instance_types[0].offerings.iter();
+    let left: Vec<_> = offerings.filter_map(|it| it.reservation_capacity).collect();
+    assert_eq!(left, [7]);
 }
 
 #[test]

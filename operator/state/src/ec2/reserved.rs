@@ -12,13 +12,13 @@ use tenon_planner::snapshot::{CapacityType, Offering, Operator, Requirement};
 const PRICE_DIVISOR: i64 = 100_000;
 
 /// What is left of a list price when the machine is reserved.
-pub(super) fn price(on_demand: Option<MicroUsd>) -> MicroUsd {
+pub fn price(on_demand: Option<MicroUsd>) -> MicroUsd {
     let MicroUsd(price) = on_demand.unwrap_or_default();
     MicroUsd((price + PRICE_DIVISOR - 1) / PRICE_DIVISOR)
 }
 
 /// The way to buy a type by launching into a reservation of which so many are left. `usable` is whether a machine could run there at all.
-pub(super) fn offering(
+pub fn offering(
     reservation: &CapacityReservation,
     left: u32,
     on_demand: Option<MicroUsd>,
@@ -40,7 +40,7 @@ pub(super) fn offering(
 }
 
 /// Adds to a type's requirements what machines in these reservations are labelled with. They stay sorted by key.
-pub(super) fn extend(requirements: &mut [Requirement], reservations: &[&CapacityReservation]) {
+pub fn extend(requirements: &mut [Requirement], reservations: &[&CapacityReservation]) {
     if reservations.is_empty() {
         return;
     }
