@@ -1,3 +1,5 @@
+use tenon_tests::front::events::Event;
+
 use super::*;
 
 /// Makes a queue and a rule for these detail types that targets it, and returns the queue's URL and ARN and the rule's ARN.
@@ -26,6 +28,39 @@ async fn allow(bed: &Bed, (url, arn, rule): &(String, String, String)) {
     }] });
     let body = json!({ "QueueUrl": url, "Attributes": { "Policy": policy.to_string() } });
     bed.aws.json("sqs", "AmazonSQS.SetQueueAttributes", &body).await.expect("moto does it");
+}
+
+#[test]
+fn an_encrypted_queue_takes_events_only_if_its_key_lets_eventbridge_use_it() {
+    on_the_front(async |bed| {
+        let key = bed.aws.json("kms", "TrentService.CreateKey", &json!({})).await;
+        let key = key.expect("moto does it")["KeyMetadata"]["Arn"].clone();
+        let queue =
+            rule(&bed, "encrypted", "aws.ec2", "EC2 Instance Rebalance Recommendation").await;
+        let encrypt = json!({ "QueueUrl": queue.0, "Attributes": { "KmsMasterKeyId": key } });
+        bed.aws.json("sqs", "AmazonSQS.SetQueueAttributes", &encrypt).await.expect("moto does it");
+        allow(&bed, &queue).await;
+        let deliver = async || {
+            let event = Event::rebalance(bed.front.world(), "i-00000000000000abc");
+            let mut deliveries =
+                bed.front.control().send(&[event]).await.expect("the rules can be read");
+            deliveries.remove(0).failure
+        };
+        let failure = deliver().await.expect("the account's own policy does not name EventBridge");
+        assert!(failure.contains("events.amazonaws.com kms:GenerateDataKey"), "{failure}");
+        let policy = json!({ "Version": "2012-10-17", "Statement": [{
+            "Effect": "Allow", "Principal": { "Service": "events.amazonaws.com" },
+            "Action": ["kms:GenerateDataKey", "kms:Decrypt"], "Resource": "*",
+        }] });
+        let put = json!({ "KeyId": key, "PolicyName": "default", "Policy": policy.to_string() });
+        bed.aws.json("kms", "TrentService.PutKeyPolicy", &put).await.expect("moto does it");
+        assert_eq!(deliver().await, None);
+        // The key lets nobody else use it now, whatever their own policies say.
+        let receive = json!({ "QueueUrl": queue.0 });
+        let refused = bed.aws.json("sqs", "AmazonSQS.ReceiveMessage", &receive).await;
+        assert_eq!(refused.expect_err("refused").code, "KMS.AccessDeniedException");
+        drop_rule(&bed, "encrypted").await;
+    });
 }
 
 async fn drop_rule(bed: &Bed, name: &str) {

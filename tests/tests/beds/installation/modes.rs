@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use http::Method;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tenon_iam_policies::{Document, Partition};
 use tenon_tests::bed::{Bed, BedConfig};
@@ -61,6 +62,7 @@ impl World {
         self.operator_has_its_role();
         self.node_had_its_profile();
         self.events_reach_the_queue().await;
+        self.fargate_selects_the_operator().await;
 
         let (again, calls) = called(bed, &install).await;
         assert_eq!(again.code, 0, "{}", again.stderr);
@@ -138,6 +140,30 @@ impl World {
             assert_eq!(profile.name == "tenon-bed-node", self.static_profile, "{profile:?}");
             assert!(profile.role_arn.ends_with("/tenon-bed-node"), "{profile:?}");
         }
+    }
+
+    /// EKS schedules a pod onto Fargate if its namespace and labels are those of a profile: what the bed shows of Fargate.
+    async fn fargate_selects_the_operator(&self) {
+        let caller = must(self.bed.aws()).caller();
+        let profiles = format!("/clusters/{}/fargate-profiles", self.bed.cluster());
+        let listed = must(caller.rest("eks", Method::GET, &profiles, &Value::Null).await);
+        if self.settings.pointer("/deploy/host").is_none() {
+            assert_eq!(listed["fargateProfileNames"], json!([]));
+            return;
+        }
+        let path = format!("{profiles}/tenon-{}", self.bed.cluster());
+        let found = must(caller.rest("eks", Method::GET, &path, &Value::Null).await);
+        let selector = &found["fargateProfile"]["selectors"][0];
+        assert_eq!(selector["namespace"], "kube-system");
+        let labels = selector["labels"].as_object().expect("labels").iter();
+        let labels: Vec<_> = labels
+            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+            .collect();
+        let pods: Api<Pod> = Api::namespaced(self.bed.client(), "kube-system");
+        let selected = must(pods.list(&ListParams::default().labels(&labels.join(","))).await);
+        let names = selected.items.iter().filter_map(|pod| pod.metadata.name.as_deref());
+        let operators = names.filter(|name| name.starts_with("karpenter-")).count();
+        assert_eq!((operators, selected.items.len()), (2, 2), "{labels:?}");
     }
 
     /// One event of each kind is sent, and each comes through its rule.
