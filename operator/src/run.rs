@@ -149,6 +149,8 @@ async fn operate<P: CloudProvider>(
     if !core.disable_cluster_state_observability {
         metrics::pods::observe(&state, context.metrics.clone(), context.clock);
         context.metrics.collector(Box::new(gauges::Gauges::new(state.clone(), context.clock)));
+        let conditions = gauges::conditions::Conditions::new(state.clone(), context.clock);
+        context.metrics.collector(Box::new(conditions));
     }
     let health = http::listen("health", core.bind_address, core.health_probe_port).await?;
     let metrics = http::listen("metrics", core.bind_address, core.metrics_port).await?;

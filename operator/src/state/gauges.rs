@@ -1,5 +1,7 @@
 //! Gauges that follow from the state, computed when they are scraped.
 
+pub mod conditions;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;

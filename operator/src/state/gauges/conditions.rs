@@ -1,0 +1,222 @@
+//! Gauges of the conditions of NodeClaims, NodePools, Nodes and CapacityBuffers, and of how long their end takes, under the names of Karpenter's status
+//! controllers.
+
+use jiff::Timestamp;
+use kube::core::ObjectMeta;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use tenon_crds::{Condition, labels};
+
+use super::{Sample, gauge, pair};
+use crate::clock::Clock;
+use crate::state::State;
+use crate::state::cluster::Cluster;
+use crate::watch::wire::Node;
+
+/// The kinds, as they are part of the names.
+const KINDS: [&str; 4] = ["nodeclaim", "nodepool", "node", "capacitybuffer"];
+
+/// The names of the gauges: for each kind that of its conditions, that of their ages, and that of its end.
+pub const NAMES: [[&str; 3]; KINDS.len()] = [
+    [
+        "operator_nodeclaim_status_condition_count",
+        "operator_nodeclaim_status_condition_current_status_seconds",
+        "operator_nodeclaim_termination_current_time_seconds",
+    ],
+    [
+        "operator_nodepool_status_condition_count",
+        "operator_nodepool_status_condition_current_status_seconds",
+        "operator_nodepool_termination_current_time_seconds",
+    ],
+    [
+        "operator_node_status_condition_count",
+        "operator_node_status_condition_current_status_seconds",
+        "operator_node_termination_current_time_seconds",
+    ],
+    [
+        "operator_capacitybuffer_status_condition_count",
+        "operator_capacitybuffer_status_condition_current_status_seconds",
+        "operator_capacitybuffer_termination_current_time_seconds",
+    ],
+];
+
+const HELP: [&str; 3] = [
+    "The conditions that an object has",
+    "For how long a condition has had its status",
+    "For how long an object has been going",
+];
+
+/// Computes the gauges.
+#[derive(Debug)]
+pub struct Conditions {
+    state: State,
+    clock: Clock,
+}
+
+impl Conditions {
+    /// Of this state.
+    pub fn new(state: State, clock: Clock) -> Self {
+        Self { state, clock }
+    }
+}
+
+impl Collector for Conditions {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let kinds = samples(&self.state.read(), self.clock.now());
+        for (samples, names) in kinds.iter().zip(NAMES) {
+            for ((name, help), samples) in names.into_iter().zip(HELP).zip(&samples.0) {
+                gauge(&mut encoder, name, help, samples)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The samples of a kind's gauges.
+#[derive(Default)]
+struct Samples([Vec<Sample>; 3]);
+
+/// Samples by kind, in the order of [`KINDS`].
+fn samples(state: &Cluster, now: Timestamp) -> [Samples; KINDS.len()] {
+    let mut kinds: [Samples; KINDS.len()] = std::array::from_fn(|_| Samples::default());
+    let [claims, pools, nodes, buffers] = &mut kinds;
+    for claim in state.claims() {
+        let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+        claims.add(&claim.metadata, placed(&claim.metadata), conditions.map(told), now);
+    }
+    for pool in state.pools() {
+        let conditions = pool.status.iter().flat_map(|status| &status.conditions);
+        pools.add(&pool.metadata, Vec::new(), conditions.map(told), now);
+    }
+    for node in state.nodes().filter(|node| state.claim_of(node).is_some()) {
+        let mut placed = placed(&node.metadata);
+        let initialized = node.label(labels::INITIALIZED).unwrap_or_default();
+        placed.push(pair(&label_name(labels::INITIALIZED), initialized));
+        nodes.add(&node.metadata, placed, of_node(node), now);
+    }
+    for (_, buffer) in state.buffers() {
+        let conditions = buffer.status.iter().flat_map(|status| &status.conditions);
+        buffers.add(&buffer.metadata, Vec::new(), conditions.map(told), now);
+    }
+    kinds
+}
+
+/// A condition as it is told.
+struct Told<'a> {
+    type_: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    since: Option<Timestamp>,
+}
+
+fn told(condition: &Condition) -> Told<'_> {
+    Told {
+        type_: &condition.type_,
+        status: condition.status.as_str(),
+        reason: &condition.reason,
+        since: Some(condition.last_transition_time.0),
+    }
+}
+
+fn of_node(node: &Node) -> impl Iterator<Item = Told<'_>> {
+    node.status.conditions.iter().map(|condition| Told {
+        type_: &condition.type_,
+        status: &condition.status,
+        reason: condition.reason.as_deref().unwrap_or_default(),
+        since: condition.last_transition_time,
+    })
+}
+
+impl Samples {
+    fn add<'a>(
+        &mut self,
+        metadata: &ObjectMeta,
+        further: Vec<(String, String)>,
+        conditions: impl Iterator<Item = Told<'a>>,
+        now: Timestamp,
+    ) {
+        let age = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
+        let mut object = vec![
+            pair("name", metadata.name.as_deref().unwrap_or_default()),
+            pair("namespace", metadata.namespace.as_deref().unwrap_or_default()),
+        ];
+        object.extend(further);
+        let [counts, ages, ends] = &mut self.0;
+        for Told { type_, status, reason, since } in conditions {
+            let mut labels = object.clone();
+            labels.extend([pair("type", type_), pair("status", status), pair("reason", reason)]);
+            if let Some(since) = since {
+                ages.push((labels.clone(), age(since)));
+            }
+            counts.push((labels, 1.0));
+        }
+        if let Some(deleted) = &metadata.deletion_timestamp {
+            ends.push((object, age(deleted.0)));
+        }
+    }
+}
+
+/// Where an object belongs: its NodePool, and its NodeClass by the label of the NodeClass' kind.
+fn placed(metadata: &ObjectMeta) -> Vec<(String, String)> {
+    let of = |key: &str| {
+        let value = metadata.labels.as_ref().and_then(|labels| labels.get(key));
+        pair(&label_name(key), value.map(String::as_str).unwrap_or_default())
+    };
+    let mut placed = vec![of(labels::NODEPOOL)];
+    let classes = metadata.labels.iter().flatten().map(|(key, _)| key.as_str());
+    placed.extend(classes.filter(|key| key.ends_with("nodeclass")).map(of));
+    placed
+}
+
+/// `karpenter.sh/nodepool` as Prometheus allows it: `karpenter_sh_nodepool`.
+fn label_name(key: &str) -> String {
+    key.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenon_crds::labels::LabelRules;
+    use tenon_state::node_class;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::state::change::{Change, Object};
+
+    #[tokio::test(start_paused = true)]
+    async fn conditions_and_the_end_of_a_nodeclaim_can_be_watched() {
+        let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
+        let claim = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {
+                "name": "a", "uid": "1", "deletionTimestamp": "2026-11-20T00:30:00Z",
+                "labels": {"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small"},
+            },
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "small"},
+                "requirements": [],
+            },
+            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Ready",
+                "message": "", "lastTransitionTime": "2026-11-20T00:00:00Z"}]},
+        }));
+        cluster.apply(Change::Applied(Object::NodeClaim(Box::new(claim.unwrap()))));
+        let (state, _task) = State::new(cluster);
+        let metrics = Metrics::new();
+        let clock = Clock::anchored("2026-11-20T01:00:00Z".parse().unwrap());
+        metrics.collector(Box::new(Conditions::new(state, clock)));
+        let text = metrics.encode().unwrap();
+        let object = r#"name="a",namespace="",karpenter_sh_nodepool="default",karpenter_kwok_sh_kwoknodeclass="small""#;
+        let condition = r#"type="Ready",status="True",reason="Ready""#;
+        for line in [
+            format!("operator_nodeclaim_status_condition_count{{{object},{condition}}} 1.0"),
+            format!(
+                "operator_nodeclaim_status_condition_current_status_seconds{{{object},{condition}}} 3600.0"
+            ),
+            format!("operator_nodeclaim_termination_current_time_seconds{{{object}}} 1800.0"),
+        ] {
+            assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
+        }
+    }
+}
