@@ -1,10 +1,12 @@
 //! The least that any plan can cost, to measure plans against.
 
+mod hosts;
+
 use fixedbitset::FixedBitSet;
 
 use crate::cells::Cells;
 use crate::compile::Problem;
-use crate::dual::{Item, Kind, Values, solve};
+use crate::dual::{Item, Kind, solve};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::resources::MicroUsd;
@@ -24,11 +26,12 @@ pub struct Bound {
 }
 
 /// The bound of the linear relaxation over shapes × instance types, daemons included: pods may be cut into pieces, machines bought in parts, and nothing
-/// counts but processors, memory, node affinity and taints. What machines that exist may take is taken off at its value. Pods that fit no instance
+/// counts but processors, memory, node affinity, taints, and how many pods of a group a host holds (anti-affinity, and spread over hosts, of which there is always
+/// one more). What machines that exist may take is taken off at its value. Pods that fit no instance
 /// type are left out.
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     let problem = Problem::new(snapshot, policy);
-    relaxation(&problem).bound(&problem, ROUNDS)
+    relaxation(&problem).bound(&problem, ROUNDS, true)
 }
 
 /// The same bound within a budget, for whoever can't wait: fewer rounds give a lower bound too, and a looser one. A step is one look at a type for a shape;
@@ -38,22 +41,36 @@ pub fn lower_bound_within(snapshot: &Snapshot, policy: &Policy, steps: u64) -> O
     let relaxation = relaxation(&problem);
     let per_round: usize = relaxation.items.iter().map(|item| item.kinds.len()).sum();
     let rounds = steps / u64::try_from(per_round.max(1)).unwrap_or(u64::MAX);
+    let full = per_round.saturating_mul(ROUNDS as usize);
+    let places = relaxation.places.steps(per_round, relaxation.kinds.len());
+    let on_hosts = u64::try_from(full.saturating_add(places)).is_ok_and(|all| all <= steps);
     let rounds = u32::try_from(rounds).unwrap_or(ROUNDS).min(ROUNDS);
-    (rounds >= LEAST_ROUNDS).then(|| relaxation.bound(&problem, rounds))
+    (rounds >= LEAST_ROUNDS).then(|| relaxation.bound(&problem, rounds, on_hosts))
 }
 
 /// What is left of a problem when pods can be cut and machines bought in parts.
 struct Relaxation {
     kinds: Vec<Kind>,
     items: Vec<Item>,
+    places: hosts::Places,
 }
 
 impl Relaxation {
-    fn bound(&self, problem: &Problem<'_>, rounds: u32) -> Bound {
-        let Self { kinds, items } = self;
+    fn bound(&self, problem: &Problem<'_>, rounds: u32, on_hosts: bool) -> Bound {
+        let Self { kinds, items, places } = self;
         let values = solve(kinds, items, vec![0.5; kinds.len()], rounds);
-        let there = worth_of_machines(problem, kinds, items, &values);
-        Bound { price: MicroUsd(floor(values.bound - there)) }
+        let split = |kind: usize| [values.splits[kind], 1.0 - values.splits[kind], 0.0];
+        let there = worth_of_machines(problem, kinds, items, &split, values.bound);
+        let mut bound = values.bound - there;
+        if on_hosts && !places.is_empty() {
+            let (least, splits) = hosts::improve(kinds, items, places, &values);
+            let split = |kind: usize| {
+                let parts = &splits[kind];
+                [parts[0], parts[1], parts[2..].iter().sum()]
+            };
+            bound = bound.max(least - worth_of_machines(problem, kinds, items, &split, least));
+        }
+        Bound { price: MicroUsd(floor(bound)) }
     }
 }
 
@@ -71,7 +88,7 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         }
     }
     let (demands, _) = demands(problem, |_| true);
-    let mut items = Vec::new();
+    let (mut items, mut shapes) = (Vec::new(), Vec::new());
     for demand in &demands {
         let shape = &problem.shapes[demand.shape];
         let mut holding = Vec::new();
@@ -87,36 +104,39 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         }
         if !holding.is_empty() {
             items.push(item(demand.pods.len(), &shape.requests, holding));
+            shapes.push(demand.shape);
         }
     }
-    Relaxation { kinds, items }
+    let places = hosts::Places::of(problem, &shapes, &items);
+    Relaxation { kinds, items, places }
 }
 
-/// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod no pod costs less than its value.
+/// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod no pod costs less than its value. A type's price
+/// is split among processors, memory and places on hosts; of these a machine has no more than any other.
 #[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
 fn worth_of_machines(
     problem: &Problem<'_>,
     kinds: &[Kind],
     items: &[Item],
-    values: &Values,
+    split: &dyn Fn(usize) -> [f64; 3],
+    bound: f64,
 ) -> f64 {
     let machines = &problem.machines;
-    let universal: Vec<usize> = (0..kinds.len())
+    let universal: Vec<(&Kind, [f64; 3])> = (0..kinds.len())
         .filter(|kind| items.iter().all(|item| item.kinds.binary_search(kind).is_ok()))
+        .map(|kind| (&kinds[kind], split(kind)))
         .collect();
     let worth = |&machine: &usize| {
         let room = &machines.room()[machine * machines.width()..];
         let room = [room[0].max(0) as f64, room[1].max(0) as f64];
         universal
             .iter()
-            .map(|&kind| {
-                let (kind, split) = (&kinds[kind], values.splits[kind]);
-                let shares =
-                    [split * room[0] / kind.room[0], (1.0 - split) * room[1] / kind.room[1]];
-                kind.price * (shares[0] + shares[1])
+            .map(|(kind, [cpu, memory, places])| {
+                let shares = [cpu * room[0] / kind.room[0], memory * room[1] / kind.room[1]];
+                kind.price * (shares[0] + shares[1] + places)
             })
             // Without such a type the machine may be worth anything.
-            .fold(values.bound, f64::min)
+            .fold(bound, f64::min)
     };
     machines.order.iter().map(worth).sum()
 }

@@ -251,6 +251,7 @@ fn parts(
                 value: demand.value,
                 requests: shape.requests.clone(),
                 ports: shape.ports.clone(),
+                groups: Vec::new(),
                 narrows: joined != cell,
             });
         }

@@ -243,6 +243,19 @@ impl Rules {
         alone.collect()
     }
 
+    /// The groups that a shape belongs to of which a host holds only so many pods, whatever is on it. A host without any may always come, so that spread over hosts
+    /// lets each have as many as its skew.
+    pub(crate) fn limits_on_hosts(&self, shape: usize) -> Vec<(usize, f64)> {
+        let own = self.required[shape].iter().filter(|rule| rule.carried && rule.itself);
+        let on_hosts = own.filter(|rule| self.groups[rule.group].host);
+        let most = |rule: &Rule| match self.groups[rule.group].kind {
+            Kind::Anti => Some((rule.group, 1.0)),
+            Kind::Spread { max_skew, .. } => Some((rule.group, f64::from(max_skew.max(1)))),
+            Kind::Affinity => None,
+        };
+        on_hosts.filter_map(most).collect()
+    }
+
     /// Whether rules about other domains than hosts decide where a shape may be.
     pub(crate) fn has_domains(&self, shape: usize, dropped: usize) -> bool {
         self.deciding(shape, dropped).any(|rule| !self.groups[rule.group].host)

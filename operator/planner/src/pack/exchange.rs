@@ -58,6 +58,8 @@ struct Bench<'p> {
     taken: Vec<usize>,
     /// What the load leaves.
     room: Vec<i64>,
+    /// Groups of which the machine has a pod.
+    groups: Vec<usize>,
 }
 
 impl<'p> Bench<'p> {
@@ -70,10 +72,12 @@ impl<'p> Bench<'p> {
         for part in parts {
             add_times(&mut used, &part.requests, count(part));
         }
+        let on_it = parts.iter().filter(|part| count(part) > 0);
+        let groups = on_it.flat_map(|part| part.groups.iter().copied()).collect();
         let free = |part: &&Part| !part.narrows && part.ports.is_empty();
         let parts: Vec<&Part> = parts.iter().filter(free).collect();
         let taken = parts.iter().map(|part| count(part)).collect();
-        Self { parts, taken, room: rest(net, &used) }
+        Self { parts, taken, room: rest(net, &used), groups }
     }
 
     /// The exchange that gains most; the first that gains most of what is missing.
@@ -117,9 +121,11 @@ impl<'p> Bench<'p> {
                 }
                 rest.copy_from_slice(room);
                 take_times(&mut rest, &part.requests, n);
-                for (other, part) in self.parts.iter().enumerate() {
-                    let m = if other == index { 0 } else { self.most(other, left, &rest) };
-                    let gain = gain + part.value * weight(m);
+                for (other, second) in self.parts.iter().enumerate() {
+                    let apart = part.groups.iter().any(|group| second.groups.contains(group));
+                    let both = other != index && !apart;
+                    let m = if both { self.most(other, left, &rest) } else { 0 };
+                    let gain = gain + second.value * weight(m);
                     if m > 0 && gain > best.gain {
                         *best = left.and(gain, &[(index, n), (other, m)]);
                     }
@@ -134,7 +140,11 @@ impl<'p> Bench<'p> {
             return 0;
         }
         let part = self.parts[index];
+        if part.groups.iter().any(|group| self.groups.contains(group)) {
+            return 0;
+        }
         let waiting = part.left - self.taken[index];
+        let waiting = if part.groups.is_empty() { waiting } else { waiting.min(1) };
         if waiting == 0 { 0 } else { times(&part.requests, room).min(waiting) }
     }
 
@@ -148,9 +158,11 @@ impl<'p> Bench<'p> {
         if by < 0 {
             add_times(&mut self.room, &part.requests, n);
             self.taken[index] -= n;
+            self.groups.retain(|group| !part.groups.contains(group));
         } else {
             take_times(&mut self.room, &part.requests, n);
             self.taken[index] += n;
+            self.groups.extend(&part.groups);
         }
         load.takes[place].1 = self.taken[index];
     }
@@ -178,7 +190,8 @@ mod tests {
         // Processors and memory cost the same, one each.
         let value = f64::from(i32::try_from(cpu + memory).expect("small"));
         let requests = vec![cpu, memory];
-        Part { demand, left, value, requests, ports: Vec::new(), narrows: false }
+        let (ports, groups) = (Vec::new(), Vec::new());
+        Part { demand, left, value, requests, ports, groups, narrows: false }
     }
 
     fn load(parts: &[Part], takes: &[(usize, usize)]) -> Load {
@@ -194,6 +207,19 @@ mod tests {
         improve(&mut load, &parts, &[10, 10], 20.0);
         assert_eq!(load.takes, [(0, 1), (1, 1)]);
         assert!((load.value - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn of_a_group_one_pod_comes_and_only_when_none_is_there() {
+        let mut parts = [part(0, 9, 6, 6), part(1, 9, 2, 2), part(2, 9, 2, 2), part(3, 9, 1, 1)];
+        parts[1].groups = vec![7];
+        parts[2].groups = vec![7];
+        let mut free = load(&parts, &[(0, 1)]);
+        improve(&mut free, &parts, &[10, 10], 20.0);
+        assert_eq!(free.takes, [(0, 1), (1, 1), (3, 2)]);
+        let mut taken = load(&parts, &[(0, 1), (2, 1)]);
+        improve(&mut taken, &parts, &[10, 10], 20.0);
+        assert_eq!(taken.takes, [(0, 1), (2, 1), (3, 2)]);
     }
 
     #[test]

@@ -28,8 +28,17 @@ pub(super) struct Part {
     pub(super) value: f64,
     pub(super) requests: Vec<i64>,
     pub(super) ports: Vec<HostPort>,
+    /// Topology groups of which a machine holds one pod.
+    pub(super) groups: Vec<usize>,
     /// Whether it narrows the machine beyond what the seed does.
     pub(super) narrows: bool,
+}
+
+impl Part {
+    /// Whether a machine takes any number of its pods, whatever else is on it.
+    pub(super) fn is_sociable(&self) -> bool {
+        self.ports.is_empty() && self.groups.is_empty()
+    }
 }
 
 /// What a place costs on the machines that suit a request best: the price of its dominant share.
@@ -137,6 +146,7 @@ fn fill(
     let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
     let mut left: Vec<usize> = parts.iter().map(|part| part.left).collect();
     let mut out = vec![false; parts.len()];
+    let mut groups = FixedBitSet::with_capacity(problem.rules.len());
     let mut put = |solver: &mut Solver<'_, '_>,
                    load: &mut Load,
                    room: &mut Vec<i64>,
@@ -152,11 +162,13 @@ fn fill(
                 _ => return false,
             }
         }
-        if !part.ports.is_empty() {
-            if n > 1 || ports_conflict(&part.ports, &ports) {
+        if !part.is_sociable() {
+            let taken = part.groups.iter().any(|&group| groups[group]);
+            if n > 1 || taken || ports_conflict(&part.ports, &ports) {
                 return false;
             }
             ports.extend(part.ports.iter().cloned());
+            groups.extend(part.groups.iter().copied());
         }
         take_times(room, &part.requests, n);
         left[index] -= n;
@@ -169,7 +181,7 @@ fn fill(
     };
     let most = |part: &Part, room: &[i64], left: usize| {
         let n = times(&part.requests, room).min(left);
-        if part.ports.is_empty() { n } else { n.min(1) }
+        if part.is_sociable() { n } else { n.min(1) }
     };
     if most(&parts[0], &room, left[0]) == 0 || !put(solver, &mut load, &mut room, &mut left, 0, 1) {
         return None;
@@ -203,9 +215,8 @@ fn fill(
             let Some((_, index, n)) = best else { break };
             // In quarters: what is scarce changes as the machine fills.
             let n = n.div_ceil(4);
-            if !put(solver, &mut load, &mut room, &mut left, index, n) {
-                out[index] = true;
-            }
+            let is_in = put(solver, &mut load, &mut room, &mut left, index, n);
+            out[index] = !is_in || !parts[index].is_sociable();
         },
     }
     Some(load)
@@ -237,12 +248,16 @@ pub(super) fn fill_load(
     let mut types = allowed.clone();
     let mut used = vec![0; problem.columns.len()];
     let mut ports: Vec<HostPort> = Vec::new();
+    let mut groups: Vec<usize> = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let demand = &demands[part.demand];
         let class = problem.shapes[demand.shape].class;
         let Ok(joined) = solver.cells.join(problem, load.cell, class, demand.variant) else {
             continue;
         };
+        if part.groups.iter().any(|group| groups.contains(group)) {
+            continue;
+        }
         let mut narrowed = types.clone();
         narrowed.intersect_with(&solver.cells[joined].types);
         let all_ports: Vec<_> = ports.iter().chain(&part.ports).cloned().collect();
@@ -253,7 +268,7 @@ pub(super) fn fill_load(
             solver.keep_fitting(&mut narrowed, template, &used, &all_ports);
         }
         let mut n = most_of(solver, template, &narrowed, &used, part);
-        if !part.ports.is_empty() {
+        if !part.is_sociable() {
             n = n.min(1);
         }
         let mut kept = None;
@@ -274,6 +289,7 @@ pub(super) fn fill_load(
         if let Some((more, fitting)) = kept {
             (load.cell, used, types, ports) = (joined, more, fitting, all_ports);
             load.takes.push((part.demand, n));
+            groups.extend(&part.groups);
         }
     }
     load

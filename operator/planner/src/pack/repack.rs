@@ -11,16 +11,17 @@ use super::values::Valuation;
 use super::{Strategy, commit};
 use crate::Cancel;
 use crate::cells::CellId;
-use crate::compile::shapes::HostPort;
 use crate::limits::Limits;
 use crate::solver::{Claim, Demand, Home, Solver};
 
-/// Cells with more shapes than this are left as they are: the work grows with shapes × types × machines. So are those of which most machines are needed
-/// only because pods keep off each other's hosts.
+/// Cells with more shapes than this are left as they are: the work grows with shapes × types × machines.
 const SHAPES: usize = 300;
 
 /// So are those with more shapes × machines than this, so that a plan takes no longer for it.
-const WORK: usize = 8_000;
+const WORK: usize = 20_000;
+
+/// So are those whose machines cost so little more than what their pods are worth.
+const WORTH_IT: f64 = 1.02;
 
 /// Packs machines to come anew where that costs less. Only for a finished plan: what was counted on its hosts is not kept up to date.
 pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
@@ -61,7 +62,7 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
         .collect();
     let mut demands = demands(solver, cell, &free);
     let large = demands.len() > SHAPES || demands.len() * free.len() > WORK;
-    if large || free.len() * 4 <= hosts_needed(solver, &demands) * 5 {
+    if large || !is_worth_it(solver, &mut demands, &free) {
         return;
     }
     let mut given_up = free.iter().copied().peekable();
@@ -148,18 +149,30 @@ fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Deman
     demands
 }
 
-/// How many machines it takes at least, because of pods that keep off each other's hosts.
-fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
-    let mut pods: FxHashMap<usize, usize> = FxHashMap::default();
-    for demand in demands {
-        for group in solver.problem.rules.alone_on_hosts(demand.shape).unwrap_or_default() {
-            *pods.entry(group).or_default() += demand.pods.len();
-        }
-    }
-    pods.into_values().max().unwrap_or(1)
+/// Whether machines cost so much more than their pods are worth that others may be cheaper.
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+fn is_worth_it(solver: &Solver<'_, '_>, demands: &mut [Demand], claims: &[usize]) -> bool {
+    let Some(Home::Opens(template, cell)) = demands.first().map(|demand| demand.home) else {
+        return false;
+    };
+    let given_up = vec![false; demands.len()];
+    Valuation::default().refresh(solver, demands, &given_up, template);
+    let worth: f64 = demands
+        .iter()
+        .map(|demand| {
+            let requests = &solver.problem.shapes[demand.shape].requests;
+            let known = demand.value >= 0.0;
+            let value = if known { demand.value } else { super::value(solver, cell, requests) };
+            value * demand.left() as f64
+        })
+        .sum();
+    let node_price = solver.problem.policy.node_price.0;
+    let price = |&claim: &usize| solver.price(&solver.claims[claim]) + node_price;
+    let price: i64 = claims.iter().map(price).sum();
+    price as f64 > worth * WORTH_IT
 }
 
-/// The demands that are left, the seed first. Those that keep off each other's hosts are told by a port of their own, of which a machine has one.
+/// The demands that are left, the seed first.
 fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], cell: CellId, seed: usize) -> Vec<Part> {
     let problem = solver.problem;
     let others = (0..demands.len()).filter(|&index| index != seed && demands[index].left() > 0);
@@ -172,14 +185,13 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], cell: CellId, seed: us
             if demand.value < 0.0 {
                 demand.value = super::value(solver, cell, &shape.requests);
             }
-            let groups = problem.rules.alone_on_hosts(demand.shape).unwrap_or_default();
-            let ports = groups.into_iter().map(port_of);
             Part {
                 demand: index,
                 left: demand.left(),
                 value: demand.value,
                 requests: shape.requests.clone(),
-                ports: shape.ports.iter().cloned().chain(ports).collect(),
+                ports: shape.ports.clone(),
+                groups: problem.rules.alone_on_hosts(demand.shape).unwrap_or_default(),
                 narrows: false,
             }
         })
@@ -196,11 +208,6 @@ fn charge_all(solver: &mut Solver<'_, '_>) {
     for claim in &solver.claims {
         solver.limits.charge(problem, solver.cells[claim.cell].template, &claim.types);
     }
-}
-
-/// A port that stands for a group of pods of which a host has one.
-fn port_of(group: usize) -> HostPort {
-    (format!("group {group}"), "0.0.0.0".to_owned(), 0)
 }
 
 fn shape_of(solver: &Solver<'_, '_>, pod: usize) -> usize {
