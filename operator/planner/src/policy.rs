@@ -1,6 +1,7 @@
 //! What an administrator chose about planning, apart from the objects in the cluster.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
 
 use crate::plan::Method;
 use crate::resources::MicroUsd;
@@ -23,7 +24,8 @@ pub struct Policy {
     pub node_price: MicroUsd,
     /// The largest share of the cluster's pods that one machine to come is planned for, in per cent, so that no single machine takes too much with it when
     /// it fails. Daemons' pods don't count; one pod is always planned for. Machines that exist keep what they have and are filled up as ever. 100 sets no
-    /// limit, as in Karpenter.
+    /// limit, as in Karpenter; 0 and more than 100 are no shares ([`Policy::validate`]).
+    #[serde(deserialize_with = "share")]
     pub largest_share: u8,
     /// What consolidation has to save per hour for each pod that it evicts, so that nothing is moved for next to nothing. In units of an ordinary pod: one
     /// with a `pod-deletion-cost` or a priority counts for more or less. 0 takes every saving, as Karpenter does.
@@ -60,7 +62,52 @@ impl Default for Policy {
     }
 }
 
+/// What is wrong with a [`Policy`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PolicyError {
+    /// No share of anything.
+    #[error(
+        "largestShare is {0}: use 1 to 100, per cent of the cluster's pods (100 sets no limit)"
+    )]
+    LargestShare(u8),
+    /// Launches would have no types.
+    #[error(
+        "maxInstanceTypes is 0: a launch needs at least one type, Karpenter's AWS provider takes 60"
+    )]
+    NoInstanceTypes,
+    /// What is a cost would be a gain.
+    #[error("{field} is negative: use 0 or more dollars per hour")]
+    Negative {
+        /// `nodePrice` or `evictionPrice`.
+        field: &'static str,
+    },
+}
+
+fn share<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
+    let share = u8::deserialize(from)?;
+    let policy = Policy { largest_share: share, ..Policy::default() };
+    policy.validate().map(|()| share).map_err(serde::de::Error::custom)
+}
+
 impl Policy {
+    /// Whether all values make sense; the error is the first that does not.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        if !(1..=100).contains(&self.largest_share) {
+            return Err(PolicyError::LargestShare(self.largest_share));
+        }
+        if self.max_instance_types == 0 {
+            return Err(PolicyError::NoInstanceTypes);
+        }
+        for (field, price) in
+            [("nodePrice", self.node_price), ("evictionPrice", self.eviction_price)]
+        {
+            if price.0 < 0 {
+                return Err(PolicyError::Negative { field });
+            }
+        }
+        Ok(())
+    }
+
     /// How many pods a machine to come takes at most; nothing when there is no such limit. Pods are only counted when it matters.
     pub(crate) fn most_pods(&self, snapshot: &Snapshot) -> Option<i64> {
         if self.largest_share >= 100 {

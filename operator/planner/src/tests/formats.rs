@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::world::*;
 use crate::plan::{Exclusion, Plan};
+use crate::policy::{Policy, PolicyError};
+use crate::resources::MicroUsd;
 use crate::snapshot::{NodeOverlay, SNAPSHOT_VERSION, Snapshot};
 use crate::validate::{ReadError, SnapshotError};
 
@@ -145,4 +147,29 @@ fn a_pod_that_needs_too_much_of_two_things_is_told_what_the_closest_type_misses(
     };
     assert_eq!(closest.as_deref(), Some("c.4xlarge"));
     assert_eq!(*missing, [("memory".to_owned(), 8 * GI + (10 << 20))].into());
+}
+
+#[test]
+fn a_policy_that_makes_no_sense_is_refused() {
+    let read = |text: &str| serde_json::from_str::<Policy>(text).map_err(|error| error.to_string());
+    assert_eq!(read(r#"{"largestShare": 25}"#).map(|policy| policy.largest_share), Ok(25));
+    for share in [0, 101] {
+        let error = read(&format!(r#"{{"largestShare": {share}}}"#)).expect_err("no share");
+        assert!(error.contains(&format!("largestShare is {share}: use 1 to 100")), "{error}");
+    }
+    assert_eq!(Policy::default().validate(), Ok(()));
+    for (policy, error) in [
+        (Policy { largest_share: 0, ..Policy::default() }, PolicyError::LargestShare(0)),
+        (Policy { max_instance_types: 0, ..Policy::default() }, PolicyError::NoInstanceTypes),
+        (
+            Policy { node_price: MicroUsd(-1), ..Policy::default() },
+            PolicyError::Negative { field: "nodePrice" },
+        ),
+        (
+            Policy { eviction_price: MicroUsd(-1), ..Policy::default() },
+            PolicyError::Negative { field: "evictionPrice" },
+        ),
+    ] {
+        assert_eq!(policy.validate(), Err(error));
+    }
 }
