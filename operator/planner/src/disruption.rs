@@ -9,6 +9,7 @@ mod budgets;
 mod candidates;
 mod consolidation;
 mod cost;
+mod deletion_costs;
 mod drift;
 mod emptiness;
 mod evaluation;
@@ -47,6 +48,7 @@ use moving::Moves;
 use rehearsal::Arrival;
 
 pub use budgets::{BudgetUse, budget_uses};
+pub use deletion_costs::{DeletionCost, deletion_costs};
 pub use replicas::replicas;
 pub use revalidate::revalidate;
 

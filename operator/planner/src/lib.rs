@@ -37,7 +37,9 @@ mod topology;
 pub mod validate;
 
 pub use check::{Violation, check};
-pub use disruption::{BudgetUse, budget_uses, disrupt, replicas, revalidate};
+pub use disruption::{
+    BudgetUse, DeletionCost, budget_uses, deletion_costs, disrupt, replicas, revalidate,
+};
 pub use lower_bound::{Bound, lower_bound, lower_bound_within};
 pub use plan::Plan;
 pub use policy::Policy;

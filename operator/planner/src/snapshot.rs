@@ -35,7 +35,8 @@ pub use nodepool::{
 };
 pub use overlay::{NodeOverlay, PriceChange};
 pub use pod::{
-    DaemonSet, Eviction, Placement, Pod, PodAffinityTerm, PodShape, SharedVolume, TopologySpread,
+    DaemonSet, Eviction, Owner, Placement, Pod, PodAffinityTerm, PodShape, SharedVolume,
+    TopologySpread,
 };
 pub use repair::{Health, NodeCondition, Reboots, RepairAction, RepairPolicy};
 pub use requirement::{Operator, Requirement};

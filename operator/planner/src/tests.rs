@@ -3,6 +3,7 @@
 mod behaviour;
 mod buffers;
 mod consolidating;
+mod deleting;
 mod devices;
 mod disrupting;
 mod formats;

@@ -127,6 +127,9 @@ pub struct Pod {
     pub mirror: bool,
     /// Owned by a StatefulSet: its successor comes only after it has gone, so its place is planned while it still terminates.
     pub stateful: bool,
+    /// The controller that owns it, as far as [`crate::deletion_costs`] has to know.
+    #[serde(default, skip_serializing_if = "Owner::is_other")]
+    pub owner: Owner,
     /// Has a deletion timestamp.
     pub terminating: bool,
     /// What forbids its eviction now, if anything.
@@ -142,6 +145,26 @@ pub struct Pod {
     /// Its resource claims: indices into [`super::Devices::claims`], one for each of [`PodShape::device_claims`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<u32>,
+}
+
+/// The controller of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Owner {
+    /// An `apps/v1` ReplicaSet.
+    ReplicaSet,
+    /// A `batch/v1` Job.
+    Job,
+    /// Another one, or none.
+    #[default]
+    Other,
+}
+
+impl Owner {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    fn is_other(&self) -> bool {
+        *self == Self::Other
+    }
 }
 
 /// Where a pod is.
