@@ -246,6 +246,7 @@ fn forget(found: &Found, replicas: Option<i64>) -> Step {
     let key = live.key();
     let action = Action::ForgetHandOver { deployment: place(live), replicas };
     Step::new("forget", "Deployment", &key.path(), Op::Update, action)
+        .because(replicas.map(|n| format!("{n} replicas again")))
         .because(["without our annotations"])
         .needs(&["patch"], &key.to_string())
 }

@@ -4,17 +4,19 @@
 use std::collections::BTreeMap;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Client;
 use kube::api::{Api, DynamicObject};
+use kube::{Client, ResourceExt};
 
 use super::resources;
+use crate::adopt::found::Operator;
 use crate::apply::Context;
 use crate::aws::AwsError;
 use crate::desired::Desired;
-use crate::errors::ExpectedError;
+use crate::errors::{ExpectedError, Failure};
 use crate::journal;
-use crate::kubernetes::client::KubeError;
+use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::Object;
 use crate::observe;
 use crate::observe::world::{RoleState, World};
@@ -40,7 +42,7 @@ pub struct Found {
     pub launch_templates: Vec<String>,
     /// Instance profiles that the operator made.
     pub instance_profiles: Vec<String>,
-    /// The operator's Lease, whoever's operator it is.
+    /// The operator's Lease, unless Karpenter is there as well, which holds the same.
     pub lease: Option<Object>,
     /// Id of the installation that is recorded in the namespace.
     pub record: Option<String>,
@@ -72,6 +74,8 @@ impl Found {
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
+        let shared =
+            async { is_shared(&context.cluster, namespace).await.map_err(ExpectedError::Observe) };
         let profile_path = desired.scope.instance_profile_path();
         let aws_side = async {
             tokio::try_join!(
@@ -94,7 +98,8 @@ impl Found {
                 former_roles,
                 former_entries,
             ),
-        ) = tokio::try_join!(kubernetes_side, aws_side)?;
+            shared,
+        ) = tokio::try_join!(kubernetes_side, aws_side, shared)?;
         Ok(Self {
             node_pools,
             node_claims,
@@ -102,7 +107,7 @@ impl Found {
             instances,
             launch_templates,
             instance_profiles,
-            lease,
+            lease: lease.filter(|_| !shared),
             record: record.map(|(id, _)| id),
             provider,
             former_roles,
@@ -181,6 +186,17 @@ async fn former_entries(context: &Context, desired: &Desired) -> Result<Vec<Stri
     });
     let found = stream::iter(looks).buffered(AT_ONCE).try_collect::<Vec<_>>().await?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// Whether Karpenter's own Deployment is in the namespace: its pods take the same Lease, and make it anew.
+async fn is_shared(cluster: &Cluster, namespace: &str) -> Result<bool, Failure> {
+    let deployments = match cluster.all::<Deployment>().await {
+        Ok(deployments) => deployments,
+        Err(error) if error.is_denied() => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let mut there = deployments.iter().filter(|it| it.namespace().as_deref() == Some(namespace));
+    Ok(there.any(|it| Operator::of(Object::new(it).body).is_some()))
 }
 
 async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {

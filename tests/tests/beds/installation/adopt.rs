@@ -264,6 +264,17 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
         all.cloned().collect::<std::collections::BTreeSet<_>>()
     };
     assert_eq!(of(&before), of(&must(bed.aws_inventory().await)));
+
+    // Taken over once more, and then uninstalled: nodes go, and what was Karpenter's is what it was.
+    let adopted = tenon(&bed, &adopt, None).await;
+    assert_eq!(adopted.code, 0, "{}", adopted.stderr);
+    let uninstall = [&["uninstall", "--yes", "--force-capacity"][..], &target].concat();
+    let removed = tenon(&bed, &uninstall, None).await;
+    assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
+    assert_eq!(replicas(&bed, "karpenter").await, Some(2));
+    assert_eq!(replicas(&bed, "tenon").await, None);
+    assert_eq!(marked(&bed).await, [""; 0], "a mark is left");
+    assert_eq!(of(&before), of(&must(bed.aws_inventory().await)));
     drop(cluster);
     let bed = Arc::try_unwrap(bed).expect("nobody else has the bed");
     bed.stop().await.expect("the bed stops");
