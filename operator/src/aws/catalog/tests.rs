@@ -288,6 +288,8 @@ fn a_file_with_the_same_types_gives_the_same_catalog() {
             vm_memory_overhead: catalogs.settings.vm_memory_overhead,
             reserved_enis: catalogs.settings.reserved_enis,
             seen_memory: &BTreeMap::new(),
+            reservations: &[],
+            room: &BTreeMap::new(),
         };
         let from_file = offered::instance_types(&listed, &scope);
         assert_eq!(from_file.unknown, Vec::<String>::new());
