@@ -62,7 +62,7 @@ mod tests {
     use crate::change::{Change, Object};
     use serde_json::{Value, json};
 
-    fn parsed(name: &str, spec: Value) -> NodeOverlay {
+    fn parsed(name: &str, spec: &Value) -> NodeOverlay {
         serde_json::from_value(json!({
             "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
             "metadata": {"name": name}, "spec": spec,
@@ -83,7 +83,7 @@ mod tests {
             ("b", json!({"requirements": [], "weight": 5, "price": "1"})),
             ("broken", json!({"requirements": [], "weight": 9, "priceAdjustment": "+x"})),
         ] {
-            cluster.apply(Change::Applied(Object::NodeOverlay(Box::new(parsed(name, spec)))));
+            cluster.apply(Change::Applied(Object::NodeOverlay(Box::new(parsed(name, &spec)))));
         }
         let names: Vec<String> = cluster.overlays_in().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["b", "a", "light"]);
@@ -93,7 +93,7 @@ mod tests {
     fn an_overlay_is_normalised_as_everything_that_the_planner_compares() {
         let spec = json!({"requirements": arch(), "priceAdjustment": "-10%",
             "capacity": {"smarter-devices/fuse": "2", "hugepages-2Mi": "1Gi"}});
-        let overlay = overlay(&parsed("a", spec), &LabelRules::core()).unwrap();
+        let overlay = overlay(&parsed("a", &spec), &LabelRules::core()).unwrap();
         assert_eq!(overlay.requirements[0].key, "kubernetes.io/arch");
         assert_eq!(overlay.requirements[0].values, ["a", "b"]);
         assert_eq!(overlay.price, Some(plan::PriceChange::Scale(-100_000)));
@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_an_overlay_is_said() {
-        let why = |spec: Value| overlay(&parsed("a", spec), &LabelRules::core()).unwrap_err();
+        let why = |spec: Value| overlay(&parsed("a", &spec), &LabelRules::core()).unwrap_err();
         let of_pool = json!([{"key": "karpenter.sh/nodepool", "operator": "In", "values": ["a"]}]);
         assert!(
-            overlay(&parsed("a", json!({"requirements": of_pool})), &LabelRules::core()).is_ok()
+            overlay(&parsed("a", &json!({"requirements": of_pool})), &LabelRules::core()).is_ok()
         );
         let hostname = json!([{"key": "kubernetes.io/hostname", "operator": "Exists"}]);
         assert!(why(json!({"requirements": hostname})).starts_with("spec.requirements[0]: "));
