@@ -17,8 +17,17 @@ use crate::solver::{Claim, Demand, Home, Solver};
 /// Cells with more shapes than this are left as they are: the work grows with shapes × types × machines.
 const SHAPES: usize = 300;
 
-/// So are those with more shapes × machines than this, so that a plan takes no longer for it.
-const WORK: usize = 20_000;
+/// So are those with more shapes × machines than this, so that a plan takes no longer for it: there are only so many ways to deal out few pods.
+const WORK: usize = 8_000;
+
+/// The same where machines hold many pods each.
+const WORK_FOR_MANY_PODS: usize = 20_000;
+
+/// So are those of which most machines are needed only because pods keep off each other's hosts, unless machines hold so many pods each.
+const MANY_PODS: usize = 16;
+
+/// Nor are pods many of which there are fewer than so many of a shape: hardly two machines can hold the same.
+const REPLICAS: usize = 4;
 
 /// So are those whose machines cost so little more than what their pods are worth.
 const WORTH_IT: f64 = 1.02;
@@ -61,8 +70,12 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
         })
         .collect();
     let mut demands = demands(solver, cell, &free);
-    let large = demands.len() > SHAPES || demands.len() * free.len() > WORK;
-    if large || !is_worth_it(solver, &mut demands, &free) {
+    let pods: usize = demands.iter().map(Demand::left).sum();
+    let few = pods < free.len() * MANY_PODS || pods < demands.len() * REPLICAS;
+    let most = if few { WORK } else { WORK_FOR_MANY_PODS };
+    let large = demands.len() > SHAPES || demands.len() * free.len() > most;
+    let forced = few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
+    if large || forced || !is_worth_it(solver, &mut demands, &free) {
         return;
     }
     let mut given_up = free.iter().copied().peekable();
@@ -147,6 +160,17 @@ fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Deman
         (std::cmp::Reverse((requests[0], requests[1])), demand.shape)
     });
     demands
+}
+
+/// How many machines it takes at least, because of pods that keep off each other's hosts.
+fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
+    let mut pods: FxHashMap<usize, usize> = FxHashMap::default();
+    for demand in demands {
+        for group in solver.problem.rules.alone_on_hosts(demand.shape).unwrap_or_default() {
+            *pods.entry(group).or_default() += demand.pods.len();
+        }
+    }
+    pods.into_values().max().unwrap_or(1)
 }
 
 /// Whether machines cost so much more than their pods are worth that others may be cheaper.
