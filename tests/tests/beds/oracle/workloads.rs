@@ -54,6 +54,14 @@ pub(crate) struct App {
     pub(crate) volume: Option<&'static str>,
 }
 
+impl App {
+    /// Whether all its pods have to be on one host.
+    pub(crate) fn wants_one_host(&self) -> bool {
+        let terms = &self.template["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        terms.as_array().is_some_and(|terms| terms.iter().any(|term| term["topologyKey"] == HOST))
+    }
+}
+
 /// So many applications. Their names begin with `prefix`.
 pub(crate) fn apps(seed: u64, prefix: &str, count: usize) -> Vec<App> {
     let mut rng = StdRng::seed_from_u64(seed);
