@@ -4,6 +4,7 @@
 //! topology don't look at), so kube-scheduler binds it there or says why not. Then the operator plans for the same kind of workloads, and kube-scheduler deals
 //! the pods out as it likes: none may stay pending.
 
+mod objects;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -12,16 +13,15 @@ use std::sync::Arc;
 use futures::stream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
+use objects::{furnish, manifest, node, pool, volumes};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use tenon_crds::NodePool;
+use serde_json::json;
 use tenon_crds::labels::{self, LabelRules};
 use tenon_planner::plan::{Launch, Plan};
 use tenon_planner::snapshot::{
@@ -277,68 +277,6 @@ impl Court {
     }
 }
 
-/// A NodePool as a user writes it.
-fn manifest(name: &str, requirements: &Value, spec: &Value) -> Value {
-    let mut pool = json!({
-        "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
-        "metadata": { "name": name },
-        "spec": {
-            "weight": spec["weight"],
-            "template": { "spec": {
-                "nodeClassRef": { "group": KWOK.group, "kind": KWOK.kind, "name": "default" },
-                "requirements": requirements,
-            } },
-            "disruption": { "consolidateAfter": "Never" },
-        },
-    });
-    if let Some(taints) = spec.pointer("/template/spec/taints") {
-        pool["spec"]["template"]["spec"]["taints"] = taints.clone();
-    }
-    pool
-}
-
-/// A NodePool as the API server would have it.
-fn pool(name: &str, requirements: &Value, spec: &Value) -> NodePool {
-    let mut pool = manifest(name, requirements, spec);
-    pool["metadata"]["uid"] = json!(name);
-    pool["status"] = json!({ "conditions": [{
-        "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }] });
-    serde_json::from_value(pool).expect("a NodePool")
-}
-
-/// The Node that a launch leads to.
-fn node(name: &str, launch: &Launch, kind: &InstanceType, offering: &Offering) -> Node {
-    let mut labels = launch.labels.clone();
-    let single = kind.requirements.iter().chain(&launch.requirements);
-    let single = single.filter(|it| it.operator == Operator::In && it.values.len() == 1);
-    labels.extend(single.map(|it| (it.key.clone(), it.values[0].clone())));
-    for (key, value) in [
-        (ZONE, offering.zone.as_str()),
-        (labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
-        ("node.kubernetes.io/instance-type", &kind.name),
-        ("kubernetes.io/hostname", name),
-    ] {
-        labels.insert(key.to_owned(), value.to_owned());
-    }
-    let room = |capacity: i64, overhead: i64| capacity - overhead;
-    let allocatable = json!({
-        "cpu": format!("{}m", room(kind.capacity.cpu, kind.overhead.cpu)),
-        "memory": room(kind.capacity.memory, kind.overhead.memory).to_string(),
-        "ephemeral-storage": room(kind.capacity.ephemeral_storage, kind.overhead.ephemeral_storage).to_string(),
-        "pods": room(kind.capacity.pods, kind.overhead.pods).to_string(),
-    });
-    let mut taints = json!(launch.taints);
-    let pin = json!({ "key": PIN, "value": name, "effect": "NoSchedule" });
-    taints.as_array_mut().expect("a list").push(pin);
-    let node = json!({
-        "metadata": { "name": name, "labels": labels, "annotations": { "kwok.x-k8s.io/node": "fake" } },
-        "spec": { "taints": taints, "providerID": format!("oracle:///{name}") },
-        "status": { "capacity": allocatable, "allocatable": allocatable },
-    });
-    serde_json::from_value(node).expect("a Node")
-}
-
 fn allows(need: &Requirement, value: &str) -> bool {
     match need.operator {
         Operator::In => need.values.iter().any(|it| it == value),
@@ -358,72 +296,6 @@ fn refusal(pod: &Pod) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let found = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
     found.map(|it| it.message.clone().unwrap_or_default())
-}
-
-/// Volumes that exist in one zone each, and the claims that are bound to them.
-async fn volumes(client: &Client, apps: &[App]) {
-    for (app, zone) in apps.iter().filter_map(|app| Some((app, app.volume?))) {
-        let spec = json!({
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "",
-            "volumeName": app.name,
-            "resources": { "requests": { "storage": "1Gi" } },
-        });
-        let claim = json!({ "metadata": { "name": app.name }, "spec": spec });
-        let volume = json!({
-            "metadata": { "name": app.name },
-            "spec": {
-                "accessModes": ["ReadWriteMany"],
-                "capacity": { "storage": "1Gi" },
-                "claimRef": { "namespace": app.namespace, "name": app.name },
-                "nfs": { "server": "192.0.2.1", "path": "/" },
-                "persistentVolumeReclaimPolicy": "Retain",
-                "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
-                    { "key": ZONE, "operator": "In", "values": [zone] },
-                ] }] } },
-            },
-        });
-        let volumes: Api<PersistentVolume> = Api::all(client.clone());
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), app.namespace);
-        let volume = serde_json::from_value(volume).expect("a volume");
-        must(volumes.create(&PostParams::default(), &volume).await);
-        let claim = serde_json::from_value(claim).expect("a claim");
-        must(claims.create(&PostParams::default(), &claim).await);
-        let what = format!("the claim {} is bound", app.name);
-        let is_bound = eventually(&what, LIMIT, async || {
-            let status = claims.get(&app.name).await?.status;
-            Ok(status.and_then(|status| status.phase).as_deref() == Some("Bound"))
-        });
-        must(is_bound.await);
-    }
-}
-
-/// A second namespace, and a DaemonSet that runs on every machine.
-async fn furnish(client: &Client) {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let namespace = json!({ "metadata": { "name": NAMESPACES[1], "labels": { "tenant": "yes" } } });
-    let namespace = serde_json::from_value(namespace).expect("a namespace");
-    must(namespaces.create(&PostParams::default(), &namespace).await);
-    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
-    let set = json!({
-        "metadata": { "name": "agent" },
-        "spec": {
-            "selector": { "matchLabels": { "app": "agent" } },
-            "template": {
-                "metadata": { "labels": { "app": "agent" } },
-                "spec": {
-                    "tolerations": [{ "operator": "Exists" }],
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [{
-                        "name": "main", "image": "registry.example/agent:1",
-                        "resources": { "requests": { "cpu": "60m", "memory": "100Mi" } },
-                    }],
-                },
-            },
-        },
-    });
-    let set = serde_json::from_value(set).expect("a DaemonSet");
-    must(sets.create(&PostParams::default(), &set).await);
 }
 
 /// Plans for applications, carries the plan out literally and lets kube-scheduler judge, twice: the second time with machines that exist.
