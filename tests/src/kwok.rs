@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -34,6 +35,20 @@ pub const RUNS_FOR_ANNOTATION: &str = "bed.tenon.dev/runs-for";
 const LEASE_SECONDS: u32 = 40;
 /// Enough that 250 nodes and 1,000 pods that appear at once are played within seconds; kwok's own default is 4.
 const WORKERS: u32 = 32;
+
+/// A node that kwok plays from its boot on, with this room for pods.
+pub fn node(name: &str, cpu: &str, memory: &str, pods: &str) -> Node {
+    let room = json!({ "cpu": cpu, "memory": memory, "pods": pods });
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "annotations": { NODE_ANNOTATION: "fake" },
+            "labels": { "kubernetes.io/hostname": name },
+        },
+        "status": { "capacity": room, "allocatable": room },
+    }))
+    .expect("a Node")
+}
 
 /// kwok does not run.
 #[derive(Debug, thiserror::Error)]

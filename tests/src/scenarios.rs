@@ -4,7 +4,8 @@
 //! ```text
 //! use std::sync::Arc;
 //! use tenon_tests::bed::{Bed, BedConfig};
-//! use tenon_tests::scenarios::{Scenario, play};
+//! use tenon_tests::scenarios;
+//! use tenon_tests::scenarios::play;
 //!
 //! async fn pods_run(bed: Arc<Bed>) {
 //!     assert!(bed.client().apiserver_version().await.is_ok());
@@ -12,7 +13,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() {
-//!     play(BedConfig::default(), &[Scenario::new("pods_run", |bed| Box::pin(pods_run(bed)))]).await;
+//!     play(BedConfig::default(), &scenarios![pods_run]).await;
 //! }
 //! ```
 
@@ -31,6 +32,14 @@ use crate::wait::chain;
 pub struct Scenario<C = Arc<Bed>> {
     name: &'static str,
     play: fn(C) -> BoxFuture<'static, ()>,
+}
+
+/// Scenarios of these functions, under their names: an array of [`Scenario`](crate::scenarios::Scenario). Each function takes what it is played on.
+#[macro_export]
+macro_rules! scenarios {
+    ($($play:ident),+ $(,)?) => {
+        [$($crate::scenarios::Scenario::new(stringify!($play), |on| Box::pin($play(on)))),+]
+    };
 }
 
 impl<C: Clone + Send + 'static> Scenario<C> {

@@ -9,22 +9,8 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::kwok;
 use tenon_tests::wait::eventually;
-
-fn node(name: &str) -> Node {
-    serde_json::from_value(json!({
-        "metadata": {
-            "name": name,
-            "annotations": { "kwok.x-k8s.io/node": "fake" },
-            "labels": { "kubernetes.io/hostname": name },
-        },
-        "status": {
-            "capacity": { "cpu": "16", "memory": "64Gi", "pods": "110" },
-            "allocatable": { "cpu": "16", "memory": "64Gi", "pods": "110" },
-        },
-    }))
-    .expect("a node")
-}
 
 fn deployment(name: &str, replicas: i32) -> Deployment {
     serde_json::from_value(json!({
@@ -67,7 +53,10 @@ async fn a_bare_bed_runs_a_deployment_survives_its_api_server_and_leaves_no_proc
     let client = bed.client();
     let (nodes, deployments): (Api<Node>, Api<Deployment>) =
         (Api::all(client.clone()), Api::namespaced(client.clone(), "default"));
-    nodes.create(&PostParams::default(), &node("fake-1")).await.expect("a node");
+    nodes
+        .create(&PostParams::default(), &kwok::node("fake-1", "16", "64Gi", "110"))
+        .await
+        .expect("a node");
     deployments.create(&PostParams::default(), &deployment("web", 5)).await.expect("a deployment");
     let limit = Duration::from_mins(1);
     eventually("five pods are ready", limit, async || Ok(running(&client).await? == 5))

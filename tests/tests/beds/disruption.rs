@@ -18,6 +18,7 @@ use tenon_tests::departures::Departures;
 use tenon_tests::process::Signal;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
+use tenon_tests::scenarios;
 use tenon_tests::scenarios::{Scenario, at_once, end};
 use tenon_tests::unclouded::{Operator, Unclouded};
 use tenon_tests::user::{LIMIT, User, condition, one_of};
@@ -348,28 +349,14 @@ async fn a_standby_takes_over_within_seconds(tenon: &Unclouded, operators: &[(&s
     assert_eq!((claims.len(), nodes.len()), (5, 5), "one machine for each pod, and none besides");
 }
 
-const SCENARIOS: &[Scenario<Tenon>] = &[
-    Scenario::new("a_node_is_replaced_by_a_cheaper_one", |tenon| {
-        Box::pin(a_node_is_replaced_by_a_cheaper_one(tenon))
-    }),
-    Scenario::new("an_expired_node_is_replaced_whatever_the_budgets_say", |tenon| {
-        Box::pin(an_expired_node_is_replaced_whatever_the_budgets_say(tenon))
-    }),
-    Scenario::new("drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says", |tenon| {
-        Box::pin(drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says(tenon))
-    }),
-    Scenario::new("what_must_not_be_disrupted_ends_with_the_termination_grace_period", |tenon| {
-        Box::pin(what_must_not_be_disrupted_ends_with_the_termination_grace_period(tenon))
-    }),
-    Scenario::new("a_poddisruptionbudget_holds_a_drain_until_it_lets_go", |tenon| {
-        Box::pin(a_poddisruptionbudget_holds_a_drain_until_it_lets_go(tenon))
-    }),
-    Scenario::new("a_pod_that_must_not_be_disrupted_keeps_its_drifted_node", |tenon| {
-        Box::pin(a_pod_that_must_not_be_disrupted_keeps_its_drifted_node(tenon))
-    }),
-    Scenario::new("a_node_stays_until_its_volumes_are_detached", |tenon| {
-        Box::pin(a_node_stays_until_its_volumes_are_detached(tenon))
-    }),
+const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
+    a_node_is_replaced_by_a_cheaper_one,
+    an_expired_node_is_replaced_whatever_the_budgets_say,
+    drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says,
+    what_must_not_be_disrupted_ends_with_the_termination_grace_period,
+    a_poddisruptionbudget_holds_a_drain_until_it_lets_go,
+    a_pod_that_must_not_be_disrupted_keeps_its_drifted_node,
+    a_node_stays_until_its_volumes_are_detached,
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
+use tenon_tests::scenarios;
 use tenon_tests::scenarios::{Scenario, at_once, end};
 use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, User, condition, one_of};
@@ -260,23 +261,13 @@ async fn sick_nodes_stay_where_too_many_are(tenon: Tenon) {
     assert!(nodes(user, scenario, 3).await.contains(sick[0]), "it has recovered");
 }
 
-const SCENARIOS: &[Scenario<Tenon>] = &[
-    Scenario::new("a_price_decides_which_type_is_launched", |tenon| {
-        Box::pin(a_price_decides_which_type_is_launched(tenon))
-    }),
-    Scenario::new("a_resource_that_an_overlay_adds_lets_pods_run", |tenon| {
-        Box::pin(a_resource_that_an_overlay_adds_lets_pods_run(tenon))
-    }),
-    Scenario::new("of_two_overlays_with_the_same_weight_one_counts", |tenon| {
-        Box::pin(of_two_overlays_with_the_same_weight_one_counts(tenon))
-    }),
-    Scenario::new("a_buffer_keeps_machines_for_pods_to_come", |tenon| {
-        Box::pin(a_buffer_keeps_machines_for_pods_to_come(tenon))
-    }),
-    Scenario::new("a_sick_node_is_replaced", |tenon| Box::pin(a_sick_node_is_replaced(tenon))),
-    Scenario::new("sick_nodes_stay_where_too_many_are", |tenon| {
-        Box::pin(sick_nodes_stay_where_too_many_are(tenon))
-    }),
+const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
+    a_price_decides_which_type_is_launched,
+    a_resource_that_an_overlay_adds_lets_pods_run,
+    of_two_overlays_with_the_same_weight_one_counts,
+    a_buffer_keeps_machines_for_pods_to_come,
+    a_sick_node_is_replaced,
+    sick_nodes_stay_where_too_many_are,
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,26 +10,11 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::kwok;
 use tenon_tests::wait::eventually;
 
 const NODES: usize = 250;
 const PODS: i32 = 1000;
-
-fn node(index: usize) -> Node {
-    let name = format!("fake-{index}");
-    serde_json::from_value(json!({
-        "metadata": {
-            "name": name,
-            "annotations": { "kwok.x-k8s.io/node": "fake" },
-            "labels": { "kubernetes.io/hostname": name },
-        },
-        "status": {
-            "capacity": { "cpu": "4", "memory": "16Gi", "pods": "20" },
-            "allocatable": { "cpu": "4", "memory": "16Gi", "pods": "20" },
-        },
-    }))
-    .expect("a node")
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_and_fifty_nodes_run_a_thousand_pods() {
@@ -39,7 +24,8 @@ async fn two_hundred_and_fifty_nodes_run_a_thousand_pods() {
     let made = stream::iter(0..NODES)
         .map(|index| {
             let nodes = nodes.clone();
-            async move { nodes.create(&PostParams::default(), &node(index)).await }
+            let node = kwok::node(&format!("fake-{index}"), "4", "16Gi", "20");
+            async move { nodes.create(&PostParams::default(), &node).await }
         })
         .buffer_unordered(16)
         .all(async |result| result.is_ok())

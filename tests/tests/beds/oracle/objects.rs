@@ -10,6 +10,7 @@ use tenon_crds::labels;
 use tenon_planner::plan::Launch;
 use tenon_planner::snapshot::{InstanceType, Offering, Operator};
 use tenon_state::node_class::KWOK;
+use tenon_tests::kwok::NODE_ANNOTATION;
 use tenon_tests::user::LIMIT;
 use tenon_tests::wait::{eventually, must};
 
@@ -71,7 +72,7 @@ pub(super) fn node(name: &str, launch: &Launch, kind: &InstanceType, offering: &
     let pin = json!({ "key": PIN, "value": name, "effect": "NoSchedule" });
     taints.as_array_mut().expect("a list").push(pin);
     let node = json!({
-        "metadata": { "name": name, "labels": labels, "annotations": { "kwok.x-k8s.io/node": "fake" } },
+        "metadata": { "name": name, "labels": labels, "annotations": { NODE_ANNOTATION: "fake" } },
         "spec": { "taints": taints, "providerID": format!("oracle:///{name}") },
         "status": { "capacity": allocatable, "allocatable": allocatable },
     });

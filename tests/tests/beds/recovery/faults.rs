@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::reservations::machines_go_into_reservations_and_outlive_them;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +17,8 @@ use tenon_tests::front::faults::{Effect, Fault, Shortage};
 use tenon_tests::front::prices::CapacityType;
 use tenon_tests::installed::Installed;
 use tenon_tests::machine;
-use tenon_tests::scenarios::{Scenario, play};
+use tenon_tests::scenarios;
+use tenon_tests::scenarios::play;
 use tenon_tests::user::{LIMIT, condition, instance_of, one_of};
 use tenon_tests::wait::{eventually, must};
 
@@ -333,34 +335,15 @@ async fn what_does_not_parse_is_skipped_loudly_and_the_others_work(bed: Arc<Bed>
 async fn the_operator_recovers_and_says_what_happened() {
     play(
         BedConfig::default(),
-        &[
-            Scenario::new("pods_get_other_offerings_when_the_cheapest_have_no_capacity", |bed| {
-                Box::pin(pods_get_other_offerings_when_the_cheapest_have_no_capacity(bed))
-            }),
-            Scenario::new("a_throttled_launch_is_tried_until_it_passes", |bed| {
-                Box::pin(a_throttled_launch_is_tried_until_it_passes(bed))
-            }),
-            Scenario::new(
-                "server_errors_and_lost_answers_pass_and_nothing_is_launched_twice",
-                |bed| {
-                    Box::pin(server_errors_and_lost_answers_pass_and_nothing_is_launched_twice(bed))
-                },
-            ),
-            Scenario::new("an_interruption_is_handled_when_sqs_is_back", |bed| {
-                Box::pin(an_interruption_is_handled_when_sqs_is_back(bed))
-            }),
-            Scenario::new("a_scale_up_survives_a_restart_of_the_api_server", |bed| {
-                Box::pin(a_scale_up_survives_a_restart_of_the_api_server(bed))
-            }),
-            Scenario::new("a_machine_that_never_joins_is_given_up_and_replaced", |bed| {
-                Box::pin(a_machine_that_never_joins_is_given_up_and_replaced(bed))
-            }),
-            Scenario::new("machines_go_into_reservations_and_outlive_them", |bed| {
-                Box::pin(super::reservations::machines_go_into_reservations_and_outlive_them(bed))
-            }),
-            Scenario::new("what_does_not_parse_is_skipped_loudly_and_the_others_work", |bed| {
-                Box::pin(what_does_not_parse_is_skipped_loudly_and_the_others_work(bed))
-            }),
+        &scenarios![
+            pods_get_other_offerings_when_the_cheapest_have_no_capacity,
+            a_throttled_launch_is_tried_until_it_passes,
+            server_errors_and_lost_answers_pass_and_nothing_is_launched_twice,
+            an_interruption_is_handled_when_sqs_is_back,
+            a_scale_up_survives_a_restart_of_the_api_server,
+            a_machine_that_never_joins_is_given_up_and_replaced,
+            machines_go_into_reservations_and_outlive_them,
+            what_does_not_parse_is_skipped_loudly_and_the_others_work,
         ],
     )
     .await;

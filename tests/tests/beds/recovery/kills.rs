@@ -11,7 +11,8 @@ use serde_json::json;
 use tenon_tests::bed::{Bed, BedConfig};
 use tenon_tests::front::control::Selection;
 use tenon_tests::installed::Installed;
-use tenon_tests::scenarios::{Scenario, play};
+use tenon_tests::scenarios;
+use tenon_tests::scenarios::play;
 use tenon_tests::user::{LIMIT, instance_of, one_of};
 use tenon_tests::wait::eventually;
 
@@ -148,15 +149,7 @@ async fn an_interruption_survives(bed: Arc<Bed>) {
 async fn killed_at_any_moment_the_operator_finishes_what_was_begun() {
     play(
         BedConfig::default(),
-        &[
-            Scenario::new("a_scale_up_survives", |bed| Box::pin(a_scale_up_survives(bed))),
-            Scenario::new("a_consolidation_survives", |bed| {
-                Box::pin(a_consolidation_survives(bed))
-            }),
-            Scenario::new("an_interruption_survives", |bed| {
-                Box::pin(an_interruption_survives(bed))
-            }),
-        ],
+        &scenarios![a_scale_up_survives, a_consolidation_survives, an_interruption_survives,],
     )
     .await;
 }
