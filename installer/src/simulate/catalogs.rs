@@ -132,12 +132,8 @@ impl Catalogs {
         }
         if !unknown.reservations.is_empty() {
             catalogs.warnings.push(format!(
-                "nothing says how many more instances {} room for, which count as full: {}; give what `aws ec2 describe-capacity-reservations` prints as another --catalog",
-                if let 1 = unknown.reservations.len() {
-                    "1 capacity reservation has".to_owned()
-                } else {
-                    format!("{} capacity reservations have", unknown.reservations.len())
-                },
+                "nothing says how much room is left in {}, taken as full: {}; give what `aws ec2 describe-capacity-reservations` prints as another --catalog",
+                count(unknown.reservations.len(), "capacity reservation"),
                 some(unknown.reservations.iter().cloned(), 3)
             ));
         }
