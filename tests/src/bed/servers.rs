@@ -8,6 +8,7 @@ use tenon_iam_policies::Partition;
 
 use super::aws::{self, Aws};
 use super::{ACCOUNT, BedConfig, BedError};
+use crate::attacher::Attacher;
 use crate::clock::Clock;
 use crate::control_plane::programs::Programs;
 use crate::control_plane::{ControlPlane, ControlPlaneConfig};
@@ -23,6 +24,7 @@ pub(super) struct Servers {
     pub(super) plane: ControlPlane,
     pub(super) kwok: Kwok,
     pub(super) kubelet: Option<Kubelet>,
+    pub(super) attacher: Attacher,
 }
 
 /// What is needed to start them.
@@ -69,7 +71,8 @@ impl Start<'_> {
         } else {
             None
         };
-        Ok(Servers { aws, plane, kwok, kubelet })
+        let attacher = Attacher::start(plane.client(), clock);
+        Ok(Servers { aws, plane, kwok, kubelet, attacher })
     }
 
     fn control_plane(&self, front_port: Option<u16>) -> ControlPlaneConfig {
@@ -127,13 +130,14 @@ impl Start<'_> {
 impl Servers {
     /// Stops everything, the operator first, so that it ends as it does in a cluster.
     pub(super) async fn stop(self) {
-        let Self { aws, plane, kwok, kubelet } = self;
+        let Self { aws, plane, kwok, kubelet, attacher } = self;
         if let Some(kubelet) = kubelet {
             kubelet.stop().await;
         }
         if let Some(aws) = aws {
             aws.stop().await;
         }
+        drop(attacher);
         kwok.stop().await;
         plane.stop().await;
     }

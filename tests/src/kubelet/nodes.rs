@@ -9,6 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::attacher::MANAGED_ANNOTATION;
 use crate::clock::Clock;
 
 /// A system node to register.
@@ -66,7 +67,9 @@ pub(super) async fn register(
     let capacity =
         json!({ "cpu": "4", "memory": "15896Mi", "pods": "58", "ephemeral-storage": "80Gi" });
     let object: Node = serde_json::from_value(json!({
-        "metadata": { "name": node.name, "labels": labels },
+        "metadata": {
+            "name": node.name, "labels": labels, "annotations": { MANAGED_ANNOTATION: "true" },
+        },
         "spec": { "providerID": format!("aws:///{}/{}", node.zone, node.instance_id), "taints": taints },
         "status": {
             "capacity": capacity,

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tenon_crds::quantity::Quantity as Amount;
 
 use super::bootstrap::{Bootstrap, Family};
+use crate::attacher::MANAGED_ANNOTATION;
 use crate::kwok::{MACHINE_ANNOTATION, NODE_ANNOTATION};
 
 /// What the machine is, apart from what its bootstrap says.
@@ -79,6 +80,7 @@ pub fn register(
             annotations: Some(BTreeMap::from([
                 (NODE_ANNOTATION.to_owned(), "fake".to_owned()),
                 (MACHINE_ANNOTATION.to_owned(), hardware.instance_id.clone()),
+                (MANAGED_ANNOTATION.to_owned(), "true".to_owned()),
             ])),
             ..ObjectMeta::default()
         },

@@ -10,9 +10,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tenon_tests::attacher::DETACHES_AFTER_ANNOTATION;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::departures::Departures;
 use tenon_tests::process::Signal;
@@ -289,26 +290,32 @@ async fn volume(user: &User, name: &str) {
     must(claims.create(&PostParams::default(), &claim).await);
 }
 
+/// Lets a volume take its time to be detached.
+async fn detaches_after(user: &User, name: &str, time: &str) {
+    let volumes: Api<PersistentVolume> = Api::all(user.client());
+    let patch = json!({ "metadata": { "annotations": { DETACHES_AFTER_ANNOTATION: time } } });
+    must(volumes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await);
+}
+
 async fn a_node_stays_until_its_volumes_are_detached(tenon: Tenon) {
     let (user, scenario) = (tenon.user(), "volume");
     volume(user, scenario).await;
+    detaches_after(user, scenario, "1h").await;
     let mut template = on(scenario);
     template["spec"]["volumes"] =
         json!([{ "name": "data", "persistentVolumeClaim": { "claimName": scenario } }]);
     running(user, scenario, 1, &json!({}), &template).await;
     let departures = Departures::watch(user.client(), scenario);
     let (claim, node) = only(user, scenario).await;
-    // What the volume's driver does when the pod starts, and undoes after its end.
     let attachments: Api<VolumeAttachment> = Api::all(user.client());
-    let attachment = json!({
-        "metadata": { "name": scenario },
-        "spec": {
-            "attacher": "csi.example.com", "nodeName": node,
-            "source": { "persistentVolumeName": scenario },
-        },
-    });
-    let attachment = must(serde_json::from_value(attachment));
-    must(attachments.create(&PostParams::default(), &attachment).await);
+    let attached = async || {
+        let all = attachments.list(&ListParams::default()).await?.items;
+        let there = |it: &VolumeAttachment| {
+            it.spec.node_name == node && it.status.as_ref().is_some_and(|status| status.attached)
+        };
+        Ok(all.iter().any(there))
+    };
+    must(eventually("the volume is attached", LIMIT, attached).await);
     delete(user, &claim).await;
     told(user, "AwaitingVolumeDetachment", &node, "1 volume").await;
     let claims = user.objects("NodeClaim");
@@ -321,7 +328,7 @@ async fn a_node_stays_until_its_volumes_are_detached(tenon: Tenon) {
     all_evicted(&departures, 1);
     let nodes = must(user.nodes(scenario).await);
     assert!(nodes.iter().any(|it| it.name_any() == node), "{node} has lost its volume");
-    must(attachments.delete(scenario, &DeleteParams::default()).await);
+    detaches_after(user, scenario, "1s").await;
     replaced(user, scenario, &BTreeSet::from([claim.name_any()]), 1).await;
 }
 
