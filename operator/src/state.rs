@@ -22,7 +22,7 @@ const CHANNEL_SIZE: usize = 1024;
 /// A change on its way to the task that owns the state.
 #[derive(Debug)]
 pub struct Update {
-    change: Change,
+    pub(crate) change: Change,
     done: Option<oneshot::Sender<()>>,
 }
 

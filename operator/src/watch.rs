@@ -11,7 +11,7 @@ pub use tenon_state::wire;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::{StreamExt as _, pin_mut};
+use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::watcher::{self, Event as WatchEvent, watcher};
 use kube::{Api, Client, Resource};
@@ -86,12 +86,22 @@ impl Watches<'_> {
 
 /// Watches one kind until nobody takes the changes any more.
 async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
-    let mut listed = BTreeSet::new();
-    let mut failures = 0;
     let stream = objects::<K>(context.client.clone());
-    pin_mut!(stream);
-    while let Some(event) = stream.next().await {
+    follow(stream, |object| accept(&context, object), &changes).await;
+}
+
+/// Hands on what the events of one kind come to, until they end or nobody takes the changes any more. `accept` leaves out what does not parse.
+async fn follow<K: Watched>(
+    events: impl Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>>,
+    accept: impl Fn(Guarded<K>) -> Option<Object>,
+    changes: &mpsc::Sender<Update>,
+) {
+    let mut listed = BTreeSet::new();
+    let (mut failures, mut missing) = (0, false);
+    pin_mut!(events);
+    while let Some(event) = events.next().await {
         let change = match event {
+            // Every try begins with it, so it is no success.
             Ok(WatchEvent::Init) => {
                 listed.clear();
                 continue;
@@ -99,19 +109,21 @@ async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
             Ok(WatchEvent::InitApply(object)) => {
                 // Also one that does not parse is there: what was known of it before stays.
                 listed.insert(ObjectKey::of(&object));
-                accept(&context, object).map(Change::Applied)
+                accept(object).map(Change::Applied)
             }
             Ok(WatchEvent::InitDone) => Some(Change::Listed(K::KIND, std::mem::take(&mut listed))),
-            Ok(WatchEvent::Apply(object)) => accept(&context, object).map(Change::Applied),
+            Ok(WatchEvent::Apply(object)) => accept(object).map(Change::Applied),
             Ok(WatchEvent::Delete(object)) => {
                 let version = version(object.meta().resource_version.as_deref());
                 Some(Change::Deleted(K::KIND, ObjectKey::of(&object), version))
             }
             Err(error) => {
                 failures += 1;
-                report(K::KIND, &error, failures);
+                let was_missing = std::mem::replace(&mut missing, is_missing(&error));
+                let newly = missing && !was_missing;
+                report(K::KIND, &error, failures, newly);
                 // What the API server does not serve has no objects; the watch goes on in case that its CRD is installed.
-                if failures == 1 && K::KIND.may_be_missing() && is_missing(&error) {
+                if newly && K::KIND.may_be_missing() {
                     let none = Change::Listed(K::KIND, BTreeSet::new());
                     if changes.send(Update::new(none)).await.is_err() {
                         return;
@@ -121,7 +133,7 @@ async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
                 continue;
             }
         };
-        failures = 0;
+        (failures, missing) = (0, false);
         if let Some(change) = change
             && changes.send(Update::new(change)).await.is_err()
         {
@@ -133,7 +145,7 @@ async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
 /// The stream of one kind's events, of guarded objects.
 fn objects<K: Watched>(
     client: Client,
-) -> impl futures::Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>> {
+) -> impl Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>> {
     watcher(Api::<Guarded<K>>::all(client), watcher::Config::default())
 }
 
@@ -181,8 +193,9 @@ fn is_missing(error: &watcher::Error) -> bool {
     }
 }
 
-fn report(kind: Kind, error: &watcher::Error, failures: u32) {
-    if is_missing(error) && kind.may_be_missing() && failures > 1 {
+/// Logs a failure, the last of so many in a row. `newly` missing is a kind that was not so when its watch failed before.
+fn report(kind: Kind, error: &watcher::Error, failures: u32, newly: bool) {
+    if is_missing(error) && kind.may_be_missing() && !newly {
         tracing::debug!(?kind, "the API server still does not know this kind");
     } else if is_missing(error) {
         tracing::warn!(?kind, "the API server does not know this kind; are the CRDs installed?");
@@ -196,10 +209,62 @@ fn report(kind: Kind, error: &watcher::Error, failures: u32) {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
     use serde_json::json;
-    use tenon_crds::EC2NodeClass;
+    use tenon_crds::{EC2NodeClass, NodeOverlay, NodeOverlaySpec, NodePool};
 
     use super::*;
+
+    type Events<K> = Vec<watcher::Result<WatchEvent<Guarded<K>>>>;
+
+    fn refused<K>(code: u16) -> watcher::Result<WatchEvent<Guarded<K>>> {
+        let reason = if code == 404 { "NotFound" } else { "ServiceUnavailable" };
+        let status = Status::failure("refused", reason).with_code(code);
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+    }
+
+    /// What the state is told to have been listed: how many objects each time.
+    async fn lists<K: Watched>(events: Events<K>) -> Vec<usize> {
+        let (changes, mut updates) = mpsc::channel(10);
+        let accept = |object: Guarded<K>| object.into_result().ok().map(K::into_object);
+        follow(futures::stream::iter(events), accept, &changes).await;
+        drop(changes);
+        let mut lists = Vec::new();
+        while let Some(update) = updates.recv().await {
+            if let Change::Listed(kind, names) = update.change {
+                assert_eq!(kind, K::KIND);
+                lists.push(names.len());
+            }
+        }
+        lists
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_need_not_be_installed_counts_as_listed_once_the_api_server_does_not_know_it()
+     {
+        let tries = |codes: &[u16]| -> Events<NodeOverlay> {
+            codes.iter().flat_map(|&code| [Ok(WatchEvent::Init), refused(code)]).collect()
+        };
+        assert_eq!(lists(tries(&[404, 404])).await, [0]);
+        assert_eq!(lists(tries(&[503, 404, 404])).await, [0]);
+        assert_eq!(lists(tries(&[503, 503])).await, [0_usize; 0]);
+        // It was installed, had an object, and was taken away again.
+        let overlay = NodeOverlay::new("a", NodeOverlaySpec::default());
+        let overlay: Guarded<NodeOverlay> =
+            serde_json::from_value(serde_json::to_value(overlay).unwrap()).unwrap();
+        let listed =
+            [WatchEvent::Init, WatchEvent::InitApply(overlay), WatchEvent::InitDone].map(Ok);
+        let mut events = tries(&[404]);
+        events.extend(listed);
+        events.extend(tries(&[404]));
+        assert_eq!(lists(events).await, [0, 1, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_has_to_be_installed_is_waited_for() {
+        let tries: Events<NodePool> = vec![refused(503), refused(404), refused(404)];
+        assert_eq!(lists(tries).await, [0_usize; 0]);
+    }
 
     #[test]
     fn an_event_about_an_object_that_does_not_parse_names_it_as_kubectl_describe_looks_it_up() {
