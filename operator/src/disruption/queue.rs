@@ -67,6 +67,8 @@ enum StartError {
     Mark { claim: String, source: WriteError },
     #[error("launching a replacement")]
     Launch(#[from] LaunchError),
+    #[error("rebooting node {0} is not possible, and what a reboot asks for must not be deleted")]
+    Reboot(String),
 }
 
 impl Default for Commands {
@@ -127,6 +129,7 @@ impl Commands {
         operator: &Operator<P>,
         mut command: Command,
     ) -> Result<(), StartError> {
+        refuse_reboot(&command)?;
         // Dereference and validate.
         let mut candidates = Vec::new();
         for candidate in &command.candidates {
@@ -290,6 +293,16 @@ impl Commands {
     }
 }
 
+/// A reboot replaces nothing, and would be carried out as the deletion of its node. The provider's policies are checked at the start; this holds whatever
+/// the planner comes to.
+fn refuse_reboot(command: &Command) -> Result<(), StartError> {
+    if !command.is_reboot() {
+        return Ok(());
+    }
+    let nodes: Vec<&str> = command.candidates.iter().map(|it| it.node.as_str()).collect();
+    Err(StartError::Reboot(nodes.join(", ")))
+}
+
 /// How far a command is.
 enum Progress {
     Waiting,
@@ -430,7 +443,44 @@ pub fn consolidation_type(method: Method) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tenon_planner::plan::Repair;
+    use tenon_planner::resources::MicroUsd;
+    use tenon_planner::snapshot::RepairAction;
+
     use super::*;
+
+    #[test]
+    fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
+        let candidate = Candidate {
+            node: "node-a".to_owned(),
+            claim: "a".to_owned(),
+            node_pool: "default".to_owned(),
+            pods: Vec::new(),
+            price: None,
+        };
+        let repair = |action| Command {
+            reason: DisruptionReason::Unhealthy,
+            method: Method::Repair,
+            candidates: vec![candidate.clone()],
+            replacements: Vec::new(),
+            nominations: Vec::new(),
+            devices: Vec::new(),
+            savings: MicroUsd(0),
+            repair: Some(Repair {
+                condition: "Ready".to_owned(),
+                status: "False".to_owned(),
+                reason: String::new(),
+                policy: String::new(),
+                action,
+                escalated: false,
+                eligible_at: Timestamp::UNIX_EPOCH,
+                drain_bound: None,
+            }),
+        };
+        assert!(refuse_reboot(&repair(RepairAction::ReplaceNode)).is_ok());
+        let error = refuse_reboot(&repair(RepairAction::RebootNode)).unwrap_err();
+        assert!(error.to_string().contains("node-a"), "{error}");
+    }
 
     #[test]
     fn replacements_get_between_ten_minutes_and_an_hour() {
