@@ -43,7 +43,7 @@ pub fn termination_mode(claim: &NodeClaim) -> &'static str {
 }
 
 /// Deletes a NodeClaim for a reason that no user asked for, and counts it.
-async fn give_up<P: CloudProvider>(
+pub(crate) async fn give_up<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
     reason: &'static str,

@@ -4,21 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use tenon_planner::plan::Stay;
 use tenon_planner::repair::{Forced, forced};
+use tenon_state::explain;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
-use crate::disruption::queue::deletion::{bound_drain, snake_case};
+use crate::disruption::queue::deletion::{bound_drain, count_unhealthy};
 use crate::events::{Event, Reason};
-use crate::nodeclaim::{capacity_type_of, pods_to_move, pool_of, termination_mode};
+use crate::nodeclaim::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
 use crate::operator::Operator;
 use crate::write::WriteError;
 
 /// How often nodes are looked at.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How long it is not said again that nodes stay although they are sick.
-const WINDOW: SignedDuration = SignedDuration::from_mins(15);
+/// Why these NodeClaims go, as metrics label it.
+const UNHEALTHY: &str = "unhealthy";
 
 /// Deletes sick nodes until told to stop.
 pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
@@ -48,42 +50,35 @@ async fn treat<P: CloudProvider>(operator: &Operator<P>, sick: &Forced) -> Resul
         (claim, node)
     };
     let (Some(claim), Some(node)) = (claim, node) else { return Ok(()) };
-    if sick.blocked.is_some() {
-        let message = match &sick.node_pool {
-            Some(pool) => format!("more than 20% of nodes in nodepool \"{pool}\" are unhealthy"),
-            None => "more than 20% of nodes in the cluster are unhealthy".to_owned(),
-        };
-        let event = Event::warning(&*node, Reason::NodeRepairBlocked, message);
-        operator.context.recorder.publish(event.within(WINDOW));
+    if let Some((unhealthy, nodes)) = sick.blocked {
+        let node_pool = sick.node_pool.clone().unwrap_or_default();
+        let stay = Stay::TooManyUnhealthy { node_pool, unhealthy, nodes };
+        if let Some(((_, mut message), window)) = explain::staying(&stay) {
+            if sick.node_pool.is_none() {
+                // A decision of the planner is always about a NodePool; this one need not be.
+                "more than 20% of nodes in the cluster are unhealthy".clone_into(&mut message);
+            }
+            let event = Event::warning(&*node, Reason::NodeRepairBlocked, message);
+            operator.context.recorder.publish(event.within(window));
+        }
         return Ok(());
     }
     let n_pods = pods_to_move(operator, &claim);
     if !bound_drain(operator, &claim, SignedDuration::ZERO).await? {
         return Ok(());
     }
-    operator.write.delete_claim(&claim).await?;
-    let (condition, pool) = (&sick.condition, pool_of(&claim));
+    let condition = &sick.condition;
     tracing::info!(
         nodeclaim = sick.claim,
-        nodepool = pool,
         condition = condition.type_,
         status = condition.status,
         reason = condition.reason,
-        "deleting the nodeclaim of a node that is unhealthy"
+        "the node is unhealthy"
     );
-    let metrics = &operator.context.metrics;
-    let capacity_type = capacity_type_of(&claim);
-    let labels = ["unhealthy", pool, capacity_type, "", termination_mode(&claim)];
-    metrics.nodeclaims_disrupted.inc(labels);
-    metrics.pods_disruption_initiated.add(labels, n_pods);
-    let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref());
-    let (condition, image) = (snake_case(&condition.type_), image.unwrap_or_default());
-    metrics.nodeclaims_unhealthy_disrupted.inc([
-        &condition,
-        pool,
-        capacity_type,
-        image,
-        "forceful",
-    ]);
+    give_up(operator, &claim, UNHEALTHY).await?;
+    let labels =
+        [UNHEALTHY, pool_of(&claim), capacity_type_of(&claim), "", termination_mode(&claim)];
+    operator.context.metrics.pods_disruption_initiated.add(labels, n_pods);
+    count_unhealthy(operator, &claim, &condition.type_, "forceful");
     Ok(())
 }

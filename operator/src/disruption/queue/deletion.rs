@@ -94,11 +94,22 @@ fn count<P: CloudProvider>(
             Some(bound) if bound.is_zero() => "forceful",
             Some(_) => "eventual",
         };
-        let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref());
-        let (condition, image) = (snake_case(&repair.condition), image.unwrap_or_default());
-        let labels = [condition.as_str(), pool, capacity_type, image, mode];
-        metrics.nodeclaims_unhealthy_disrupted.inc(labels);
+        count_unhealthy(operator, claim, &repair.condition, mode);
     }
+}
+
+/// Counts a NodeClaim that goes because of this condition of its node; `mode` is how its machine ends.
+pub(crate) fn count_unhealthy<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+    condition: &str,
+    mode: &'static str,
+) {
+    let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref());
+    let condition = snake_case(condition);
+    let (pool, capacity_type) = (pool_of(claim), capacity_type_of(claim));
+    let labels = [condition.as_str(), pool, capacity_type, image.unwrap_or_default(), mode];
+    operator.context.metrics.nodeclaims_unhealthy_disrupted.inc(labels);
 }
 
 fn consolidation_policy<P: CloudProvider>(
@@ -120,7 +131,7 @@ fn consolidation_policy<P: CloudProvider>(
 }
 
 /// `StorageReady` as `storage_ready`, and `KWOKUnhealthy` as `kwok_unhealthy`.
-pub(crate) fn snake_case(name: &str) -> String {
+fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::with_capacity(name.len() + 4);
     for (index, &letter) in letters.iter().enumerate() {
