@@ -122,7 +122,7 @@ async fn plan<P: CloudProvider>(
     resume: Option<Resume>,
 ) -> Option<Plan> {
     let snapshot = operator.snapshot();
-    measure::budgets(operator, &tenon_planner::budget_uses(&snapshot));
+    measure::budgets(operator, &snapshot);
     measure::costs(operator, &snapshot);
     let drifted = measure::drifted(&snapshot);
     let policy = Policy { resume, ..operator.policy.clone() };

@@ -21,17 +21,18 @@ const REASONS: [DisruptionReason; 4] = [
 ];
 
 /// Sets the gauges of budgets, and tells NodePools whose budgets let nothing go.
-pub(super) fn budgets<P: CloudProvider>(operator: &Operator<P>, uses: &[BudgetUse]) {
+pub(super) fn budgets<P: CloudProvider>(operator: &Operator<P>, snapshot: &Snapshot) {
     /// As upstream says "without a bound".
     const UNBOUND: u32 = i32::MAX.unsigned_abs();
     let metrics = &operator.context.metrics;
     metrics.allowed_disruptions.clear();
     metrics.nodes_consuming_budgets.clear();
-    for used in uses {
+    let repairs = !snapshot.repair_policies.is_empty();
+    for used in &tenon_planner::budget_uses(snapshot) {
         let labels = [used.node_pool.as_str(), lower(used.reason)];
         metrics.allowed_disruptions.set(labels, f64::from(used.allowed.min(UNBOUND)));
         metrics.nodes_consuming_budgets.set(labels, f64::from(used.disrupting));
-        if used.nodes == 0 || used.allowed > 0 {
+        if !holds_up(used, repairs) {
             continue;
         }
         let pool = operator.state.read().pool(&used.node_pool).cloned();
@@ -45,6 +46,12 @@ pub(super) fn budgets<P: CloudProvider>(operator: &Operator<P>, uses: &[BudgetUs
             operator.context.recorder.publish(event.within(SignedDuration::from_mins(1)));
         }
     }
+}
+
+/// Whether a budget keeps nodes that could go otherwise. Where no node is repaired, none goes because it is sick.
+fn holds_up(used: &BudgetUse, repairs: bool) -> bool {
+    let goes_at_all = repairs || used.reason != DisruptionReason::Unhealthy;
+    used.nodes > 0 && used.allowed == 0 && goes_at_all
 }
 
 /// Sets the gauges of what NodePools cost.
@@ -122,6 +129,23 @@ mod tests {
     use tenon_planner::plan::{Candidate, Command, Method, StayingNode};
 
     use super::*;
+
+    #[test]
+    fn a_frozen_pool_is_told_about_repair_only_where_nodes_are_repaired() {
+        let used = |reason, nodes, allowed| BudgetUse {
+            node_pool: "default".to_owned(),
+            reason,
+            nodes,
+            allowed,
+            disrupting: 0,
+        };
+        let (sick, empty) = (DisruptionReason::Unhealthy, DisruptionReason::Empty);
+        assert!(holds_up(&used(empty, 3, 0), false));
+        assert!(!holds_up(&used(sick, 3, 0), false));
+        assert!(holds_up(&used(sick, 3, 0), true));
+        assert!(!holds_up(&used(empty, 0, 0), true));
+        assert!(!holds_up(&used(empty, 3, 1), true));
+    }
 
     #[test]
     fn nodes_that_go_and_nodes_that_a_method_leaves_are_eligible() {
