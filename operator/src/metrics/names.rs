@@ -46,7 +46,7 @@ fn built() -> BTreeSet<String> {
     AwsMetrics::new(&metrics);
     let mut names = metrics.names();
     names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));
-    names.extend(gauges::conditions::NAMES.as_flattened().iter().map(|&name| name.to_owned()));
+    names.extend(gauges::conditions::names().flatten());
     names
 }
 

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use tenon_crds::{Condition, labels};
+use tenon_crds::{Condition, NodeClaim, labels};
 
 use super::{Sample, gauge, pair};
 use crate::clock::Clock;
@@ -16,28 +16,11 @@ use crate::watch::wire::Node;
 /// The kinds, as they are part of the names.
 const KINDS: [&str; 4] = ["nodeclaim", "nodepool", "node", "capacitybuffer"];
 
-/// The names of the gauges: for each kind that of its conditions, that of their ages, and that of its end.
-pub const NAMES: [[&str; 3]; KINDS.len()] = [
-    [
-        "operator_nodeclaim_status_condition_count",
-        "operator_nodeclaim_status_condition_current_status_seconds",
-        "operator_nodeclaim_termination_current_time_seconds",
-    ],
-    [
-        "operator_nodepool_status_condition_count",
-        "operator_nodepool_status_condition_current_status_seconds",
-        "operator_nodepool_termination_current_time_seconds",
-    ],
-    [
-        "operator_node_status_condition_count",
-        "operator_node_status_condition_current_status_seconds",
-        "operator_node_termination_current_time_seconds",
-    ],
-    [
-        "operator_capacitybuffer_status_condition_count",
-        "operator_capacitybuffer_status_condition_current_status_seconds",
-        "operator_capacitybuffer_termination_current_time_seconds",
-    ],
+/// The ends of the names of a kind's gauges: that of its conditions, that of their ages, and that of its end.
+const ENDINGS: [&str; 3] = [
+    "status_condition_count",
+    "status_condition_current_status_seconds",
+    "termination_current_time_seconds",
 ];
 
 const HELP: [&str; 3] = [
@@ -45,6 +28,11 @@ const HELP: [&str; 3] = [
     "For how long a condition has had its status",
     "For how long an object has been going",
 ];
+
+/// The names of the gauges, by kind.
+pub fn names() -> impl Iterator<Item = [String; 3]> {
+    KINDS.iter().map(|kind| ENDINGS.map(|ending| format!("operator_{kind}_{ending}")))
+}
 
 /// Computes the gauges.
 #[derive(Debug)]
@@ -63,8 +51,8 @@ impl Conditions {
 impl Collector for Conditions {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let kinds = samples(&self.state.read(), self.clock.now());
-        for (samples, names) in kinds.iter().zip(NAMES) {
-            for ((name, help), samples) in names.into_iter().zip(HELP).zip(&samples.0) {
+        for (samples, names) in kinds.iter().zip(names()) {
+            for ((name, help), samples) in names.iter().zip(HELP).zip(&samples.0) {
                 gauge(&mut encoder, name, help, samples)?;
             }
         }
@@ -82,14 +70,16 @@ fn samples(state: &Cluster, now: Timestamp) -> [Samples; KINDS.len()] {
     let [claims, pools, nodes, buffers] = &mut kinds;
     for claim in state.claims() {
         let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-        claims.add(&claim.metadata, placed(&claim.metadata), conditions.map(told), now);
+        let placed = placed(&claim.metadata, claim);
+        claims.add(&claim.metadata, placed, conditions.map(told), now);
     }
     for pool in state.pools() {
         let conditions = pool.status.iter().flat_map(|status| &status.conditions);
         pools.add(&pool.metadata, Vec::new(), conditions.map(told), now);
     }
-    for node in state.nodes().filter(|node| state.claim_of(node).is_some()) {
-        let mut placed = placed(&node.metadata);
+    for node in state.nodes() {
+        let Some(claim) = state.claim_of(node) else { continue };
+        let mut placed = placed(&node.metadata, claim);
         let initialized = node.label(labels::INITIALIZED).unwrap_or_default();
         placed.push(pair(&label_name(labels::INITIALIZED), initialized));
         nodes.add(&node.metadata, placed, of_node(node), now);
@@ -156,16 +146,13 @@ impl Samples {
     }
 }
 
-/// Where an object belongs: its NodePool, and its NodeClass by the label of the NodeClass' kind.
-fn placed(metadata: &ObjectMeta) -> Vec<(String, String)> {
+/// Where a NodeClaim or its Node belongs: its NodePool, and its NodeClass by the label of the NodeClass' kind.
+fn placed(metadata: &ObjectMeta, claim: &NodeClaim) -> Vec<(String, String)> {
     let of = |key: &str| {
         let value = metadata.labels.as_ref().and_then(|labels| labels.get(key));
         pair(&label_name(key), value.map(String::as_str).unwrap_or_default())
     };
-    let mut placed = vec![of(labels::NODEPOOL)];
-    let classes = metadata.labels.iter().flatten().map(|(key, _)| key.as_str());
-    placed.extend(classes.filter(|key| key.ends_with("nodeclass")).map(of));
-    placed
+    vec![of(labels::NODEPOOL), of(&claim.spec.node_class_ref.label_key())]
 }
 
 /// `karpenter.sh/nodepool` as Prometheus allows it: `karpenter_sh_nodepool`.
@@ -192,7 +179,8 @@ mod tests {
             "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
             "metadata": {
                 "name": "a", "uid": "1", "deletionTimestamp": "2026-11-20T00:30:00Z",
-                "labels": {"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small"},
+                "labels": {"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small",
+                    "example.com/of-nodeclass": "no NodeClass"},
             },
             "spec": {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "small"},
