@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::clock::Clock;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
 use tenon_tests::scenarios;
@@ -193,10 +194,11 @@ async fn a_buffer_keeps_machines_for_pods_to_come(tenon: Tenon) {
     assert_eq!(nodes(user, scenario, 2).await, kept, "only what pods run on is left");
 }
 
-/// Lets a node say since its creation that it is sick, or that it is not.
+/// Lets a node say from now on that it is sick, or that it is not.
 async fn diagnose(user: &User, node: &str, sick: bool) {
     let nodes: Api<Node> = Api::all(user.client());
-    let since = must(nodes.get(node).await).metadata.creation_timestamp;
+    // Not earlier: what is tolerated no longer goes before the next node is sick as well.
+    let since = Clock::system().time();
     let condition = json!({
         "type": "KWOKUnhealthy", "status": if sick { "True" } else { "False" },
         "reason": "Injected", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since,
