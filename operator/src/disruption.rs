@@ -24,6 +24,7 @@ use crate::events::{Event, Reason};
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
 use crate::state::cluster::{is_true, name};
+use crate::tasks::blocking;
 use crate::work::Failure as _;
 use crate::write::WriteError;
 
@@ -155,14 +156,6 @@ async fn validate<P: CloudProvider>(
     let now = operator.now();
     let command = command.clone();
     blocking(move || tenon_planner::revalidate(&command, &snapshot, &policy, now)).await
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => Some(result),
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => None,
-    }
 }
 
 /// Takes back what commands left behind that are not known any more: the operator was restarted between tainting and deleting.

@@ -1,16 +1,17 @@
 //! The controller of NodeOverlays: says on each whether it counts. Decisions do not wait for it: the planner leaves out by itself what is in conflict.
 
+pub mod offers;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tenon_crds::conditions::nodeoverlay::{TYPES, VALIDATION_SUCCEEDED};
 use tenon_crds::conditions::{Conditions, Subject};
 use tenon_crds::{NodeOverlay, NodeOverlayStatus};
-use tenon_planner::overlays;
-use tenon_planner::snapshot::NodeClassRef;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
@@ -18,13 +19,17 @@ use crate::operator::Operator;
 use crate::state::change::{Kind, Touched};
 use crate::state::cluster::name;
 use crate::state::snapshot;
-use crate::work::Backoff;
+use crate::tasks::blocking;
+use crate::work::{Action, Backoff, WorkQueue, settle};
 use crate::write::WriteError;
 
 /// How often overlays are judged when nothing tells of a change.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(60) };
+/// How soon they are looked at again while not everything was listed.
+const UNLISTED: Duration = Duration::from_secs(1);
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// Why an overlay does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,68 +40,77 @@ enum Fault {
     Conflict(String),
 }
 
+/// Which overlays there were when they were judged last, in which generation.
+type Generations = BTreeMap<String, Option<i64>>;
+
 /// Judges overlays whenever one of them, a NodePool or what can be launched has changed, until told to stop.
 pub async fn run<P: CloudProvider>(
     operator: Arc<Operator<P>>,
     mut wake: watch::Receiver<u64>,
     stop: CancellationToken,
 ) {
-    let changed = Arc::new(Notify::new());
-    let notify = Arc::clone(&changed);
+    // One key for all: each may be in conflict with each.
+    let queue: WorkQueue<()> = WorkQueue::new();
+    let sink = queue.clone();
     operator.state.subscribe(move |touched| {
         if matches!(touched, Touched::NodePool(_) | Touched::Other(Kind::NodeOverlay)) {
-            notify.notify_one();
+            sink.add(());
         }
     });
-    let (mut failures, mut known) = (0, Generations::new());
-    loop {
-        let wait = match reconcile(&operator, &mut known).await {
-            Ok(()) => {
-                failures = 0;
-                EVERY
-            }
-            Err(error) => {
-                failures += 1;
-                operator.context.metrics.reconcile_errors.inc(["nodeoverlay", "error"]);
-                let error = crate::logging::chain(&error);
-                tracing::error!(error, "failed to judge NodeOverlays, trying again");
-                BACKOFF.delay(failures)
-            }
-        };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = changed.notified() => {}
-            // The sender lives as long as the operator.
-            _ = wake.changed() => {}
-            () = tokio::time::sleep(wait) => {}
+    queue.add(());
+    let woken = async {
+        while wake.changed().await.is_ok() {
+            queue.add(());
         }
+        std::future::pending::<()>().await;
+    };
+    let known: Arc<Mutex<Generations>> = Arc::default();
+    let work = queue.clone().run(1, BACKOFF, stop, |()| {
+        let (operator, known) = (Arc::clone(&operator), Arc::clone(&known));
+        async move {
+            let result = reconcile(&operator, &known).await;
+            settle(&operator.context, "nodeoverlay", "all", result)
+        }
+    });
+    tokio::select! {
+        () = work => {}
+        () = woken => {}
     }
 }
 
-/// Which overlays there are, in which generation.
-type Generations = BTreeMap<String, Option<i64>>;
-
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
-    known: &mut Generations,
-) -> Result<(), WriteError> {
-    let (objects, faults) = {
-        let catalog = |class: &NodeClassRef| operator.cloud.catalog(class).ok();
+    known: &Mutex<Generations>,
+) -> Result<Action, WriteError> {
+    // Dereference.
+    let (objects, offers) = {
         let state = operator.state.read();
+        if !state.has_listed_all() {
+            return Ok(Action::After(UNLISTED));
+        }
         let objects: Vec<Arc<NodeOverlay>> = state.overlays().cloned().collect();
-        let conflicts = overlays::conflicts(&state.offers(&catalog, operator.now()));
-        let faults = faults(&objects, conflicts, |object| {
-            snapshot::overlay::overlay(object, state.rules()).err()
-        });
-        (objects, faults)
+        (objects, operator.offers(&state))
     };
-    let generations =
+    let generations: Generations =
         objects.iter().map(|it| (name(&it.metadata), it.metadata.generation)).collect();
-    if *known != generations {
-        *known = generations;
+    let before = std::mem::replace(&mut *known.lock(), generations.clone());
+    if before != generations {
         // Prices and capacity are others now.
         operator.context.wake.notify_one();
     }
+
+    // Validate.
+    let rules = operator.cloud.label_rules();
+    let judging = objects.clone();
+    let faults = blocking(move || {
+        let invalid = |object: &NodeOverlay| snapshot::overlay::overlay(object, &rules).err();
+        // Without overlays there is nothing that could be in conflict.
+        let conflicts = if judging.is_empty() { &[] } else { offers.conflicts() };
+        faults(&judging, conflicts, invalid)
+    });
+    let Some(faults) = faults.await else { return Ok(Action::Wait) };
+
+    // Update the status.
     for object in objects {
         let status = judged(&object, faults.get(&name(&object.metadata)), operator.now());
         if object.status.as_ref() != Some(&status) {
@@ -108,19 +122,20 @@ async fn reconcile<P: CloudProvider>(
             }
         }
     }
-    Ok(())
+    Ok(Action::After(EVERY))
 }
 
 /// What is wrong with each overlay that does not count, by name.
 fn faults(
     objects: &[Arc<NodeOverlay>],
-    conflicts: Vec<(String, String)>,
+    conflicts: &[(String, String)],
     invalid: impl Fn(&NodeOverlay) -> Option<String>,
 ) -> BTreeMap<String, Fault> {
     let invalid = objects
         .iter()
         .filter_map(|object| Some((name(&object.metadata), Fault::Invalid(invalid(object)?))));
-    let conflicts = conflicts.into_iter().map(|(name, other)| (name, Fault::Conflict(other)));
+    let conflicts =
+        conflicts.iter().map(|(name, other)| (name.clone(), Fault::Conflict(other.clone())));
     invalid.chain(conflicts).collect()
 }
 
@@ -164,7 +179,7 @@ mod tests {
         let invalid = |object: &NodeOverlay| {
             (name(&object.metadata) == "c").then(|| "price is no number".to_owned())
         };
-        let faults = faults(&objects, conflicts, invalid);
+        let faults = faults(&objects, &conflicts, invalid);
         let now = "2026-11-20T00:00:00Z".parse().unwrap();
         let [a, b, c] = objects
             .each_ref()

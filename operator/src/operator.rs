@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use tenon_crds::{NodeClaim, labels};
+use tenon_planner::Policy;
 use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
-use tenon_planner::{Policy, overlays};
 
 use crate::cloud_provider::{CloudProvider, Context};
+use crate::nodeoverlay::offers::{LatestOffers, Offers};
 use crate::options::CoreOptions;
 use crate::state::State;
-use crate::state::cluster::label;
+use crate::state::cluster::{Cluster, label};
 use crate::state::snapshot::class_of;
+use crate::tasks::blocking;
 use crate::write::Writer;
 
 /// The operator's parts, for its controllers.
@@ -27,6 +29,8 @@ pub struct Operator<P> {
     pub options: CoreOptions,
     /// What the planner has to know of it.
     pub policy: Policy,
+    /// What NodeOverlays come to.
+    pub offers: LatestOffers,
 }
 
 impl<P> std::fmt::Debug for Operator<P> {
@@ -58,14 +62,25 @@ impl<P: CloudProvider> Operator<P> {
     }
 
     /// What can be launched for a NodeClaim where NodeOverlays change that; nothing where the provider knows all.
-    pub fn overlaid(&self, claim: &NodeClaim) -> Option<Arc<Catalog>> {
+    pub async fn overlaid(&self, claim: &NodeClaim) -> Option<Arc<Catalog>> {
         if !self.overlays_count() {
             return None;
         }
-        let pool = label(claim, labels::NODEPOOL)?;
+        let pool = label(claim, labels::NODEPOOL)?.to_owned();
+        let offers = {
+            let state = self.state.read();
+            state.overlays().next()?;
+            let class = &state.pool(&pool)?.spec.template.spec.node_class_ref;
+            // The pool may have been given another NodeClass since it asked for this machine.
+            (*class == claim.spec.node_class_ref).then(|| self.offers(&state))?
+        };
+        blocking(move || offers.catalog(&pool)).await?
+    }
+
+    /// What NodeOverlays are about at this moment.
+    pub fn offers(&self, state: &Cluster) -> Arc<Offers> {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
-        let offers = self.state.read().offers(&catalog, self.context.clock.now());
-        (!offers.overlays.is_empty()).then(|| overlays::catalog(&offers, pool)).flatten()
+        self.offers.at(state, &catalog, self.now())
     }
 
     /// The time now.

@@ -24,6 +24,7 @@ use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::change::Touched;
+use crate::tasks::blocking;
 use crate::watch::wire;
 
 /// How often waiting pods and disrupted nodes are looked at again.
@@ -111,15 +112,11 @@ async fn plan<P: CloudProvider>(
     let now = operator.now();
     let deadline = operator.context.clock;
     let until = now.checked_add(TIMEOUT).unwrap_or(now);
-    let planned = tokio::task::spawn_blocking(move || {
+    let planned = blocking(move || {
         let cancel = || deadline.now() > until;
         tenon_planner::provision(&snapshot, &policy, now, pass, &cancel)
     });
-    let plan = match planned.await {
-        Ok(plan) => plan,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => return None,
-    };
+    let plan = planned.await?;
     let took = operator.now().duration_since(now).as_secs_f64();
     operator.context.metrics.scheduling_duration.observe(["provisioner"], took);
     Some((plan, virtual_pods))

@@ -21,6 +21,7 @@ use crate::events::Recorder;
 use crate::leader::{Election, Lost};
 use crate::metrics::{self, Metrics};
 use crate::node::evictions::Evictions;
+use crate::nodeoverlay::offers::LatestOffers;
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
@@ -172,6 +173,7 @@ async fn operate<P: CloudProvider>(
         cloud,
         options: core,
         policy,
+        offers: LatestOffers::default(),
     });
     let caches = tasks.stop_token().clone();
     let background = async { tasks.join().await };

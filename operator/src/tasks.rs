@@ -78,6 +78,15 @@ impl Tasks {
     }
 }
 
+/// Does heavy work where it holds nobody up; `None` when the runtime is going away.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Some(result),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
+    }
+}
+
 /// A task ended although nobody told it to.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskEnded {

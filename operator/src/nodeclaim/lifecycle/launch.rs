@@ -52,7 +52,7 @@ pub(super) async fn launch<P: CloudProvider>(
     let known = launches.known(&uid, now);
     let launched = match known {
         Some(launched) => Ok(launched),
-        None => operator.cloud.create(claim, operator.overlaid(claim)).await,
+        None => operator.cloud.create(claim, operator.overlaid(claim).await).await,
     };
     match launched {
         Ok(launched) => {
