@@ -4,9 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::conditions::{Condition, ConditionStatus};
+use crate::conditions::Condition;
 use crate::quantity::ResourceList;
-use crate::timestamp::Timestamp;
 
 /// The provisioning strategy that means machines which run and are empty.
 pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
@@ -92,32 +91,4 @@ pub struct CapacityBufferStatus {
     /// Room is kept for so many pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-}
-
-impl CapacityBufferStatus {
-    /// Sets a condition. `at` has the generation that was looked at, and the time, which counts when the status changes.
-    pub fn set(
-        &mut self,
-        type_: &str,
-        (status, reason, message): (ConditionStatus, &str, String),
-        at: (Option<i64>, Timestamp),
-    ) {
-        let known = self.conditions.iter().position(|condition| condition.type_ == type_);
-        let since = known
-            .map(|index| &self.conditions[index])
-            .filter(|known| known.status == status)
-            .map_or(at.1, |known| known.last_transition_time);
-        let condition = Condition {
-            last_transition_time: since,
-            message,
-            observed_generation: at.0,
-            reason: reason.to_owned(),
-            status,
-            type_: type_.to_owned(),
-        };
-        match known {
-            Some(index) => self.conditions[index] = condition,
-            None => self.conditions.push(condition),
-        }
-    }
 }

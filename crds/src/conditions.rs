@@ -1,6 +1,6 @@
 //! Status conditions: their form, and how the conditions of one object change together.
 //!
-//! A kind has a root condition (`Ready`) that sums up its dependent conditions, and independent conditions that stand for
+//! Most kinds have a root condition (`Ready`) that sums up its dependent conditions; independent conditions stand for
 //! themselves. [`Conditions`] is a pure view on the list of one object: it keeps the root, the times, the observed generations and
 //! the order in step, exactly as Karpenter does, so that objects look the same whoever reconciles them.
 
@@ -58,7 +58,7 @@ pub mod nodepool {
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
     /// What `Ready` depends on.
     pub const TYPES: super::ConditionTypes = super::ConditionTypes {
-        root: super::READY,
+        root: Some(super::READY),
         dependents: &[VALIDATION_SUCCEEDED, NODE_CLASS_READY],
     };
 }
@@ -89,7 +89,7 @@ pub mod nodeclaim {
     pub const REBOOTING: &str = "Rebooting";
     /// What `Ready` depends on.
     pub const TYPES: super::ConditionTypes = super::ConditionTypes {
-        root: super::READY,
+        root: Some(super::READY),
         dependents: &[LAUNCHED, REGISTERED, INITIALIZED],
     };
 }
@@ -100,7 +100,7 @@ pub mod nodeoverlay {
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
     /// What `Ready` depends on.
     pub const TYPES: super::ConditionTypes =
-        super::ConditionTypes { root: super::READY, dependents: &[VALIDATION_SUCCEEDED] };
+        super::ConditionTypes { root: Some(super::READY), dependents: &[VALIDATION_SUCCEEDED] };
 }
 
 /// Types of conditions of CapacityBuffers. Each stands for itself.
@@ -109,6 +109,8 @@ pub mod capacitybuffer {
     pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
     /// There is room for all pods.
     pub const PROVISIONING: &str = "Provisioning";
+    /// No condition sums up the others.
+    pub const TYPES: super::ConditionTypes = super::ConditionTypes { root: None, dependents: &[] };
 }
 
 /// Types of conditions of EC2NodeClasses.
@@ -129,7 +131,7 @@ pub mod ec2nodeclass {
     pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
     /// What `Ready` depends on, when capacity reservations are used.
     pub const TYPES: super::ConditionTypes = super::ConditionTypes {
-        root: super::READY,
+        root: Some(super::READY),
         dependents: &[
             AMIS_READY,
             SUBNETS_READY,
@@ -142,7 +144,7 @@ pub mod ec2nodeclass {
     };
     /// What `Ready` depends on, when capacity reservations are not used.
     pub const TYPES_WITHOUT_RESERVATIONS: super::ConditionTypes = super::ConditionTypes {
-        root: super::READY,
+        root: Some(super::READY),
         dependents: &[
             AMIS_READY,
             SUBNETS_READY,
@@ -157,15 +159,15 @@ pub mod ec2nodeclass {
 /// Which conditions sum up to which root. Every other type is independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConditionTypes {
-    /// The condition that sums up the dependents.
-    pub root: &'static str,
+    /// The condition that sums up the dependents; none where every condition stands for itself.
+    pub root: Option<&'static str>,
     /// The conditions that it depends on.
     pub dependents: &'static [&'static str],
 }
 
 impl ConditionTypes {
     fn is_normal(&self, type_: &str) -> bool {
-        type_ == self.root || self.dependents.contains(&type_)
+        self.root == Some(type_) || self.dependents.contains(&type_)
     }
 }
 
@@ -222,7 +224,7 @@ impl<'o> Conditions<'o> {
         // Whole seconds, because that is what will be read back.
         let now = Timestamp::from_second(now.into().0.as_second());
         let mut conditions = Self { types, list, subject, now };
-        for type_ in std::iter::once(types.root).chain(types.dependents.iter().copied()) {
+        for type_ in types.root.into_iter().chain(types.dependents.iter().copied()) {
             if conditions.get(type_).is_none() {
                 conditions.set_unknown(
                     type_,
@@ -249,12 +251,9 @@ impl<'o> Conditions<'o> {
         self.status(type_) == ConditionStatus::True
     }
 
-    /// The root condition.
-    ///
-    /// # Panics
-    /// Never: it is there from the beginning and cannot be cleared.
-    pub fn root(&self) -> &Condition {
-        self.get(self.types.root).expect("`new` adds the root and nothing takes it away")
+    /// The root condition, if objects of this kind have one.
+    pub fn root(&self) -> Option<&Condition> {
+        self.get(self.types.root?)
     }
 
     /// Sets a condition to True, with its type as the reason. Says whether anything changed.
@@ -292,8 +291,8 @@ impl<'o> Conditions<'o> {
 
     fn set(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
         let modified = self.store(type_, status, reason, message);
-        if modified && type_ != self.types.root {
-            self.recompute_root();
+        if let Some(root) = self.types.root.filter(|root| modified && *root != type_) {
+            self.recompute_root(root);
         }
         modified
     }
@@ -329,12 +328,13 @@ impl<'o> Conditions<'o> {
         }
         self.list.push(condition);
         let root = self.types.root;
-        self.list
-            .sort_by_key(|condition| (condition.type_ == root, condition.last_transition_time));
+        self.list.sort_by_key(|condition| {
+            (root == Some(condition.type_.as_str()), condition.last_transition_time)
+        });
         true
     }
 
-    fn recompute_root(&mut self) {
+    fn recompute_root(&mut self, root: &'static str) {
         let generation = Some(self.subject.generation);
         let mut unhealthy: Vec<&Condition> = self
             .list
@@ -346,7 +346,7 @@ impl<'o> Conditions<'o> {
             })
             .collect();
         if unhealthy.is_empty() {
-            self.store(self.types.root, ConditionStatus::True, self.types.root, "");
+            self.store(root, ConditionStatus::True, root, "");
             return;
         }
         unhealthy.sort_by_key(|condition| std::cmp::Reverse(condition.last_transition_time));
@@ -365,7 +365,7 @@ impl<'o> Conditions<'o> {
         } else {
             (ConditionStatus::Unknown, "ReconcilingDependents")
         };
-        self.store(self.types.root, status, reason, &message);
+        self.store(root, status, reason, &message);
     }
 }
 

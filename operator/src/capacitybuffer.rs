@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenon_crds::conditions::capacitybuffer::{PROVISIONING, READY_FOR_PROVISIONING};
-use tenon_crds::{CapacityBuffer, CapacityBufferStatus, ConditionStatus, Timestamp};
+use tenon_crds::capacitybuffer::LocalReference;
+use tenon_crds::conditions::capacitybuffer::{PROVISIONING, READY_FOR_PROVISIONING, TYPES};
+use tenon_crds::conditions::{Conditions, Subject};
+use tenon_crds::{CapacityBuffer, CapacityBufferStatus};
 use tenon_planner::plan::Plan;
-use tenon_planner::snapshot::Snapshot;
+use tenon_planner::snapshot::{PodShape, Snapshot};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -17,66 +19,101 @@ use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::change::{Kind, ObjectKey, Touched};
 use crate::state::cluster::{Room, Unresolved};
-use crate::work::{Backoff, Failure as _};
+use crate::work::{Action, Backoff, WorkQueue, settle};
 use crate::write::WriteError;
 
 /// How often buffers are looked at when nothing tells of a change.
 const EVERY: Duration = Duration::from_secs(30);
 
+/// How soon they are looked at again while not everything was listed.
+const UNLISTED: Duration = Duration::from_secs(1);
+
 const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
-/// The virtual pods of a snapshot, by uid, with their buffers.
-pub type VirtualPods = BTreeMap<String, ObjectKey>;
+/// The virtual pods of a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualPods {
+    /// Their buffers, by their uid.
+    buffers: BTreeMap<String, ObjectKey>,
+    /// What scheduling sees of them, by buffer.
+    shapes: BTreeMap<ObjectKey, Arc<PodShape>>,
+}
+
+impl VirtualPods {
+    /// Those of a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut pods = Self::default();
+        for pod in &snapshot.pods {
+            let Some(buffer) = pod.buffer.as_deref() else { continue };
+            let buffer = ObjectKey::new(pod.namespace.as_str(), buffer);
+            let shape = &snapshot.shapes[pod.shape.0 as usize];
+            pods.shapes.entry(buffer.clone()).or_insert_with(|| Arc::clone(shape));
+            pods.buffers.insert(pod.uid.clone(), buffer);
+        }
+        pods
+    }
+
+    /// Whether the pod with this uid is one of them.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.buffers.contains_key(uid)
+    }
+}
 
 /// How the pods of a buffer fared when provisioning was planned last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
+    /// What was planned for.
+    pub shape: Arc<PodShape>,
     /// Pods that there is room for, on machines that exist or are on their way.
     pub fitting: usize,
     /// Pods that there is no room for yet.
     pub others: usize,
 }
 
+impl Outcome {
+    /// Whether it is about what the buffer comes to now.
+    fn is_about(&self, room: &Room) -> bool {
+        u32::try_from(self.fitting + self.others) == Ok(room.replicas) && self.shape == room.shape
+    }
+}
+
 /// Outcomes by buffer. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
     by_buffer: Arc<Mutex<BTreeMap<ObjectKey, Outcome>>>,
-    changed: Arc<Notify>,
+    /// Buffers to look at.
+    queue: WorkQueue<ObjectKey>,
 }
 
 impl Outcomes {
     /// Takes in what was planned.
     pub fn record(&self, pods: &VirtualPods, plan: &Plan) {
-        let mut outcomes: BTreeMap<ObjectKey, Outcome> = BTreeMap::new();
-        for buffer in pods.values() {
+        let planned = pods.shapes.iter().map(|(buffer, shape)| {
+            let shape = Arc::clone(shape);
+            (buffer.clone(), Outcome { shape, fitting: 0, others: 0 })
+        });
+        let mut outcomes: BTreeMap<ObjectKey, Outcome> = planned.collect();
+        for buffer in pods.buffers.values() {
             outcomes.entry(buffer.clone()).or_default().others += 1;
         }
         for nomination in &plan.buffered {
-            let outcome = pods.get(&nomination.pod.uid).and_then(|it| outcomes.get_mut(it));
-            if let Some(outcome) = outcome {
+            let outcome = pods.buffers.get(&nomination.pod.uid);
+            if let Some(outcome) = outcome.and_then(|buffer| outcomes.get_mut(buffer)) {
                 outcome.others -= 1;
                 outcome.fitting += 1;
             }
         }
-        let mut known = self.by_buffer.lock();
-        if *known != outcomes {
-            *known = outcomes;
-            self.changed.notify_one();
+        let before = std::mem::replace(&mut *self.by_buffer.lock(), outcomes.clone());
+        for (buffer, outcome) in outcomes {
+            if before.get(&buffer) != Some(&outcome) {
+                self.queue.add(buffer);
+            }
         }
     }
 
     fn of(&self, buffer: &ObjectKey) -> Option<Outcome> {
-        self.by_buffer.lock().get(buffer).copied()
+        self.by_buffer.lock().get(buffer).cloned()
     }
-}
-
-/// The virtual pods of a snapshot.
-pub fn virtual_pods(snapshot: &Snapshot) -> VirtualPods {
-    let of_buffers = snapshot.pods.iter().filter_map(|pod| {
-        let buffer = ObjectKey::new(pod.namespace.as_str(), pod.buffer.as_deref()?);
-        Some((pod.uid.clone(), buffer))
-    });
-    of_buffers.collect()
 }
 
 /// Writes the status of buffers until told to stop.
@@ -85,35 +122,33 @@ pub async fn run<P: CloudProvider>(
     outcomes: Outcomes,
     stop: CancellationToken,
 ) {
-    let changed = Arc::clone(&outcomes.changed);
+    let queue = outcomes.queue.clone();
+    let changed = Arc::new(Notify::new());
     let notify = Arc::clone(&changed);
     operator.state.subscribe(move |touched| {
         if is_about_buffers(touched) {
             notify.notify_one();
         }
     });
-    let mut failures = 0;
-    loop {
-        let wait = match reconcile(&operator, &outcomes).await {
-            Ok(()) => {
-                failures = 0;
-                EVERY
+    let woken = async {
+        loop {
+            // What they refer to does not say whose it is, and there are few.
+            for (buffer, _) in operator.state.read().buffers() {
+                queue.add(buffer.clone());
             }
-            Err(error) => {
-                failures += 1;
-                if !error.is_conflict() {
-                    operator.context.metrics.reconcile_errors.inc(["capacitybuffer", "error"]);
-                    let error = crate::logging::chain(&error);
-                    tracing::error!(error, "failed to write the status of CapacityBuffers");
-                }
-                BACKOFF.delay(failures)
-            }
-        };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = changed.notified() => {}
-            () = tokio::time::sleep(wait) => {}
+            changed.notified().await;
         }
+    };
+    let work = queue.clone().run(10, BACKOFF, stop, |key| {
+        let (operator, outcomes) = (Arc::clone(&operator), outcomes.clone());
+        async move {
+            let result = reconcile(&operator, &outcomes, &key).await;
+            settle(&operator.context, "capacitybuffer", &key.to_string(), result)
+        }
+    });
+    tokio::select! {
+        () = work => {}
+        () = woken => {}
     }
 }
 
@@ -125,90 +160,106 @@ pub fn is_about_buffers(touched: &Touched) -> bool {
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
     outcomes: &Outcomes,
-) -> Result<(), WriteError> {
-    let buffers: Vec<_> = {
+    key: &ObjectKey,
+) -> Result<Action, WriteError> {
+    // Dereference.
+    let (object, room) = {
         let state = operator.state.read();
         if !state.has_listed_all() {
-            return Ok(());
+            return Ok(Action::After(UNLISTED));
         }
-        let with_room = |(key, object): (&ObjectKey, &Arc<CapacityBuffer>)| {
-            (key.clone(), Arc::clone(object), state.room(object))
+        let Some((_, object)) = state.buffers().find(|(found, _)| *found == key) else {
+            return Ok(Action::Wait);
         };
-        state.buffers().map(with_room).collect()
+        (Arc::clone(object), state.room(object))
     };
-    for (key, object, room) in buffers {
-        let status = judged(&object, &room, outcomes.of(&key), Timestamp(operator.now()));
-        if object.status.as_ref() != Some(&status) {
-            match operator.write.patch_buffer_status(&object, &status).await {
-                Ok(()) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
+
+    // Update the status.
+    let status = judged(&object, &room, outcomes.of(key).as_ref(), operator.now());
+    if object.status.as_ref() != Some(&status) {
+        match operator.write.patch_buffer_status(&object, &status).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => return Ok(Action::Wait),
+            Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(Action::After(EVERY))
 }
 
 /// The status of a buffer. `outcome` is missing before provisioning was planned with it.
 fn judged(
     object: &CapacityBuffer,
     room: &Result<Room, Unresolved>,
-    outcome: Option<Outcome>,
-    now: Timestamp,
+    outcome: Option<&Outcome>,
+    now: jiff::Timestamp,
 ) -> CapacityBufferStatus {
-    let mut status = object.status.clone().unwrap_or_default();
-    let at = (object.metadata.generation, now);
+    let before = object.status.clone().unwrap_or_default();
+    let mut status = before.clone();
     status.provisioning_strategy.clone_from(&object.spec.provisioning_strategy);
-    let (ready, provisioning) = match room {
+    let (template, replicas) = match room {
+        Ok(Room { template, replicas, .. }) => (template.clone(), i32::try_from(*replicas).ok()),
+        Err(_) => (None, None),
+    };
+    let (name, generation) = template.map_or((None, None), |(name, it)| (Some(name), it));
+    status.pod_template_ref = name.map(|name| LocalReference { name });
+    status.pod_template_generation = generation;
+    status.replicas = replicas;
+    let comes_to = |status: &CapacityBufferStatus| {
+        (status.replicas, status.pod_template_ref.clone(), status.pod_template_generation)
+    };
+    let still_holds = comes_to(&before) == comes_to(&status)
+        && before.conditions.iter().any(|condition| {
+            condition.type_ == PROVISIONING
+                && condition.observed_generation == object.metadata.generation
+        });
+
+    let subject = Subject::of(&object.metadata);
+    let mut set = Conditions::new(TYPES, &mut status.conditions, subject, now);
+    match room {
         Err(unresolved) => {
             let (reason, message) = unresolved.told();
-            (status.pod_template_ref, status.pod_template_generation) = (None, None);
-            status.replicas = None;
-            let message = message.to_owned();
-            (
-                (ConditionStatus::False, reason, message.clone()),
-                Some((ConditionStatus::False, "NotReadyForProvisioning", message)),
-            )
+            set.set_false(READY_FOR_PROVISIONING, reason, message);
+            set.set_false(PROVISIONING, "NotReadyForProvisioning", message);
         }
         Ok(room) => {
-            let template = room.template.clone();
-            let (name, generation) = template.map_or((None, None), |(name, it)| (Some(name), it));
-            status.pod_template_ref =
-                name.map(|name| tenon_crds::capacitybuffer::LocalReference { name });
-            status.pod_template_generation = generation;
-            status.replicas = i32::try_from(room.replicas).ok();
-            let resolved = (ConditionStatus::True, "Resolved", "The pods are known".to_owned());
-            (resolved, provisioning(room, outcome))
+            set.set_true_because(READY_FOR_PROVISIONING, "Resolved", "The pods are known");
+            provisioning(&mut set, room, outcome, still_holds);
         }
-    };
-    status.set(READY_FOR_PROVISIONING, ready, at);
-    if let Some(provisioning) = provisioning {
-        status.set(PROVISIONING, provisioning, at);
     }
     status
 }
 
+/// Says whether there is room. `still_holds` when what was said before is about the buffer as it is now.
 fn provisioning(
+    set: &mut Conditions<'_>,
     room: &Room,
-    outcome: Option<Outcome>,
-) -> Option<(ConditionStatus, &'static str, String)> {
-    if room.replicas == 0 {
-        let message = "The buffer has no pods".to_owned();
-        return Some((ConditionStatus::False, "BufferEmpty", message));
+    outcome: Option<&Outcome>,
+    still_holds: bool,
+) {
+    match outcome {
+        _ if room.replicas == 0 => {
+            set.set_false(PROVISIONING, "BufferEmpty", "The buffer has no pods");
+        }
+        _ if room.problem.is_some() => {
+            let problem = room.problem.as_deref().unwrap_or_default();
+            set.set_false(PROVISIONING, "RequiresNewCapacity", problem);
+        }
+        Some(outcome @ Outcome { fitting, others: 0, .. }) if outcome.is_about(room) => {
+            let message = format!("There is room for {fitting} pod(s)");
+            set.set_true_because(PROVISIONING, "FitsExistingCapacity", &message);
+        }
+        Some(outcome @ Outcome { fitting, others, .. }) if outcome.is_about(room) => {
+            let n = fitting + others;
+            let message = format!("There is no room for {others} of {n} pod(s) yet");
+            set.set_false(PROVISIONING, "RequiresNewCapacity", &message);
+        }
+        // The operator has just started.
+        None if still_holds => {}
+        None | Some(_) => {
+            let message = "No room was looked for yet for the pods as they are now";
+            set.set_unknown(PROVISIONING, "AwaitingReconciliation", message);
+        }
     }
-    if let Some(problem) = &room.problem {
-        return Some((ConditionStatus::False, "RequiresNewCapacity", problem.clone()));
-    }
-    let Outcome { fitting, others } = outcome?;
-    let said = if others == 0 {
-        let message = format!("There is room for {fitting} pod(s)");
-        (ConditionStatus::True, "FitsExistingCapacity", message)
-    } else {
-        let n = fitting + others;
-        let message = format!("There is no room for {others} of {n} pod(s) yet");
-        (ConditionStatus::False, "RequiresNewCapacity", message)
-    };
-    Some(said)
 }
 
 #[cfg(test)]
@@ -223,35 +274,53 @@ mod tests {
         conditions.map(|c| format!("{} {} {}", c.type_, c.status, c.reason)).collect()
     }
 
+    fn shape(cpu: i64) -> Arc<PodShape> {
+        let mut shape = PodShape::default();
+        shape.requests.set("cpu", cpu);
+        Arc::new(shape)
+    }
+
     fn room(replicas: u32) -> Room {
         Room {
-            shape: Arc::default(),
+            shape: shape(1),
             replicas,
             template: Some(("unit".to_owned(), Some(2))),
             problem: None,
         }
     }
 
-    fn judge(room: &Result<Room, Unresolved>, outcome: Option<Outcome>) -> CapacityBufferStatus {
+    fn planned(cpu: i64, fitting: usize, others: usize) -> Outcome {
+        Outcome { shape: shape(cpu), fitting, others }
+    }
+
+    fn object(generation: i64, status: Option<CapacityBufferStatus>) -> CapacityBuffer {
         let mut object = CapacityBuffer::new("spare", CapacityBufferSpec::default());
-        object.metadata.generation = Some(7);
-        judged(&object, room, outcome, Timestamp(jiff::Timestamp::UNIX_EPOCH))
+        object.metadata.generation = Some(generation);
+        object.status = status;
+        object
+    }
+
+    fn judge(room: &Result<Room, Unresolved>, outcome: Option<&Outcome>) -> CapacityBufferStatus {
+        judged(&object(7, None), room, outcome, jiff::Timestamp::UNIX_EPOCH)
     }
 
     #[test]
     fn a_buffer_says_what_it_comes_to_and_whether_there_is_room() {
         let not_planned = judge(&Ok(room(3)), None);
-        assert_eq!(lines(&not_planned), ["ReadyForProvisioning True Resolved"]);
+        assert_eq!(
+            lines(&not_planned),
+            ["ReadyForProvisioning True Resolved", "Provisioning Unknown AwaitingReconciliation"]
+        );
         assert_eq!(not_planned.replicas, Some(3));
         assert_eq!(not_planned.pod_template_ref.unwrap().name, "unit");
         assert_eq!(not_planned.pod_template_generation, Some(2));
         assert_eq!(not_planned.conditions[0].observed_generation, Some(7));
         for (replicas, outcome, expected) in [
-            (3, Outcome { fitting: 3, others: 0 }, "Provisioning True FitsExistingCapacity"),
-            (3, Outcome { fitting: 2, others: 1 }, "Provisioning False RequiresNewCapacity"),
-            (0, Outcome::default(), "Provisioning False BufferEmpty"),
+            (3, planned(1, 3, 0), "Provisioning True FitsExistingCapacity"),
+            (3, planned(1, 2, 1), "Provisioning False RequiresNewCapacity"),
+            (0, planned(1, 3, 0), "Provisioning False BufferEmpty"),
         ] {
-            assert_eq!(lines(&judge(&Ok(room(replicas)), Some(outcome)))[1], expected);
+            assert_eq!(lines(&judge(&Ok(room(replicas)), Some(&outcome)))[1], expected);
         }
         let gone = Unresolved::PodTemplateNotFound("PodTemplate unit does not exist".to_owned());
         assert_eq!(
@@ -264,33 +333,67 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_claims_no_room_for_pods_that_nobody_has_planned_for() {
+        let fits = planned(1, 3, 0);
+        let before = judge(&Ok(room(3)), Some(&fits));
+        let unknown = "Provisioning Unknown AwaitingReconciliation";
+        let say = |object: &CapacityBuffer, room: Room, outcome: Option<&Outcome>| {
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            lines(&judged(object, &Ok(room), outcome, now))[1].clone()
+        };
+        let same = object(7, Some(before.clone()));
+        let of_others = Room { shape: shape(2), ..room(3) };
+        assert_eq!(say(&same, room(4), Some(&fits)), unknown, "more pods");
+        assert_eq!(say(&same, of_others, Some(&fits)), unknown, "other pods");
+        // After a restart nothing is planned yet.
+        assert_eq!(say(&same, room(3), None), lines(&before)[1]);
+        assert_eq!(say(&same, room(4), None), unknown);
+        assert_eq!(say(&object(8, Some(before)), room(3), None), unknown, "it was edited");
+    }
+
+    #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
-        let mut object = CapacityBuffer::new("spare", CapacityBufferSpec::default());
-        let (early, late) = (jiff::Timestamp::UNIX_EPOCH, jiff::Timestamp::MAX);
-        object.status = Some(judged(&object, &Ok(room(3)), None, Timestamp(early)));
-        let again = judged(&object, &Ok(room(3)), None, Timestamp(late));
+        let early: jiff::Timestamp = "2026-11-20T00:00:00Z".parse().unwrap();
+        let late: jiff::Timestamp = "2026-11-20T01:00:00Z".parse().unwrap();
+        let fits = planned(1, 3, 0);
+        let first = judged(&object(7, None), &Ok(room(3)), Some(&fits), early);
+        let object = object(7, Some(first));
+        let again = judged(&object, &Ok(room(3)), Some(&fits), late);
         assert_eq!(object.status.as_ref(), Some(&again));
         let gone = Unresolved::ScalableRefNotFound("Deployment web does not exist".to_owned());
-        let other = judged(&object, &Err(gone), None, Timestamp(late));
-        assert_eq!(other.conditions[0].last_transition_time.0, late);
+        let other = judged(&object, &Err(gone), None, late);
+        assert!(other.conditions.iter().all(|it| it.last_transition_time.0 == late));
     }
 
     #[test]
     fn what_was_planned_for_virtual_pods_is_counted_by_buffer() {
-        let pod = |uid: &str| PodRef {
+        let pod = |index: u32| tenon_planner::snapshot::Pod {
             namespace: "default".to_owned(),
-            name: format!("capacity-buffer-spare-{uid}"),
-            uid: uid.to_owned(),
+            name: format!("capacity-buffer-spare-{index}"),
+            uid: index.to_string(),
+            buffer: Some("spare".to_owned()),
+            ..Default::default()
+        };
+        let real = tenon_planner::snapshot::Pod { uid: "real".to_owned(), ..Default::default() };
+        let snapshot = Snapshot {
+            shapes: vec![shape(1)],
+            pods: vec![pod(1), pod(2), pod(3), real],
+            ..Snapshot::default()
         };
         let key = ObjectKey::new("default", "spare");
-        let pods: VirtualPods =
-            ["1", "2", "3"].map(|uid| (uid.to_owned(), key.clone())).into_iter().collect();
-        let nomination = Nomination { pod: pod("2"), node: "a".to_owned() };
+        let pods = VirtualPods::of(&snapshot);
+        assert!(pods.contains("1") && !pods.contains("real"));
+        let reference = PodRef {
+            namespace: "default".to_owned(),
+            name: "capacity-buffer-spare-2".to_owned(),
+            uid: "2".to_owned(),
+        };
+        let nomination = Nomination { pod: reference, node: "a".to_owned() };
         let plan = Plan { buffered: vec![nomination], ..Plan::default() };
         let outcomes = Outcomes::default();
         outcomes.record(&pods, &plan);
-        assert_eq!(outcomes.of(&key), Some(Outcome { fitting: 1, others: 2 }));
-        outcomes.record(&VirtualPods::new(), &plan);
+        assert_eq!(outcomes.of(&key), Some(planned(1, 1, 2)));
+        outcomes.record(&VirtualPods::default(), &plan);
         assert_eq!(outcomes.of(&key), None);
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::batcher::Batcher;
 use crate::actuate;
-use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers, virtual_pods};
+use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
@@ -107,7 +107,7 @@ async fn plan<P: CloudProvider>(
     pass: u64,
 ) -> Option<(Plan, VirtualPods)> {
     let snapshot = operator.snapshot();
-    let virtual_pods = virtual_pods(&snapshot);
+    let virtual_pods = VirtualPods::of(&snapshot);
     let policy = operator.policy.clone();
     let now = operator.now();
     let deadline = operator.context.clock;
@@ -141,7 +141,7 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &Virtua
     const WINDOW: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
     let metrics = &operator.context.metrics;
     let (mut ignored, mut unschedulable) = (0.0, 0.0);
-    let real = plan.report.pods.iter().filter(|it| !absent.contains_key(&it.pod.uid));
+    let real = plan.report.pods.iter().filter(|it| !absent.contains(&it.pod.uid));
     for waiting in real {
         unschedulable += 1.0;
         let invalid = waiting.reasons.iter().any(|(_, why)| matches!(why, Exclusion::Pod(_)));

@@ -140,13 +140,20 @@ impl Writer {
         body: Value,
         locked: bool,
     ) -> Result<NodeClaim, WriteError> {
-        self.patch("patching", claim, body, locked, false).await
+        self.patch(self.all(), "patching", claim, body, locked, false).await
     }
 
     /// Patches a NodeClaim's status to that of `claim`, from which it was computed.
     pub async fn patch_claim_status(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
-        self.patch("patching the status of", claim, json!({ "status": claim.status }), true, true)
-            .await
+        self.patch(
+            self.all(),
+            "patching the status of",
+            claim,
+            json!({ "status": claim.status }),
+            true,
+            true,
+        )
+        .await
     }
 
     /// Takes the finalizer off a NodeClaim, so that it goes.
@@ -154,7 +161,7 @@ impl Writer {
         let body = json!({"metadata": {"finalizers": without_ours(&claim.metadata)}});
         let name = name(&claim.metadata);
         let uid = claim.metadata.uid.clone().unwrap_or_default();
-        match self.send::<NodeClaim>("releasing", &claim.metadata, body, true, false).await {
+        match send::<NodeClaim>(self.all(), "releasing", &claim.metadata, body, true, false).await {
             Ok(left) if left.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) => {
                 self.state.apply(Change::ClaimGone(name, uid)).await;
                 Ok(())
@@ -173,7 +180,7 @@ impl Writer {
 
     /// Patches a NodePool; `body` is merged.
     pub async fn patch_pool(&self, pool: &NodePool, body: Value) -> Result<NodePool, WriteError> {
-        self.patch("patching", pool, body, false, false).await
+        self.patch(self.all(), "patching", pool, body, false, false).await
     }
 
     /// Patches a NodePool's status with the fields of `status`. `locked` refuses when it has changed since `pool` was read.
@@ -184,7 +191,7 @@ impl Writer {
         locked: bool,
     ) -> Result<NodePool, WriteError> {
         let body = json!({ "status": status });
-        self.patch("patching the status of", pool, body, locked, true).await
+        self.patch(self.all(), "patching the status of", pool, body, locked, true).await
     }
 
     /// Patches a NodeOverlay's status; `status` is merged, and refused when the overlay has changed since it was read.
@@ -194,7 +201,7 @@ impl Writer {
         status: Value,
     ) -> Result<NodeOverlay, WriteError> {
         let body = json!({ "status": status });
-        self.patch("patching the status of", overlay, body, true, true).await
+        self.patch(self.all(), "patching the status of", overlay, body, true, true).await
     }
 
     /// Writes a CapacityBuffer's status, unless the buffer has changed since it was read.
@@ -202,12 +209,9 @@ impl Writer {
         &self,
         buffer: &CapacityBuffer,
         status: &CapacityBufferStatus,
-    ) -> Result<(), WriteError> {
-        let metadata = &buffer.metadata;
-        let (name, namespace) = (name(metadata), metadata.namespace.clone().unwrap_or_default());
+    ) -> Result<CapacityBuffer, WriteError> {
         // What is not set any more has to be said: a merge keeps what is left out.
         let body = json!({
-            "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version },
             "status": {
                 "conditions": status.conditions,
                 "podTemplateGeneration": status.pod_template_generation,
@@ -216,32 +220,21 @@ impl Writer {
                 "replicas": status.replicas,
             },
         });
-        let api: Api<CapacityBuffer> = Api::namespaced(self.client.clone(), &namespace);
-        let params =
-            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patched = api.patch_status(&name, &params, &Patch::Merge(body)).await;
-        let patched = patched.map_err(|source| {
-            error(
-                "patching the status of",
-                "CapacityBuffer",
-                &format!("{namespace}/{name}"),
-                source,
-            )
-        })?;
-        self.state.apply(Change::Written(patched.into_object())).await;
-        Ok(())
+        let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
+        let api = Api::namespaced(self.client.clone(), namespace);
+        self.patch(api, "patching the status of", buffer, body, true, true).await
     }
 
     /// Patches a Node; `body` is merged, and refused when the Node has changed since `node` was read.
     pub async fn patch_node(&self, node: &Node, body: Value) -> Result<Node, WriteError> {
-        self.patch("patching", node, body, true, false).await
+        self.patch(self.all(), "patching", node, body, true, false).await
     }
 
     /// Takes the finalizer off a Node, so that it goes.
     pub async fn release_node(&self, node: &Node) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&node.metadata)}});
         // The answer is not taken in: the Node may be gone with it, and the watch will say so.
-        match self.send::<Node>("releasing", &node.metadata, body, true, false).await {
+        match send::<Node>(self.all(), "releasing", &node.metadata, body, true, false).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
@@ -290,15 +283,20 @@ impl Writer {
         deleted.map(drop).map_err(|source| error("deleting", "Pod", &key.to_string(), source))
     }
 
+    fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
     async fn patch<K: Watched>(
         &self,
+        api: Api<K>,
         verb: &'static str,
         object: &K,
         body: Value,
         locked: bool,
         status: bool,
     ) -> Result<K, WriteError> {
-        let patched = self.send::<K>(verb, object.meta(), body, locked, status).await;
+        let patched = send(api, verb, object.meta(), body, locked, status).await;
         match patched {
             Ok(patched) => {
                 self.state.apply(Change::Written(patched.clone().into_object())).await;
@@ -313,36 +311,36 @@ impl Writer {
             }
         }
     }
+}
 
-    async fn send<K>(
-        &self,
-        verb: &'static str,
-        metadata: &kube::core::ObjectMeta,
-        mut body: Value,
-        locked: bool,
-        status: bool,
-    ) -> Result<K, WriteError>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-    {
-        // The uid is a precondition too: an object that was made again under the same name is another one.
-        let mut precondition = json!({ "uid": metadata.uid });
-        if locked {
-            precondition["resourceVersion"] = json!(metadata.resource_version);
-        }
-        merge(&mut body, json!({ "metadata": precondition }));
-        let name = name(metadata);
-        let api: Api<K> = Api::all(self.client.clone());
-        let params =
-            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Merge(body);
-        let answer = if status {
-            api.patch_status(&name, &params, &patch).await
-        } else {
-            api.patch(&name, &params, &patch).await
-        };
-        answer.map_err(|source| error(verb, &K::kind(&()), &name, source))
+/// Merges `body` into an object, or into its `status`. `locked` refuses when it has changed since its `metadata` was read.
+async fn send<K>(
+    api: Api<K>,
+    verb: &'static str,
+    metadata: &kube::core::ObjectMeta,
+    mut body: Value,
+    locked: bool,
+    status: bool,
+) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    // The uid is a precondition too: an object that was made again under the same name is another one.
+    let mut precondition = json!({ "uid": metadata.uid });
+    if locked {
+        precondition["resourceVersion"] = json!(metadata.resource_version);
     }
+    merge(&mut body, json!({ "metadata": precondition }));
+    let name = name(metadata);
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(body);
+    let answer = if status {
+        api.patch_status(&name, &params, &patch).await
+    } else {
+        api.patch(&name, &params, &patch).await
+    };
+    let shown = metadata.namespace.as_ref().map(|namespace| format!("{namespace}/{name}"));
+    answer.map_err(|source| error(verb, &K::kind(&()), &shown.unwrap_or(name), source))
 }
 
 fn error(verb: &'static str, kind: &str, name: &str, source: kube::Error) -> WriteError {

@@ -50,18 +50,18 @@ fn the_root_follows_its_dependents() {
     let mut conditions = Conditions::new(TYPES, &mut list, subject(1), at(2_000));
     assert!(conditions.set_true(LAUNCHED));
     assert_eq!(
-        line(conditions.root()),
+        line(conditions.root().unwrap()),
         "Ready=Unknown ReconcilingDependents g1 t1000 Registered=Unknown, Initialized=Unknown"
     );
     conditions.set_false(REGISTERED, "NodeNotFound", "no node yet");
     assert_eq!(
-        line(conditions.root()),
+        line(conditions.root().unwrap()),
         "Ready=False UnhealthyDependents g1 t2000 Registered=False, Initialized=Unknown",
         "the newest transition comes first"
     );
     conditions.set_true(REGISTERED);
     conditions.set_true(INITIALIZED);
-    assert_eq!(line(conditions.root()), "Ready=True Ready g1 t2000");
+    assert_eq!(line(conditions.root().unwrap()), "Ready=True Ready g1 t2000");
     assert_eq!(line(conditions.get(LAUNCHED).unwrap()), "Launched=True Launched g1 t2000");
 }
 
@@ -87,6 +87,23 @@ fn independent_conditions_leave_the_root_alone() {
 }
 
 #[test]
+fn without_a_root_every_condition_stands_for_itself() {
+    use super::capacitybuffer::{PROVISIONING, READY_FOR_PROVISIONING, TYPES};
+    let mut list = Vec::new();
+    let mut conditions = Conditions::new(TYPES, &mut list, subject(1), at(2_000));
+    assert_eq!(conditions.root(), None);
+    conditions.set_true_because(READY_FOR_PROVISIONING, "Resolved", "");
+    conditions.set_false(PROVISIONING, "RequiresNewCapacity", "");
+    assert_eq!(
+        lines(&list),
+        [
+            "ReadyForProvisioning=True Resolved g1 t2000",
+            "Provisioning=False RequiresNewCapacity g1 t2000"
+        ]
+    );
+}
+
+#[test]
 fn a_condition_of_an_older_generation_makes_the_root_unknown_until_it_is_set_again() {
     let mut list = Vec::new();
     let mut conditions = Conditions::new(TYPES, &mut list, subject(1), at(2_000));
@@ -97,12 +114,12 @@ fn a_condition_of_an_older_generation_makes_the_root_unknown_until_it_is_set_aga
     assert!(conditions.is_true(READY), "looking changes nothing");
     assert!(conditions.set_true(LAUNCHED), "the generation moved");
     assert_eq!(
-        line(conditions.root()),
+        line(conditions.root().unwrap()),
         "Ready=Unknown ReconcilingDependents g2 t3000 Registered=True, Initialized=True"
     );
     conditions.set_true(REGISTERED);
     conditions.set_true(INITIALIZED);
-    assert_eq!(line(conditions.root()), "Ready=True Ready g2 t3000");
+    assert_eq!(line(conditions.root().unwrap()), "Ready=True Ready g2 t3000");
     assert_eq!(
         conditions.get(LAUNCHED).unwrap().last_transition_time,
         at(2_000),
@@ -120,7 +137,7 @@ fn a_false_of_an_older_generation_proves_nothing() {
     );
     let mut conditions = Conditions::new(TYPES, &mut list, subject(2), at(3_000));
     conditions.set_true(REGISTERED);
-    assert_eq!(conditions.root().status, ConditionStatus::Unknown);
+    assert_eq!(conditions.root().unwrap().status, ConditionStatus::Unknown);
 }
 
 #[test]
