@@ -27,7 +27,7 @@ pub struct Environment {
     #[arg(long, env = "TENON_BED_KEEP", value_parser = clap::builder::FalseyValueParser::new(), default_value = "")]
     pub keep: bool,
     /// How many beds may run at once on this machine (1 to 16); each needs about 1 GB of memory.
-    #[arg(long, env = "TENON_BED_SLOTS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, env = "TENON_BED_SLOTS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub slots: u16,
     /// The address of a running bed's control API, as `sandbox up` exports it; the control verbs of `sandbox` use it.
     #[arg(long, env = "TENON_BED_CONTROL")]
