@@ -18,9 +18,12 @@ use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, User, condition, one_of};
 use tenon_tests::wait::{eventually, must};
 
+use super::devices::machines_come_for_devices_and_count_when_these_are_published;
+
 type Tenon = Arc<Unclouded>;
 
 const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true,NodeRepair=true";
+const DEVICES: &str = "--ignore-dra-requests=false";
 /// Sick nodes of the provider `kwok` are tolerated for half a minute; then comes all that one decision brings about.
 const REPAIR: Duration = Duration::from_mins(3);
 const CPUS: &str = "karpenter.kwok.sh/instance-cpu";
@@ -270,6 +273,7 @@ const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     a_buffer_keeps_machines_for_pods_to_come,
     a_sick_node_is_replaced,
     sick_nodes_stay_where_too_many_are,
+    machines_come_for_devices_and_count_when_these_are_published,
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,7 +282,7 @@ async fn feature_gates_do_what_they_promise() {
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
     let tenon = Arc::new(must(Unclouded::prepare(&bed, programs).await));
-    let operator = must(tenon.start_with("gates", &[GATES]));
+    let operator = must(tenon.start_with("gates", &[GATES, DEVICES]));
     must(operator.ready(LIMIT).await);
     let failed = at_once(&tenon, SCENARIOS).await;
     drop((operator, tenon));

@@ -5,6 +5,7 @@ mod authentication;
 mod bed;
 mod control_plane;
 mod crd_cases;
+mod devices;
 mod disruption;
 mod gates;
 mod installation;
