@@ -74,7 +74,8 @@ pub(super) fn plan(
     let outlooks = evaluate(pass, &eligible, cancel);
     if let Some(index) = outlooks.iter().position(Option::is_none) {
         let node = key(eligible[index]).to_owned();
-        pass.resume = Some(Resume { method: Method::SingleNodeConsolidation, node });
+        // Another method that was cut short before goes on first.
+        pass.resume.get_or_insert(Resume { method: Method::SingleNodeConsolidation, node });
     }
     let (mut going, mut replaceable) = (Vec::new(), Vec::new());
     for (&node, outlook) in eligible.iter().zip(outlooks) {

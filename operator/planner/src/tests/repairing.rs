@@ -200,6 +200,25 @@ fn the_most_urgent_goes_first_then_the_cheapest_to_empty_then_by_name() {
     assert_eq!(keys(&plan), ["b", "c", "a"]);
 }
 
+#[test]
+fn where_repair_was_cut_short_is_not_forgotten_by_consolidation_which_is_too() {
+    let well = ["fine-1", "fine-2"].map(|key| node(key, "default", "m.large", "zone-a"));
+    let world = ward_of(on_demand("default"), ["a", "b"].map(sick).into_iter().chain(well));
+    let world = ["a", "b", "fine-1", "fine-2"]
+        .into_iter()
+        .fold(world, |world, key| world.pod(key, shape(1700, GI), Some(key)));
+    let mut snapshot = world.build();
+    let cut_short = |snapshot: &Snapshot| {
+        disrupt(snapshot, &Policy::default(), now(), 1, &|| true).report.resume
+    };
+    // Without repair it says where consolidation goes on.
+    let resume = cut_short(&snapshot).map(|resume| resume.method);
+    assert_eq!(resume, Some(Method::SingleNodeConsolidation));
+    snapshot.repair_policies = policies();
+    let resume = Resume { method: Method::Repair, node: "b".to_owned() };
+    assert_eq!(cut_short(&snapshot), Some(resume));
+}
+
 /// Nodes in the order of their keys, with the pods where they were.
 fn sorted(mut snapshot: Snapshot) -> Snapshot {
     use crate::snapshot::{NodeId, Placement};
