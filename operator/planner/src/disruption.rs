@@ -181,6 +181,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             resume: None,
         };
         pass.mark_settling();
+        pass.sick = repair::sick(problem.snapshot, now);
         pass.place_waiting();
         pass.counts = Arc::new(pass.solver.counts.clone());
         nodes.retain(|node| !pass.receiving[node.index]);

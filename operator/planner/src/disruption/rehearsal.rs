@@ -126,7 +126,9 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         }
         let mut pods: Vec<usize> = stage.evicted[..evicted].to_vec();
         pods.retain(|&pod| is_currently_reschedulable(&problem.snapshot.pods[pod]));
-        let start = Deal::new(solver, &stage.settling, &stage.arrivals[..arrivals]);
+        let mut shut = stage.settling.clone();
+        shut.union_with(&stage.sick);
+        let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals]);
         (0..ORDERS).all(|order| {
             shuffle(&mut pods, order);
             let mut deal = start.clone();
@@ -171,7 +173,7 @@ struct Deal<'p, 'a> {
 }
 
 impl<'p, 'a> Deal<'p, 'a> {
-    fn new(solver: Solver<'p, 'a>, settling: &FixedBitSet, arrivals: &[Arrival]) -> Self {
+    fn new(solver: Solver<'p, 'a>, shut: &FixedBitSet, arrivals: &[Arrival]) -> Self {
         let problem = solver.problem;
         let sizes = arrivals.iter().map(|arrival| arrival.room.clone()).collect();
         let mut deal = Self {
@@ -182,7 +184,7 @@ impl<'p, 'a> Deal<'p, 'a> {
             passed_over: Vec::new(),
         };
         let machines = problem.machines.order.iter().copied();
-        let open = |&machine: &usize| !deal.solver.closed[machine] && !settling[machine];
+        let open = |&machine: &usize| !deal.solver.closed[machine] && !shut[machine];
         let all: Vec<usize> = machines
             .filter(open)
             .chain((0..arrivals.len()).map(|arrival| problem.snapshot.nodes.len() + arrival))

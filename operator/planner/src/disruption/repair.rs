@@ -1,5 +1,8 @@
 //! Repair: sick nodes are rebooted or replaced, the most urgent ones first, unless so many of a pool are sick that the nodes are not to blame.
 
+use fixedbitset::FixedBitSet;
+use jiff::Timestamp;
+
 use super::Pass;
 use super::candidates::{Node, examine_sick};
 use super::moving::Search;
@@ -10,13 +13,24 @@ use crate::plan::{Command, Method, Repair, Stay};
 use crate::policy::Resume;
 use crate::repair::{Breaker, Policies, Verdict, drain_bound};
 use crate::resources::MicroUsd;
-use crate::snapshot::{DisruptionReason, RepairAction};
+use crate::snapshot::{DisruptionReason, RepairAction, Snapshot};
 
 /// A node that is tolerated no longer, and may go.
 struct Patient<'a> {
     node: Node,
     verdict: Verdict<'a>,
     cost: f64,
+}
+
+/// The nodes that are sick beyond what is tolerated.
+pub(super) fn sick(snapshot: &Snapshot, now: Timestamp) -> FixedBitSet {
+    let mut sick = FixedBitSet::with_capacity(snapshot.nodes.len());
+    if !snapshot.repair_policies.is_empty() {
+        let policies = Policies::new(&snapshot.repair_policies);
+        let is_sick = |&index: &usize| policies.judge(&snapshot.nodes[index], now).is_some();
+        sick.extend((0..snapshot.nodes.len()).filter(is_sick));
+    }
+    sick
 }
 
 pub(super) fn plan(
@@ -34,7 +48,6 @@ pub(super) fn plan(
     let mut patients = Vec::new();
     for (index, source) in snapshot.nodes.iter().enumerate() {
         let Some(verdict) = policies.judge(source, pass.now) else { continue };
-        pass.sick.insert(index);
         match examine_sick(pass.problem, pass.now, index) {
             Ok(node) => {
                 let cost = node.cost * lifetime_left(snapshot, index, pass.now);

@@ -116,8 +116,11 @@ fn places_are_free(pass: &mut Pass<'_, '_>, command: &Command, nodes: &[Node]) -
     Ok(())
 }
 
-/// Puts a pod on a machine if it takes it.
+/// Puts a pod on a machine if it takes it, and has not fallen ill.
 fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
+    if pass.sick[machine] {
+        return false;
+    }
     let problem = pass.problem;
     let index = problem.snapshot.pods[pod].shape.0 as usize;
     let shape = &problem.shapes[index];

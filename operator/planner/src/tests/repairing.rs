@@ -336,10 +336,15 @@ fn nothing_is_moved_onto_a_sick_node() {
         if ill {
             fall_ill(&mut large, "NetworkingReady", "Down");
         }
-        treated(ward([large, drifted("old", 60)]).pod("web", shape(1500, GI), Some("old"))).1
+        treated(ward([large, drifted("old", 60)]).pod("web", shape(1500, GI), Some("old")))
     };
-    assert_eq!(commands(&with(false)), [(DisruptionReason::Drifted, "old", 0)]);
-    assert_eq!(commands(&with(true)), [(DisruptionReason::Drifted, "old", 1)]);
+    let (_, while_well) = with(false);
+    assert_eq!(commands(&while_well), [(DisruptionReason::Drifted, "old", 0)]);
+    let (ill, plan) = with(true);
+    assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "old", 1)]);
+    // Nor when it fell ill after the plan was made.
+    let later = revalidate(&while_well.commands[0], &ill, &Policy::default(), now());
+    assert!(matches!(later, Err(Stay::PodsDontFit(pod)) if pod.name == "web"));
 }
 
 #[test]
