@@ -13,6 +13,10 @@ use super::apply::{is_newer, key};
 use crate::change::{Kind, ObjectKey, Touched};
 use crate::{resources, shape, wire};
 
+/// How many pods a CapacityBuffer comes to at most. Each is planned for on its own, and limits without `replicas` over a pod that requests next to nothing come
+/// to millions: more than this is a mistake sooner than a wish, and costs memory and money before anybody notices.
+const MOST_PODS: i64 = 10_000;
+
 /// CapacityBuffers, and of what they may refer to only what counts for them: with thousands of ReplicaSets whole templates would be too much.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
@@ -41,7 +45,7 @@ struct Workload {
 pub struct Room {
     /// What scheduling sees of its pods.
     pub shape: Arc<PodShape>,
-    /// How many there are.
+    /// How many there are, 10,000 at most.
     pub replicas: u32,
     /// The PodTemplate, when it refers to one, with its generation.
     pub template: Option<(String, Option<i64>)>,
@@ -130,8 +134,13 @@ impl Cluster {
             (Some(wanted), Some(limit)) => wanted.min(limit),
             (wanted, limit) => wanted.or(limit).unwrap_or(0),
         };
+        let replicas = replicas.max(0);
         let problem = if template.has_match_fields {
             Some("node selector term with matchFields is not supported".to_owned())
+        } else if replicas > MOST_PODS {
+            Some(format!(
+                "the buffer comes to {replicas} pods: no room is kept for more than {MOST_PODS}, use lower limits, replicas or percentage"
+            ))
         } else if template.shape.resource_claims.is_empty() {
             None
         } else {
@@ -139,7 +148,7 @@ impl Cluster {
         };
         Ok(Room {
             shape: Arc::clone(&template.shape),
-            replicas: u32::try_from(replicas.clamp(0, i64::from(i32::MAX))).unwrap_or(0),
+            replicas: u32::try_from(replicas.min(MOST_PODS)).unwrap_or(0),
             template: name.map(|name| (name, template.generation)),
             problem,
         })
@@ -289,6 +298,28 @@ mod tests {
         ] {
             assert_eq!(replicas(&spec), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn no_room_is_kept_for_more_pods_than_anybody_wants() {
+        let room = |spec: Value| {
+            let room = cluster().room(&buffer(&spec)).unwrap();
+            (room.replicas, room.problem)
+        };
+        let unit = json!({"name": "unit"});
+        let most = json!({"podTemplateRef": unit, "replicas": 10_000});
+        assert_eq!(room(most), (10_000, None));
+        for (spec, pods) in [
+            (json!({"podTemplateRef": unit, "limits": {"memory": "1Ei"}}), 1 << 30),
+            (json!({"podTemplateRef": unit, "replicas": 10_001}), 10_001),
+        ] {
+            let (replicas, problem) = room(spec);
+            assert_eq!(replicas, 10_000);
+            let start = format!("the buffer comes to {pods} pods: no room is kept");
+            assert!(problem.unwrap().starts_with(&start));
+        }
+        let within = json!({"podTemplateRef": unit, "replicas": i32::MAX, "limits": {"cpu": "1"}});
+        assert_eq!(room(within), (2, None));
     }
 
     #[test]
