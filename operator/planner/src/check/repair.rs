@@ -1,7 +1,9 @@
 //! Whether a node is sick enough to be repaired as a command says.
 
-use crate::plan::{Command, Method};
-use crate::snapshot::{Node, NodeCondition, RepairAction, Snapshot};
+use jiff::Timestamp;
+
+use crate::plan::{Command, Method, Repair};
+use crate::snapshot::{Node, NodeCondition, RepairAction, RepairPolicy, Snapshot};
 
 /// Whether there is a bound to how long its pods are waited for; the error is what a command for a node lacks.
 pub(super) fn has_to_go(
@@ -31,12 +33,7 @@ pub(super) fn has_to_go(
     };
     let starts = [Some(condition.since), node.health.joined_at, node.health.reboots.ended_at];
     let since = starts.into_iter().flatten().max().unwrap_or(condition.since);
-    let tolerated = repair.eligible_at.duration_since(since);
-    let mut applying =
-        snapshot.repair_policies.iter().filter(|policy| policy.reason == repair.policy);
-    if !applying.any(|policy| policy.toleration <= tolerated) {
-        return Err("what it suffers from is still tolerated");
-    }
+    called_for(snapshot, repair, since)?;
     let pool = |node: &Node| {
         let claimed = node.claim.as_ref().and_then(|claim| claim.node_pool.clone());
         claimed.or_else(|| node.labels.get("karpenter.sh/nodepool").cloned())
@@ -59,4 +56,34 @@ pub(super) fn has_to_go(
         return Err("a node that is rebooted stays, and so do its pods");
     }
     Ok(repair.drain_bound.is_some())
+}
+
+/// Whether a policy asks for a repair of what began to count at a time.
+fn called_for(snapshot: &Snapshot, repair: &Repair, since: Timestamp) -> Result<(), &'static str> {
+    let named = snapshot.repair_policies.iter().filter(|it| it.reason == repair.policy);
+    // The one without a reason stands for all that the others leave over.
+    let about = |it: &&RepairPolicy| {
+        it.reason.is_empty() || (&it.condition, &it.status) == (&repair.condition, &repair.status)
+    };
+    let is_due = |policy: &&RepairPolicy| {
+        since.checked_add(policy.toleration).is_ok_and(|due| due == repair.eligible_at)
+    };
+    let mut policies: Vec<_> = named.filter(about).filter(is_due).collect();
+    if policies.is_empty() {
+        return Err("what it suffers from is still tolerated");
+    }
+    policies.retain(|policy| match (repair.escalated, repair.action) {
+        (true, action) => {
+            (policy.action, action) == (RepairAction::RebootNode, RepairAction::ReplaceNode)
+        }
+        (false, action) => policy.action == action,
+    });
+    if policies.is_empty() {
+        return Err("its policy asks for another action");
+    }
+    let is_bound = |most| repair.drain_bound.is_some_and(|bound| bound <= most);
+    if !policies.iter().any(|policy| policy.termination_grace_period.is_none_or(is_bound)) {
+        return Err("its pods would be waited for longer than its policy says");
+    }
+    Ok(())
 }

@@ -384,7 +384,7 @@ fn repair_comes_before_other_reasons_and_uses_up_their_budgets() {
 fn a_repair_that_nothing_calls_for_is_found() {
     let (snapshot, plan) = treated(ward([sick("ill")]).pod("web", shape(1500, GI), Some("ill")));
     type Spoil = (&'static str, fn(&mut Snapshot, &mut Plan));
-    let spoils: [Spoil; 7] = [
+    let spoils: [Spoil; 11] = [
         ("too early", |snapshot, _| {
             snapshot.repair_policies[0].toleration = SignedDuration::from_hours(1);
         }),
@@ -396,6 +396,20 @@ fn a_repair_that_nothing_calls_for_is_found() {
         }),
         ("a reboot that replaces", |_, plan| {
             plan.commands[0].repair.as_mut().expect("a repair").action = RepairAction::RebootNode;
+        }),
+        ("a policy about another condition", |_, plan| {
+            plan.commands[0].repair.as_mut().expect("a repair").policy = "Deadlock".to_owned();
+        }),
+        ("another moment", |_, plan| {
+            plan.commands[0].repair.as_mut().expect("a repair").eligible_at = ago(20);
+        }),
+        ("an action that no policy asks for", |_, plan| {
+            plan.commands[0].repair.as_mut().expect("a repair").escalated = true;
+        }),
+        ("a drain beyond the policy's", |snapshot, plan| {
+            let bound = SignedDuration::from_mins(5);
+            snapshot.repair_policies[0].termination_grace_period = Some(bound);
+            plan.commands[0].repair.as_mut().expect("a repair").drain_bound = Some(bound * 2);
         }),
         ("too many", |snapshot, _| {
             for node in &mut snapshot.nodes {
