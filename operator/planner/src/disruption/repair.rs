@@ -44,7 +44,7 @@ pub(super) fn plan(
         return;
     }
     let policies = Policies::new(&snapshot.repair_policies);
-    let breaker = Breaker::new(snapshot, &policies);
+    let breaker = Breaker::new(snapshot, |node| policies.is_sick(node));
     let mut patients = Vec::new();
     for (index, source) in snapshot.nodes.iter().enumerate() {
         let Some(verdict) = policies.judge(source, pass.now) else { continue };
@@ -83,7 +83,8 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     let Some(verdict) = policies.judge(&snapshot.nodes[node.index], pass.now) else {
         return Err(Stay::Changed("it is not sick any more".to_owned()));
     };
-    may_be_treated(pass, &Breaker::new(snapshot, &policies), node, &verdict)
+    let breaker = Breaker::new(snapshot, |node| policies.is_sick(node));
+    may_be_treated(pass, &breaker, node, &verdict)
 }
 
 fn may_be_treated(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Policies;
+use crate::compile::label::NODE_POOL;
 use crate::snapshot::{Node, Snapshot};
 
 /// Of a pool's Nodes so many per cent, rounded up, may be sick.
@@ -18,7 +18,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub(super) fn count(&mut self, is_sick: bool) {
+    fn count(&mut self, is_sick: bool) {
         self.nodes += 1;
         self.unhealthy += u32::from(is_sick);
     }
@@ -32,18 +32,22 @@ impl Share {
 /// What keeps repair from doing harm.
 pub(crate) struct Breaker<'a> {
     pools: BTreeMap<&'a str, Share>,
+    /// Of all Nodes, those without a pool included.
+    pub(crate) cluster: Share,
 }
 
 impl<'a> Breaker<'a> {
     /// Counts the Nodes of each pool, those that are starting or going included.
-    pub(crate) fn new(snapshot: &'a Snapshot, policies: &Policies<'_>) -> Self {
-        let mut pools: BTreeMap<&str, Share> = BTreeMap::new();
+    pub(crate) fn new(snapshot: &'a Snapshot, is_sick: impl Fn(&Node) -> bool) -> Self {
+        let mut breaker = Self { pools: BTreeMap::new(), cluster: Share::default() };
         for node in snapshot.nodes.iter().filter(|node| node.name.is_some()) {
+            let is_sick = is_sick(node);
+            breaker.cluster.count(is_sick);
             if let Some(pool) = pool_of(node) {
-                pools.entry(pool).or_default().count(policies.is_sick(node));
+                breaker.pools.entry(pool).or_default().count(is_sick);
             }
         }
-        Self { pools }
+        breaker
     }
 
     pub(crate) fn share(&self, pool: &str) -> Share {
@@ -51,7 +55,7 @@ impl<'a> Breaker<'a> {
     }
 }
 
-pub(super) fn pool_of(node: &Node) -> Option<&str> {
+fn pool_of(node: &Node) -> Option<&str> {
     let claimed = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
-    claimed.or_else(|| node.labels.get("karpenter.sh/nodepool").map(String::as_str))
+    claimed.or_else(|| node.labels.get(NODE_POOL).map(String::as_str))
 }

@@ -1,11 +1,8 @@
 //! Repair as it was before Karpenter 1.15 (`--legacy-node-repair`): a sick node is deleted at once, whatever budgets, pods and annotations say.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
-use super::breaker::{Share, pool_of};
-use super::{Policies, is_about};
+use super::{Breaker, Policies, is_about};
 use crate::snapshot::{Node, NodeCondition, RepairAction, Snapshot};
 
 /// A sick node that goes at once: its NodeClaim is deleted, and its pods are waited for no longer.
@@ -26,15 +23,7 @@ pub struct Forced {
 /// The nodes that are sick for longer than is tolerated, by key.
 pub fn forced(snapshot: &Snapshot, now: Timestamp) -> Vec<Forced> {
     let policies = Policies::new(&snapshot.repair_policies);
-    let mut pools: BTreeMap<&str, Share> = BTreeMap::new();
-    let mut cluster = Share::default();
-    for node in snapshot.nodes.iter().filter(|node| node.name.is_some()) {
-        let is_sick = policies.first_due(node).is_some();
-        cluster.count(is_sick);
-        if let Some(pool) = pool_of(node) {
-            pools.entry(pool).or_default().count(is_sick);
-        }
-    }
+    let breaker = Breaker::new(snapshot, |node| policies.first_due(node).is_some());
     let mut found = Vec::new();
     for node in snapshot.nodes.iter().filter(|node| node.name.is_some() && !node.deleting) {
         let Some(claim) = &node.claim else { continue };
@@ -43,8 +32,8 @@ pub fn forced(snapshot: &Snapshot, now: Timestamp) -> Vec<Forced> {
             continue;
         }
         let share = match claim.node_pool.as_deref() {
-            Some(pool) => pools.get(pool).copied().unwrap_or_default(),
-            None => cluster,
+            Some(pool) => breaker.share(pool),
+            None => breaker.cluster,
         };
         found.push(Forced {
             node: node.key.clone(),
