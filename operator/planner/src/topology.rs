@@ -223,24 +223,15 @@ impl Rules {
     pub(crate) fn one_per_host(&self, shape: usize, dropped: usize) -> bool {
         self.deciding(shape, dropped).any(|rule| {
             let group = &self.groups[rule.group];
-            let apart = match group.kind {
-                Kind::Anti => true,
-                Kind::Spread { max_skew, .. } => max_skew <= 1,
-                Kind::Affinity => false,
-            };
-            apart && group.host && rule.carried && rule.itself
+            group.most_together() == Some(1) && group.host && rule.carried && rule.itself
         })
     }
 
     /// The groups of which a host has one pod at most, as far as a shape has to do with them. Nothing when hosts matter to it in another way.
     pub(crate) fn alone_on_hosts(&self, shape: usize) -> Option<Vec<usize>> {
         let on_hosts = self.deciding(shape, 0).filter(|rule| self.groups[rule.group].host);
-        let alone = on_hosts.map(|rule| match self.groups[rule.group].kind {
-            Kind::Anti => Some(rule.group),
-            Kind::Spread { max_skew, .. } if max_skew <= 1 => Some(rule.group),
-            Kind::Spread { .. } | Kind::Affinity => None,
-        });
-        alone.collect()
+        let alone = |group: &usize| self.groups[*group].most_together() == Some(1);
+        on_hosts.map(|rule| Some(rule.group).filter(alone)).collect()
     }
 
     /// The groups that a shape belongs to of which a host holds only so many pods, whatever is on it. A host without any may always come, so that spread over hosts
@@ -248,10 +239,8 @@ impl Rules {
     pub(crate) fn limits_on_hosts(&self, shape: usize) -> Vec<(usize, f64)> {
         let own = self.required[shape].iter().filter(|rule| rule.carried && rule.itself);
         let on_hosts = own.filter(|rule| self.groups[rule.group].host);
-        let most = |rule: &Rule| match self.groups[rule.group].kind {
-            Kind::Anti => Some((rule.group, 1.0)),
-            Kind::Spread { max_skew, .. } => Some((rule.group, f64::from(max_skew.max(1)))),
-            Kind::Affinity => None,
+        let most = |rule: &Rule| {
+            Some((rule.group, f64::from(self.groups[rule.group].most_together()?)))
         };
         on_hosts.filter_map(most).collect()
     }
@@ -308,6 +297,15 @@ fn selected<'g>(snapshot: &Snapshot, scopes: impl Iterator<Item = &'g Scope>) ->
 }
 
 impl Group {
+    /// How many of its pods a domain may have while another has none; nothing when they want to be together.
+    fn most_together(&self) -> Option<i32> {
+        match self.kind {
+            Kind::Anti => Some(1),
+            Kind::Spread { max_skew, .. } => Some(max_skew.max(1)),
+            Kind::Affinity => None,
+        }
+    }
+
     fn describe(&self) -> String {
         match self.kind {
             Kind::Spread { max_skew, .. } => {
