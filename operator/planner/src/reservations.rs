@@ -106,7 +106,7 @@ impl<'s> Reservations<'s> {
             return;
         }
         for mut command in std::mem::take(&mut plan.commands) {
-            if command.is_reboot() {
+            if command.replacements.is_empty() {
                 plan.commands.push(command);
                 continue;
             }
