@@ -1,6 +1,6 @@
 //! What an administrator chose about planning, apart from the objects in the cluster.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::plan::Method;
@@ -9,7 +9,7 @@ use crate::snapshot::Snapshot;
 
 /// Options of the planner. Defaults are Karpenter's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(remote = "Self", rename_all = "camelCase", default)]
 pub struct Policy {
     /// `--min-values-policy`: what to do when `minValues` can't be met.
     pub min_values: MinValuesPolicy,
@@ -25,7 +25,6 @@ pub struct Policy {
     /// The largest share of the cluster's pods that one machine to come is planned for, in per cent, so that no single machine takes too much with it when
     /// it fails. Daemons' pods don't count; one pod is always planned for. Machines that exist keep what they have and are filled up as ever. 100 sets no
     /// limit, as in Karpenter; 0 and more than 100 are no shares ([`Policy::validate`]).
-    #[serde(deserialize_with = "share")]
     pub largest_share: u8,
     /// What consolidation has to save per hour for each pod that it evicts, so that nothing is moved for next to nothing. In units of an ordinary pod: one
     /// with a `pod-deletion-cost` or a priority counts for more or less. 0 takes every saving, as Karpenter does.
@@ -83,10 +82,19 @@ pub enum PolicyError {
     },
 }
 
-fn share<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
-    let share = u8::deserialize(from)?;
-    let policy = Policy { largest_share: share, ..Policy::default() };
-    policy.validate().map(|()| share).map_err(serde::de::Error::custom)
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, to)
+    }
+}
+
+/// Only what makes sense as a whole is read ([`Policy::validate`]).
+impl<'de> Deserialize<'de> for Policy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let policy = Self::deserialize(from)?;
+        policy.validate().map_err(serde::de::Error::custom)?;
+        Ok(policy)
+    }
 }
 
 impl Policy {

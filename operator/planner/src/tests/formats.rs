@@ -170,6 +170,9 @@ fn a_policy_that_makes_no_sense_is_refused() {
             PolicyError::Negative { field: "evictionPrice" },
         ),
     ] {
+        let text = serde_json::to_string(&policy).expect("it can be written");
+        let read = read(&text).expect_err("it can't be read");
+        assert!(read.contains(&error.to_string()), "{read}");
         assert_eq!(policy.validate(), Err(error));
     }
 }
