@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use tenon_crds::labels::DISRUPTED_TAINT;
 
 use super::budgets::Budgets;
-use super::candidates::{Node, examine};
+use super::candidates::{Node, by_savings, examine};
 use crate::compile::Problem;
 use crate::launch::pod_ref;
 use crate::plan::PodRef;
 use crate::policy::Policy;
-use crate::snapshot::{DisruptionReason, Owner, Placement, Pod, Snapshot};
+use crate::snapshot::{DisruptionReason, Owner, Pod, Snapshot};
 
 /// How many nodes' pods are written in one pass at most, those of nodes that go already not counted.
 const MOST_NODES: usize = 50;
@@ -38,13 +38,14 @@ pub fn deletion_costs(
     now: Timestamp,
     present: &dyn Fn(&Pod) -> Option<i32>,
 ) -> Vec<DeletionCost> {
+    let overlaid = crate::overlays::apply(snapshot);
+    let snapshot = &*overlaid.snapshot;
     let problem = Problem::new(snapshot, policy);
     let Ranks { going, ranked, unranked } = Ranks::of(&problem, now);
-    let on = pods_by_node(snapshot);
     let change = |node: usize, value: Option<i32>| {
-        let pods = on.get(&node).into_iter().flatten();
+        let pods = problem.pods_on[node].iter().map(|&pod| &snapshot.pods[pod]);
         let changing = pods.filter(|pod| pod.owner == Owner::ReplicaSet && present(pod) != value);
-        let mut pods: Vec<PodRef> = changing.map(|pod| pod_ref(pod)).collect();
+        let mut pods: Vec<PodRef> = changing.map(pod_ref).collect();
         pods.sort_unstable();
         let node = snapshot.nodes[node].key.clone();
         (!pods.is_empty()).then_some(DeletionCost { node, value, pods })
@@ -85,14 +86,11 @@ impl Ranks {
                 _ => ranks.unranked.push(index),
             }
         }
-        candidates.sort_by(|a, b| {
-            b.savings_ratio().total_cmp(&a.savings_ratio()).then(a.index.cmp(&b.index))
-        });
         let budgets = Budgets::new(snapshot);
         let mut taken: BTreeMap<(usize, bool), u32> = BTreeMap::new();
         let (mut drifted, mut normal) = (Vec::new(), Vec::new());
-        for node in candidates {
-            let has_drifted = is_drifted(problem, &node);
+        for node in by_savings(candidates.iter()) {
+            let has_drifted = is_drifted(problem, node);
             let reason = if has_drifted {
                 DisruptionReason::Drifted
             } else {
@@ -132,14 +130,4 @@ fn may_be_ranked(problem: &Problem<'_>, node: &Node) -> bool {
         && !problem.pods_on[node.index].iter().any(pins)
         && node.price.is_some()
         && (after.is_some() || is_drifted(problem, node))
-}
-
-fn pods_by_node(snapshot: &Snapshot) -> BTreeMap<usize, Vec<&Pod>> {
-    let mut on: BTreeMap<usize, Vec<&Pod>> = BTreeMap::new();
-    for pod in &snapshot.pods {
-        if let Placement::Bound(node) = pod.placement {
-            on.entry(node.0 as usize).or_default().push(pod);
-        }
-    }
-    on
 }

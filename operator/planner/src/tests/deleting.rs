@@ -1,6 +1,7 @@
 //! Deletion costs of pods, by which ReplicaSets that shrink empty the nodes that would go next.
 
 use super::disrupting::drifted;
+use super::overlays::{on_types, scale};
 use super::world::*;
 use crate::policy::Policy;
 use crate::snapshot::{Budget, BudgetNodes, Eviction, Node, NodePool, Owner, Pod};
@@ -43,6 +44,15 @@ fn pods_cost_less_the_sooner_their_node_goes() {
     );
     let tainted = Node { taints: vec![taint("karpenter.sh/disrupted", "NoSchedule")], ..large() };
     assert_eq!(run(vec![small(), tainted]), named(&[("b", Some(i32::MIN)), ("a", Some(-1))]));
+}
+
+#[test]
+fn overlays_have_a_say_in_what_goes_first() {
+    let kinds = [("a", "m.large"), ("b", "m.xlarge")];
+    let nodes = kinds.map(|(key, kind)| node(key, "default", kind, "zone-a")).to_vec();
+    let world = world(on_demand("default"), nodes);
+    let world = world.overlays(vec![on_types("cheap", 0, &["m.xlarge"], Some(scale(-99)))]);
+    assert_eq!(costs(world, &|_| None), named(&[("a", Some(-2)), ("b", Some(-1))]));
 }
 
 #[test]
