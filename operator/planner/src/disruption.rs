@@ -120,6 +120,8 @@ struct Pass<'p, 'a> {
     stays: BTreeMap<usize, Stay>,
     /// Nodes that get pods, from this plan or because pods are waiting for a place.
     receiving: FixedBitSet,
+    /// Nodes that keep room for pods to come (CapacityBuffers): nobody misses them when they are renewed, but they are not there for nothing.
+    keeping: FixedBitSet,
     /// Nodes whose pods have only just settled: nothing is consolidated onto them.
     settling: FixedBitSet,
     /// Nodes that are sick beyond what is tolerated: no pod is moved onto them.
@@ -166,6 +168,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             commands: Vec::new(),
             stays: BTreeMap::new(),
             receiving: FixedBitSet::with_capacity(n),
+            keeping: FixedBitSet::with_capacity(n),
             settling: FixedBitSet::with_capacity(n),
             sick: FixedBitSet::with_capacity(n),
             sick_stays: BTreeMap::new(),
@@ -224,15 +227,23 @@ impl<'p, 'a> Pass<'p, 'a> {
                 self.solver.place_on_machines(demand, |_| true);
             }
         }
-        let (snapshot, rules) = (self.problem.snapshot, &self.problem.rules);
+        let problem = self.problem;
+        let (snapshot, rules) = (problem.snapshot, &problem.rules);
         for &(pod, machine) in &self.solver.placed {
+            let pod = &snapshot.pods[pod];
+            let shape = pod.shape.0 as usize;
+            if pod.buffer.is_some() {
+                // It takes room; but where it would be is not where pods are, and no rule is kept or broken by it.
+                self.keeping.insert(machine);
+                self.solver.counts.add_on_machine(problem, shape, machine, -1);
+                continue;
+            }
             self.receiving.insert(machine);
             // Pods of nodes that go are on their way in large numbers while nodes are renewed. Evenness can wait for them, nearness can't.
-            let pod = &snapshot.pods[pod];
             let leaving = matches!(pod.placement, Placement::Bound(_));
             let unsure =
                 |group: &usize| self.in_order[*group] && (!leaving || rules.is_affinity(*group));
-            self.touched.extend(rules.of(pod.shape.0 as usize).filter(unsure));
+            self.touched.extend(rules.of(shape).filter(unsure));
         }
         self.waiting = self.solver.placed.len();
     }
@@ -342,6 +353,11 @@ impl<'p, 'a> Pass<'p, 'a> {
             pods,
             price: node.price,
         }
+    }
+
+    /// Whether a node has a use that its own pods don't tell: it gets pods, or keeps room for some.
+    fn is_expecting(&self, node: &Node) -> bool {
+        self.receiving[node.index] || self.keeping[node.index]
     }
 
     /// Whether a command has the node already.

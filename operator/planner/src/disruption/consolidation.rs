@@ -151,7 +151,7 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     if let Some(blocked) = &node.blocked {
         return Err(blocked.clone());
     }
-    if pass.receiving[node.index] {
+    if pass.is_expecting(node) {
         return Err(Stay::Nominated);
     }
     for key in [label::INSTANCE_TYPE, label::CAPACITY_TYPE, label::ZONE] {
@@ -174,7 +174,7 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
 /// Does one step: nodes go, and at most one machine comes.
 pub(super) fn consolidate(pass: &mut Pass<'_, '_>, nodes: &[&Node], aim: Aim) -> Result<(), Stay> {
     for node in nodes {
-        if pass.receiving[node.index] {
+        if pass.is_expecting(node) {
             return Err(Stay::Nominated);
         }
         if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {

@@ -26,7 +26,7 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     if let Some(blocked) = &node.blocked {
         return Err(blocked.clone());
     }
-    if pass.receiving[node.index] {
+    if pass.is_expecting(node) {
         return Err(Stay::Nominated);
     }
     let due = claim.consolidatable.is_some_and(|since| since <= pass.now);

@@ -1,9 +1,12 @@
 //! CapacityBuffers: room that is kept free for pods to come.
 
+use super::behaviour::{ZONE, app, spread};
+use super::disrupting::{commands, drifted, stay};
+use super::repairing::{fall_ill, policies};
 use super::world::*;
 use crate::check::{Violation, check};
 use crate::plan::Stay;
-use crate::snapshot::{PodShape, Snapshot};
+use crate::snapshot::{DisruptionReason, Node, NodePool, PodShape, Snapshot};
 use crate::testing::{Builder, apply};
 use crate::{Policy, provision};
 
@@ -56,6 +59,63 @@ fn a_node_that_keeps_room_for_a_buffer_is_not_empty() {
     let plan = disruption(&virtual_pod(world, "buffer-0", shape(1500, GI)).build());
     assert_eq!(plan.commands, []);
     assert_eq!(plan.report.nodes[0].reason, Stay::Nominated);
+}
+
+/// A pool of which nothing is consolidated.
+fn quiet() -> NodePool {
+    let mut pool = on_demand("default");
+    pool.disruption.consolidate_after = None;
+    pool
+}
+
+#[test]
+fn room_for_a_buffer_keeps_nobody_from_renewing_a_node() {
+    let with = |node: Node, busy: bool| {
+        let key = node.key.clone();
+        let mut world = builder().pool(quiet()).node(node);
+        if busy {
+            world = world.pod("web", shape(500, GI), Some(&key));
+        }
+        let mut snapshot = virtual_pod(world, "buffer-0", shape(1000, GI)).build();
+        assert_eq!(again(&snapshot).buffered[0].node, key, "it has its room there");
+        snapshot.repair_policies = policies();
+        disruption(&snapshot)
+    };
+    let mut ill = node("ill", "default", "m.large", "zone-a");
+    fall_ill(&mut ill, "NetworkingReady", "Down");
+    for (node, reason) in
+        [(drifted("old", 60), DisruptionReason::Drifted), (ill, DisruptionReason::Unhealthy)]
+    {
+        let key = node.key.clone();
+        assert_eq!(commands(&with(node.clone(), true)), [(reason, key.as_str(), 1)]);
+        // Room alone is made anew when the node has gone.
+        assert_eq!(commands(&with(node, false)), [(reason, key.as_str(), 0)]);
+    }
+}
+
+#[test]
+fn where_room_is_kept_matters_to_no_spread() {
+    let web = || spread(app("web", 200), ZONE, 1);
+    let mut world = builder().pool(quiet()).node(drifted("a", 60));
+    for (key, zone) in [("b", "zone-b"), ("c", "zone-c")] {
+        world = world.node(node(key, "default", "m.large", zone));
+    }
+    let world = ["a", "b", "c"].into_iter().fold(world, |w, key| w.pod(key, web(), Some(key)));
+    let plan = disruption(&virtual_pod(world, "buffer-0", web()).build());
+    assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "a", 1)]);
+}
+
+#[test]
+fn a_node_that_keeps_room_for_a_buffer_is_not_consolidated() {
+    let world = || {
+        builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "m.large", "zone-a"))
+            .pod("web", shape(1500, 3 * GI), Some("a"))
+    };
+    assert_eq!(disruption(&world().build()).commands.len(), 1);
+    let plan = disruption(&virtual_pod(world(), "buffer-0", shape(200, GI)).build());
+    assert_eq!((commands(&plan), stay(&plan, "a")), (vec![], &Stay::Nominated));
 }
 
 #[test]
