@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::core::ObjectMeta;
 use tenon_crds::CapacityBuffer;
-use tenon_crds::capacitybuffer::ACTIVE_CAPACITY;
+use tenon_crds::capacitybuffer::{ACTIVE_CAPACITY, ScalableReference};
 use tenon_planner::snapshot::PodShape;
 
 use super::Cluster;
@@ -36,6 +36,8 @@ struct Template {
 /// A Deployment, StatefulSet or ReplicaSet.
 #[derive(Clone, Debug, PartialEq)]
 struct Workload {
+    /// Its uid and generation: while these stay, so does all that counts here.
+    version: Option<(String, i64)>,
     replicas: i32,
     template: Template,
 }
@@ -85,6 +87,18 @@ impl Buffers {
                 keys.map(|(_, key)| key.clone()).collect()
             }
         }
+    }
+
+    /// Whether a buffer is about the pods of a PodTemplate or a workload.
+    fn refer_to(&self, kind: Kind, key: &ObjectKey) -> bool {
+        let in_namespace = self.objects.iter().filter(|(of, _)| of.namespace == key.namespace);
+        let mut specs = in_namespace.map(|(_, buffer)| &buffer.spec);
+        specs.any(|spec| match kind {
+            Kind::PodTemplate => spec.pod_template_ref.as_ref().is_some_and(|it| it.name == key.name),
+            _ => spec.scalable_ref.as_ref().is_some_and(|it| {
+                it.name == key.name && workload_kind(it).is_ok_and(|found| found == kind)
+            }),
+        })
     }
 
     pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey) {
@@ -157,19 +171,9 @@ impl Cluster {
     fn workload(
         &self,
         namespace: &str,
-        reference: &tenon_crds::capacitybuffer::ScalableReference,
+        reference: &ScalableReference,
     ) -> Result<&Workload, Unresolved> {
-        let kind = match (reference.api_group.as_str(), reference.kind.as_str()) {
-            ("" | "apps", "Deployment") => Kind::Deployment,
-            ("" | "apps", "StatefulSet") => Kind::StatefulSet,
-            ("" | "apps", "ReplicaSet") => Kind::ReplicaSet,
-            (group, kind) => {
-                let message = format!(
-                    "scalableRef is a Deployment, a StatefulSet or a ReplicaSet of the group apps, not a {kind} of the group {group:?}"
-                );
-                return Err(Unresolved::ResolutionFailed(message));
-            }
-        };
+        let kind = workload_kind(reference)?;
         let key = ObjectKey::new(namespace, reference.name.as_str());
         self.buffers.workloads.get(&(kind, key)).ok_or_else(|| {
             let (kind, name) = (&reference.kind, &reference.name);
@@ -187,8 +191,14 @@ impl Cluster {
         let known = self.buffers.objects.get(&key);
         let newer = known.is_none_or(|known| is_newer(&buffer.metadata, &known.metadata));
         if newer && (known.is_some() || !known_only) {
+            let is_other = known.is_none_or(|known| {
+                known.spec != buffer.spec || known.metadata.uid != buffer.metadata.uid
+            });
             self.buffers.objects.insert(key, Arc::new(buffer));
-            touched.push(Touched::Other(Kind::CapacityBuffer));
+            // Its status is written all the time, and by us.
+            if is_other {
+                touched.push(Touched::Other(Kind::CapacityBuffer));
+            }
         }
     }
 
@@ -196,12 +206,14 @@ impl Cluster {
         let key = key(&object.metadata);
         let template = self.template(&object.metadata, &object.template);
         if self.buffers.templates.get(&key) != Some(&template) {
+            if self.buffers.refer_to(Kind::PodTemplate, &key) {
+                touched.push(Touched::Other(Kind::PodTemplate));
+            }
             self.buffers.templates.insert(key, template);
-            touched.push(Touched::Other(Kind::PodTemplate));
         }
     }
 
-    /// The status of workloads changes all the time; only what changes a buffer is told.
+    /// The status of workloads changes all the time, and most of them have no buffer; only what changes a buffer is told.
     pub(super) fn put_workload(
         &mut self,
         kind: Kind,
@@ -209,13 +221,23 @@ impl Cluster {
         spec: &wire::WorkloadSpec,
         touched: &mut Vec<Touched>,
     ) {
-        let template = Template { generation: None, ..self.template(metadata, &spec.template) };
-        let workload = Workload { replicas: spec.replicas.unwrap_or(1), template };
         let key = (kind, key(metadata));
-        if self.buffers.workloads.get(&key) != Some(&workload) {
-            self.buffers.workloads.insert(key, workload);
+        let version = metadata.uid.clone().zip(metadata.generation);
+        let known = self.buffers.workloads.get(&key);
+        if version.is_some() && known.is_some_and(|known| known.version == version) {
+            return;
+        }
+        let replicas = spec.replicas.unwrap_or(1);
+        let template = Template { generation: None, ..self.template(metadata, &spec.template) };
+        let workload = Workload { version, replicas, template };
+        let known = self.buffers.workloads.get(&key);
+        let is_same = known.is_some_and(|known| {
+            (known.replicas, &known.template) == (workload.replicas, &workload.template)
+        });
+        if !is_same && self.buffers.refer_to(kind, &key.1) {
             touched.push(Touched::Other(kind));
         }
+        self.buffers.workloads.insert(key, workload);
     }
 
     fn template(&mut self, owner: &ObjectMeta, template: &wire::PodTemplateSpec) -> Template {
@@ -227,6 +249,18 @@ impl Cluster {
             shape: self.shapes.intern(shape),
             has_match_fields: shape::has_match_fields(&template.spec),
         }
+    }
+}
+
+/// What kind of workload a buffer refers to.
+fn workload_kind(reference: &ScalableReference) -> Result<Kind, Unresolved> {
+    match (reference.api_group.as_str(), reference.kind.as_str()) {
+        ("" | "apps", "Deployment") => Ok(Kind::Deployment),
+        ("" | "apps", "StatefulSet") => Ok(Kind::StatefulSet),
+        ("" | "apps", "ReplicaSet") => Ok(Kind::ReplicaSet),
+        (group, kind) => Err(Unresolved::ResolutionFailed(format!(
+            "scalableRef is a Deployment, a StatefulSet or a ReplicaSet of the group apps, not a {kind} of the group {group:?}"
+        ))),
     }
 }
 
@@ -359,9 +393,19 @@ mod tests {
         assert_eq!(names, ["mine"]);
     }
 
+    fn put_buffer(cluster: &mut Cluster, object: CapacityBuffer) -> Vec<Touched> {
+        cluster.apply(Change::Applied(Object::CapacityBuffer(Box::new(object))))
+    }
+
+    fn of_web() -> CapacityBuffer {
+        let web = json!({"apiGroup": "apps", "kind": "Deployment", "name": "web"});
+        buffer(&json!({"scalableRef": web, "percentage": 10}))
+    }
+
     #[test]
     fn a_workload_whose_status_changed_touches_nothing() {
         let mut cluster = cluster();
+        put_buffer(&mut cluster, of_web());
         let deployment = json!({"metadata": {"name": "web", "namespace": "default", "resourceVersion": "9"},
             "spec": {"replicas": 11, "template": {"metadata": {"labels": {"app": "web"}},
             "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}}}});
@@ -373,5 +417,59 @@ mod tests {
         };
         assert_eq!(put(11), []);
         assert_eq!(put(12), [Touched::Other(Kind::Deployment)]);
+    }
+
+    #[test]
+    fn of_one_generation_a_workload_is_looked_at_once() {
+        let mut cluster = cluster();
+        put_buffer(&mut cluster, of_web());
+        let mut put = |uid: &str, generation: i64, cpu: &str| {
+            let deployment = json!({
+                "metadata": {"name": "web", "namespace": "default", "uid": uid, "generation": generation},
+                "spec": {"replicas": 10, "template": {"spec": {
+                    "containers": [{"resources": {"requests": {"cpu": cpu}}}]}}},
+            });
+            let deployment = serde_json::from_value(deployment).unwrap();
+            let touched = cluster.apply(Change::Applied(Object::Deployment(Box::new(deployment))));
+            (touched.len(), cluster.room(&of_web()).unwrap().shape.requests.cpu)
+        };
+        assert_eq!(put("1", 1, "1"), (1, 1000));
+        // No API server shows such a thing: it only tells that nobody looked.
+        assert_eq!(put("1", 1, "2"), (0, 1000));
+        assert_eq!(put("1", 2, "2"), (1, 2000));
+        // Another one of the same name has generations of its own.
+        assert_eq!(put("2", 2, "3"), (1, 3000));
+    }
+
+    #[test]
+    fn what_no_buffer_refers_to_touches_nothing_and_nor_does_a_buffers_status() {
+        let mut cluster = cluster();
+        let mut put = |object: &Value| {
+            let object = serde_json::from_value(object.clone()).unwrap();
+            cluster.apply(Change::Applied(Object::PodTemplate(Box::new(object))))
+        };
+        let unit = json!({"metadata": {"name": "unit", "namespace": "default", "generation": 4},
+            "template": {"spec": {"containers": []}}});
+        assert_eq!(put(&unit), []);
+        let spec = json!({"podTemplateRef": {"name": "unit"}, "replicas": 1});
+        let touched = [Touched::Other(Kind::CapacityBuffer)];
+        assert_eq!(put_buffer(&mut cluster, buffer(&spec)), touched);
+        let mut judged = buffer(&spec);
+        judged.status = Some(tenon_crds::CapacityBufferStatus::default());
+        assert_eq!(put_buffer(&mut cluster, judged.clone()), []);
+        let stored = cluster.buffers().next().unwrap().1;
+        assert_eq!(stored.status, judged.status);
+        judged.spec.replicas = Some(2);
+        assert_eq!(put_buffer(&mut cluster, judged.clone()), touched);
+        judged.metadata.uid = Some("4712".to_owned());
+        assert_eq!(put_buffer(&mut cluster, judged), touched);
+        let mut put = |generation: i64| {
+            let mut unit = unit.clone();
+            unit["metadata"]["generation"] = json!(generation);
+            let object = serde_json::from_value(unit).unwrap();
+            cluster.apply(Change::Applied(Object::PodTemplate(Box::new(object))))
+        };
+        assert_eq!(put(4), []);
+        assert_eq!(put(5), [Touched::Other(Kind::PodTemplate)]);
     }
 }
