@@ -141,8 +141,7 @@ impl Cluster {
 
     /// The kinds that count.
     pub fn watched(&self) -> impl Iterator<Item = Kind> {
-        let devices = Kind::DEVICES.iter().filter(|_| self.plans_for_claims());
-        Kind::ALL.iter().chain(devices).chain(&self.expected).copied()
+        Kind::ALL.iter().chain(&self.expected).copied()
     }
 
     /// Every kind was listed: what is not here is not there.

@@ -59,6 +59,7 @@ impl Cluster {
     /// From now on pods with resource claims (DRA) are planned for; before, they wait.
     pub fn plan_for_claims(&mut self) {
         self.devices.get_or_insert_default();
+        self.expected.extend(Kind::DEVICES);
     }
 
     /// Whether they are.
