@@ -75,7 +75,11 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
     let most = if few { WORK } else { WORK_FOR_MANY_PODS };
     let large = demands.len() > SHAPES || demands.len() * free.len() > most;
     let forced = few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
-    if large || forced || !is_worth_it(solver, &mut demands, &free) {
+    if large || forced {
+        return;
+    }
+    let mut valuation = Valuation::default();
+    if !is_worth_it(solver, &mut valuation, &mut demands, &free) {
         return;
     }
     let mut given_up = free.iter().copied().peekable();
@@ -92,7 +96,7 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
         claims.iter().map(|claim| solver.price(claim) + node_price).sum()
     };
     let before = price(solver, &old);
-    let done = fill_machines(solver, &mut demands, cell, kept_claims, before);
+    let done = fill_machines(solver, valuation, &mut demands, cell, kept_claims, before);
     if !done || price(solver, &solver.claims[kept_claims..]) >= before {
         solver.claims.truncate(kept_claims);
         solver.claims.append(&mut old);
@@ -103,6 +107,7 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
 /// Opens machines for all demands. Returns whether it could, at less than a price.
 fn fill_machines(
     solver: &mut Solver<'_, '_>,
+    mut valuation: Valuation,
     demands: &mut [Demand],
     cell: CellId,
     kept: usize,
@@ -111,7 +116,6 @@ fn fill_machines(
     let problem = solver.problem;
     let template = solver.cells[cell].template;
     let given_up = vec![false; demands.len()];
-    let mut valuation = Valuation::default();
     let (mut spent, mut priced) = (0, kept);
     while let Some(seed) = demands.iter().position(|demand| demand.left() > 0) {
         let mut allowed = solver.cells[cell].types.clone();
@@ -175,12 +179,17 @@ fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
 
 /// Whether machines cost so much more than their pods are worth that others may be cheaper.
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]
-fn is_worth_it(solver: &Solver<'_, '_>, demands: &mut [Demand], claims: &[usize]) -> bool {
+fn is_worth_it(
+    solver: &Solver<'_, '_>,
+    valuation: &mut Valuation,
+    demands: &mut [Demand],
+    claims: &[usize],
+) -> bool {
     let Some(Home::Opens(template, cell)) = demands.first().map(|demand| demand.home) else {
         return false;
     };
     let given_up = vec![false; demands.len()];
-    Valuation::default().refresh(solver, demands, &given_up, template);
+    valuation.refresh(solver, demands, &given_up, template);
     let worth: f64 = demands
         .iter()
         .map(|demand| {
