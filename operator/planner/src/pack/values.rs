@@ -13,7 +13,7 @@ const ROUNDS: (u32, u32) = (120, 25);
 /// With more than so many pairs of shapes and types the pods' own best prices have to do.
 const PAIRS: usize = 40_000;
 
-/// How many types stand for the others.
+/// With more types than this only some stand for the others.
 const KINDS: usize = 64;
 
 /// Values that follow what is left.
