@@ -239,9 +239,8 @@ impl Rules {
     pub(crate) fn limits_on_hosts(&self, shape: usize) -> Vec<(usize, f64)> {
         let own = self.required[shape].iter().filter(|rule| rule.carried && rule.itself);
         let on_hosts = own.filter(|rule| self.groups[rule.group].host);
-        let most = |rule: &Rule| {
-            Some((rule.group, f64::from(self.groups[rule.group].most_together()?)))
-        };
+        let most =
+            |rule: &Rule| Some((rule.group, f64::from(self.groups[rule.group].most_together()?)));
         on_hosts.filter_map(most).collect()
     }
 

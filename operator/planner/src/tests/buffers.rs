@@ -108,10 +108,11 @@ fn where_room_is_kept_matters_to_no_spread() {
 #[test]
 fn a_node_that_keeps_room_for_a_buffer_is_not_consolidated() {
     let world = || {
-        builder()
-            .pool(on_demand("default"))
-            .node(node("a", "default", "m.large", "zone-a"))
-            .pod("web", shape(1500, 3 * GI), Some("a"))
+        builder().pool(on_demand("default")).node(node("a", "default", "m.large", "zone-a")).pod(
+            "web",
+            shape(1500, 3 * GI),
+            Some("a"),
+        )
     };
     assert_eq!(disruption(&world().build()).commands.len(), 1);
     let plan = disruption(&virtual_pod(world(), "buffer-0", shape(200, GI)).build());

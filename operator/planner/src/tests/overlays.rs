@@ -9,7 +9,12 @@ const TYPE: &str = "node.kubernetes.io/instance-type";
 const PRICE_APPLIED: &str = "karpenter.sh/price-overlay-applied";
 const CAPACITY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
 
-pub(super) fn on_types(name: &str, weight: i32, kinds: &[&str], price: Option<PriceChange>) -> NodeOverlay {
+pub(super) fn on_types(
+    name: &str,
+    weight: i32,
+    kinds: &[&str],
+    price: Option<PriceChange>,
+) -> NodeOverlay {
     let requirements = vec![need(TYPE, Operator::In, kinds)];
     NodeOverlay { name: name.to_owned(), weight, requirements, price, ..NodeOverlay::default() }
 }

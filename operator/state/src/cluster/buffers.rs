@@ -94,7 +94,9 @@ impl Buffers {
         let in_namespace = self.objects.iter().filter(|(of, _)| of.namespace == key.namespace);
         let mut specs = in_namespace.map(|(_, buffer)| &buffer.spec);
         specs.any(|spec| match kind {
-            Kind::PodTemplate => spec.pod_template_ref.as_ref().is_some_and(|it| it.name == key.name),
+            Kind::PodTemplate => {
+                spec.pod_template_ref.as_ref().is_some_and(|it| it.name == key.name)
+            }
             _ => spec.scalable_ref.as_ref().is_some_and(|it| {
                 it.name == key.name && workload_kind(it).is_ok_and(|found| found == kind)
             }),
