@@ -162,7 +162,7 @@ impl Drain<'_> {
                 self.printer.warn(
                     "the operator is not running: draining and terminating its nodes from here (--repair-first brings it back)",
                 );
-                self.remove_stranded(desired, &claims, self.timeout).await?;
+                self.remove_stranded(desired, &claims, self.evict_for).await?;
                 continue;
             }
             let waiting = waiting_for(&claims);
@@ -171,7 +171,7 @@ impl Drain<'_> {
                 told.clone_from(&waiting);
             }
             if Instant::now() >= end && self.abandoned.is_allowed() {
-                // They had their time.
+                // Their pods had their time; what was told to end just now has all of its own.
                 self.remove_stranded(desired, &claims, Duration::ZERO).await?;
                 continue;
             }
@@ -196,12 +196,12 @@ impl Drain<'_> {
         &self,
         desired: &crate::desired::Desired,
         claims: &[kube::api::DynamicObject],
-        timeout: Duration,
+        evict_for: Duration,
     ) -> Result<(), Failure> {
         let removal = stranded::Removal {
             context: self.context,
-            evict_for: self.evict_for.min(timeout),
-            timeout,
+            evict_for,
+            timeout: self.timeout,
             abandoned: self.abandoned,
         };
         removal.claims(desired, claims).await

@@ -210,7 +210,8 @@ pub(crate) async fn prove_terminated(
         if gone == 2 {
             return Ok(());
         }
-        if Instant::now() >= end {
+        // A first answer that it is gone is worth a second, however late it is.
+        if gone == 0 && Instant::now() >= end {
             return Err(Failure::Wait {
                 what: format!("instance {id} to be terminated"),
                 last: format!("it is {}", states.join(", ")),
@@ -267,15 +268,15 @@ mod tests {
 
     const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/default-1";
 
-    /// An account whose one instance runs whatever it is told.
-    fn unruly() -> Aws {
-        let running = || {
-            let state = InstanceState::builder().name(InstanceStateName::Running).build();
+    /// An account whose one instance is in this state whatever it is told.
+    fn stuck(state: InstanceStateName) -> Aws {
+        let described = move || {
+            let state = InstanceState::builder().name(state.clone()).build();
             let instance = Instance::builder().instance_id("i-1").state(state).build();
             let reservation = Reservation::builder().instances(instance).build();
             DescribeInstancesOutput::builder().reservations(reservation).build()
         };
-        let describe = mock!(aws_sdk_ec2::Client::describe_instances).then_output(running);
+        let describe = mock!(aws_sdk_ec2::Client::describe_instances).then_output(described);
         let terminate = mock!(aws_sdk_ec2::Client::terminate_instances).then_output(|| {
             aws_sdk_ec2::operation::terminate_instances::TerminateInstancesOutput::builder().build()
         });
@@ -289,7 +290,10 @@ mod tests {
         Aws { ec2: aws_sdk_ec2::Client::from_conf(config.build()), ..Aws::nowhere() }
     }
 
-    async fn remove(is_allowed: bool) -> (Result<(), Failure>, Vec<String>, Vec<String>) {
+    async fn remove(
+        state: InstanceStateName,
+        is_allowed: bool,
+    ) -> (Result<(), Failure>, Vec<String>, Vec<String>) {
         let claim = json!({
             "apiVersion": "karpenter.sh/v1",
             "kind": "NodeClaim",
@@ -298,7 +302,7 @@ mod tests {
         });
         let server = Double::start(&[(CLAIM, claim)]).await;
         let context = Context {
-            aws: unruly(),
+            aws: stuck(state),
             cluster: server.cluster(),
             cluster_name: "prod".to_owned(),
             install_id: "abcd0123".to_owned(),
@@ -313,12 +317,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_claim_whose_instance_runs_on_goes_only_where_that_is_allowed() {
-        let (result, left, abandoned) = remove(false).await;
+        let (result, left, abandoned) = remove(InstanceStateName::Running, false).await;
         let error = result.expect_err("there is no proof").to_string();
         assert!(error.contains("instance i-1 to be terminated"), "{error}");
         assert_eq!((left, abandoned), (vec![CLAIM.to_owned()], vec![]));
-        let (result, left, abandoned) = remove(true).await;
+        let (result, left, abandoned) = remove(InstanceStateName::Running, true).await;
         result.expect("it is allowed");
         assert_eq!((left, abandoned), (vec![], vec!["i-1".to_owned()]));
+    }
+    #[tokio::test]
+    async fn an_instance_that_is_gone_is_proven_so_even_when_time_is_up() {
+        let (result, left, abandoned) = remove(InstanceStateName::Terminated, true).await;
+        result.expect("it is gone");
+        assert_eq!((left, abandoned), (vec![], vec![]));
     }
 }
