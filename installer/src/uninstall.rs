@@ -25,6 +25,7 @@ mod stranded;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use abandoned::Abandoned;
 pub use found::Found;
 pub use guard::guard;
 pub use inventory::Inventory;
@@ -43,7 +44,6 @@ use crate::kubernetes::client::KubeError;
 use crate::observe;
 use crate::observe::world;
 use crate::printer::Printer;
-use abandoned::Abandoned;
 use steps::Task;
 
 /// How long pods may take to leave their nodes when we drain them ourselves and nobody said how long.

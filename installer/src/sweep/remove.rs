@@ -10,7 +10,7 @@ use crate::apply::{Context, ec2, iam, messaging};
 use crate::aws::{Aws, Calling, IfThere};
 use crate::errors::Failure;
 use crate::printer::Printer;
-use crate::uninstall::{prove_terminated, remove_instances};
+use crate::uninstall::{Abandoned, prove_terminated, remove_instances};
 
 /// How many are removed at once.
 const AT_ONCE: usize = 8;
@@ -71,7 +71,8 @@ impl Sweeper<'_> {
             (Kind::Instance, _) => match self.context {
                 Some(context) => {
                     let ids = std::slice::from_ref(&orphan.id);
-                    remove_instances(context, ids, self.drain_timeout, TERMINATION).await
+                    let none = Abandoned::new(false);
+                    remove_instances(context, ids, self.drain_timeout, TERMINATION, &none).await
                 }
                 None => {
                     ec2::terminate(aws, std::slice::from_ref(&orphan.id)).await?;

@@ -6,14 +6,14 @@ use crate::errors::Failure;
 
 /// Which instances were let go of; nothing may be unless it was allowed.
 #[derive(Debug, Default)]
-pub(super) struct Abandoned {
+pub(crate) struct Abandoned {
     is_allowed: bool,
     ids: Mutex<Vec<String>>,
 }
 
 impl Abandoned {
     /// Nothing yet.
-    pub(super) fn new(is_allowed: bool) -> Self {
+    pub(crate) fn new(is_allowed: bool) -> Self {
         Self { is_allowed, ids: Mutex::default() }
     }
 

@@ -273,10 +273,7 @@ async fn no_instances(
     };
     if let Some(evict_for) = evict_for {
         let ids = left().await?;
-        let removed = stranded::remove_instances(context, &ids, evict_for, timeout).await;
-        if !abandoned.is_allowed() {
-            removed?;
-        }
+        stranded::remove_instances(context, &ids, evict_for, timeout, abandoned).await?;
     }
     loop {
         let left = left().await?;

@@ -48,12 +48,7 @@ impl Removal<'_> {
         claims: &[DynamicObject],
     ) -> Result<(), Failure> {
         let ours = observe::ec2::instances(&self.context.aws, &desired.scope).await?;
-        let removals = claims.iter().map(|claim| self.claim(claim, &ours));
-        let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
-        while let Some(result) = removals.next().await {
-            result?;
-        }
-        Ok(())
+        all_of(claims.iter().map(|claim| self.claim(claim, &ours))).await
     }
 
     async fn claim(&self, claim: &DynamicObject, ours: &[String]) -> Result<(), Failure> {
@@ -93,30 +88,38 @@ pub(crate) async fn remove_instances(
     ids: &[String],
     drain_timeout: Duration,
     timeout: Duration,
+    abandoned: &Abandoned,
 ) -> Result<(), Failure> {
     if ids.is_empty() {
         return Ok(());
     }
     let nodes: Vec<Node> = context.cluster.all().await?;
-    let removals = ids.iter().map(|id| {
+    all_of(ids.iter().map(|id| {
         let node = nodes.iter().find(|node| instance_of(node) == Some(id)).map(Node::name_any);
         async move {
             if let Some(node) = &node {
                 drain(context, node, drain_timeout).await?;
             }
-            ec2::terminate(&context.aws, std::slice::from_ref(id)).await?;
-            prove_terminated(&context.aws, id, timeout).await?;
+            let end = async {
+                ec2::terminate(&context.aws, std::slice::from_ref(id)).await?;
+                prove_terminated(&context.aws, id, timeout).await
+            };
+            abandoned.instead_of(end.await, id)?;
             match &node {
                 Some(node) => remove_node(context, node).await,
                 None => Ok(()),
             }
         }
-    });
-    let mut removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
-    while let Some(result) = removals.next().await {
-        result?;
-    }
-    Ok(())
+    }))
+    .await
+}
+
+/// Brings all removals to their end, a few at once, and answers the first failure.
+async fn all_of(
+    removals: impl Iterator<Item = impl Future<Output = Result<(), Failure>>>,
+) -> Result<(), Failure> {
+    let removals = futures::stream::iter(removals).buffer_unordered(AT_ONCE);
+    removals.fold(Ok(()), async |first, next| first.and(next)).await
 }
 
 /// The instance behind a node.
@@ -258,14 +261,21 @@ pub(super) async fn remove_classes(
 mod tests {
     use aws_credential_types::Credentials;
     use aws_sdk_ec2::config::{BehaviorVersion, Region};
+    use aws_sdk_ec2::error::ErrorMetadata;
     use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
+    use aws_sdk_ec2::operation::terminate_instances::{
+        TerminateInstancesError, TerminateInstancesOutput,
+    };
     use aws_sdk_ec2::types::{Instance, InstanceState, InstanceStateName, Reservation};
-    use aws_smithy_mocks::{MockResponseInterceptor, RuleMode, create_mock_http_client, mock};
+    use aws_smithy_mocks::{
+        MockResponseInterceptor, Rule, RuleMode, create_mock_http_client, mock,
+    };
 
     use super::*;
     use crate::kubernetes::double::Double;
     use crate::plan::tests::desired;
 
+    const NODE: &str = "/api/v1/nodes/one";
     const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/default-1";
 
     /// An account whose one instance is in this state whatever it is told.
@@ -277,17 +287,29 @@ mod tests {
             DescribeInstancesOutput::builder().reservations(reservation).build()
         };
         let describe = mock!(aws_sdk_ec2::Client::describe_instances).then_output(described);
-        let terminate = mock!(aws_sdk_ec2::Client::terminate_instances).then_output(|| {
-            aws_sdk_ec2::operation::terminate_instances::TerminateInstancesOutput::builder().build()
-        });
+        let terminate = mock!(aws_sdk_ec2::Client::terminate_instances)
+            .then_output(|| TerminateInstancesOutput::builder().build());
+        account(&[describe, terminate])
+    }
+
+    fn account(rules: &[Rule]) -> Aws {
         let answers = MockResponseInterceptor::new().rule_mode(RuleMode::MatchAny);
         let config = aws_sdk_ec2::config::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("eu-central-1"))
             .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
             .http_client(create_mock_http_client())
-            .interceptor(answers.with_rule(&describe).with_rule(&terminate));
+            .interceptor(rules.iter().fold(answers, MockResponseInterceptor::with_rule));
         Aws { ec2: aws_sdk_ec2::Client::from_conf(config.build()), ..Aws::nowhere() }
+    }
+
+    fn context(aws: Aws, server: &Double) -> Context {
+        Context {
+            aws,
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        }
     }
 
     async fn remove(
@@ -301,12 +323,7 @@ mod tests {
             "status": {"providerID": "aws:///eu-central-1a/i-1"},
         });
         let server = Double::start(&[(CLAIM, claim)]).await;
-        let context = Context {
-            aws: stuck(state),
-            cluster: server.cluster(),
-            cluster_name: "prod".to_owned(),
-            install_id: "abcd0123".to_owned(),
-        };
+        let context = context(stuck(state), &server);
         let abandoned = Abandoned::new(is_allowed);
         let (evict_for, timeout) = (Duration::ZERO, Duration::ZERO);
         let removal = Removal { context: &context, evict_for, timeout, abandoned: &abandoned };
@@ -330,5 +347,38 @@ mod tests {
         let (result, left, abandoned) = remove(InstanceStateName::Terminated, true).await;
         result.expect("it is gone");
         assert_eq!((left, abandoned), (vec![], vec![]));
+    }
+    #[tokio::test]
+    async fn one_instance_that_can_t_be_ended_holds_up_no_other() {
+        for is_allowed in [false, true] {
+            let is_protected = |ids: &[String]| ids.iter().any(|id| id == "i-0");
+            let refuse = mock!(aws_sdk_ec2::Client::terminate_instances)
+                .match_requests(move |request| is_protected(request.instance_ids()))
+                .then_error(|| {
+                    let denied = ErrorMetadata::builder().code("OperationNotPermitted");
+                    TerminateInstancesError::generic(denied.build())
+                });
+            let terminate = mock!(aws_sdk_ec2::Client::terminate_instances)
+                .match_requests(move |request| !is_protected(request.instance_ids()))
+                .then_output(|| TerminateInstancesOutput::builder().build());
+            let describe = mock!(aws_sdk_ec2::Client::describe_instances)
+                .then_output(|| DescribeInstancesOutput::builder().build());
+            let node = json!({
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "one"},
+                "spec": {"providerID": "aws:///eu-central-1a/i-1"},
+            });
+            let server = Double::start(&[(NODE, node)]).await;
+            let context = context(account(&[refuse, terminate, describe]), &server);
+            let ids = ["i-0".to_owned(), "i-1".to_owned()];
+            let abandoned = Abandoned::new(is_allowed);
+            let (drain_for, timeout) = (Duration::ZERO, Duration::ZERO);
+            let result = remove_instances(&context, &ids, drain_for, timeout, &abandoned).await;
+            assert_eq!(result.is_ok(), is_allowed);
+            assert!(server.paths().is_empty(), "the other is terminated, and its Node is removed");
+            let expected: &[&str] = if is_allowed { &["i-0"] } else { &[] };
+            assert_eq!(abandoned.ids(), expected);
+        }
     }
 }
