@@ -86,8 +86,6 @@ pub struct Remover<'a> {
     counter: FaultCounter,
     removed: Vec<String>,
     abandoned: Abandoned,
-    /// The namespace stays, because others use it.
-    kept_namespace: bool,
 }
 
 impl<'a> Remover<'a> {
@@ -104,7 +102,6 @@ impl<'a> Remover<'a> {
         let abandoned = Abandoned::new(options.abandon);
         Self {
             abandoned,
-            kept_namespace: false,
             context,
             desired,
             namespace,
@@ -121,6 +118,7 @@ impl<'a> Remover<'a> {
         if inventory.is_empty() {
             return Ok(Proof::default());
         }
+        let was_installed = inventory.is_installed();
         // Where there are no nodes, there is nothing to keep for them.
         self.options.mode.keep_nodes &= inventory.has_nodes();
         let mode = self.options.mode;
@@ -140,16 +138,21 @@ impl<'a> Remover<'a> {
             Box::pin(self.leave_adopted(&mut kept)).await?;
         }
         self.remove_rest(&inventory, &mut kept).await?;
-        self.remove_namespace(&inventory, &mut kept).await?;
-        let (left, queries) = Box::pin(self.look_again()).await?;
-        let done = self.counter.done();
+        let (left, queries) = Box::pin(self.look_again(was_installed)).await?;
         let abandoned = self.abandoned.ids();
+        // As long as something is left, the record says whose it is, and its namespace stays with it.
+        if !left.is_empty() || !abandoned.is_empty() {
+            kept.extend(
+                inventory
+                    .namespace
+                    .map(|namespace| format!("{} (it holds the record)", namespace.key())),
+            );
+            return Ok(Proof { removed: self.removed, kept, left, abandoned, queries });
+        }
+        self.remove_namespace(&inventory, &mut kept).await?;
+        let done = self.counter.done();
         let Self { mut journal, mut removed, .. } = self;
         let failed = |source| ExpectedError::Step { step: "record".to_owned(), done, source };
-        // As long as something is left, the record says whose it is.
-        if !left.is_empty() || !abandoned.is_empty() {
-            return Ok(Proof { removed, kept, left, abandoned, queries });
-        }
         if mode.keep_nodes {
             journal.finish().await.map_err(|error| failed(Failure::Journal(error)))?;
         } else {
@@ -267,7 +270,6 @@ impl<'a> Remover<'a> {
                 let some = others.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
                 let others = crate::errors::count(others.len(), "object");
                 kept.push(format!("{}: {others} of others in it: {some}", namespace.key()));
-                self.kept_namespace = true;
                 Ok(())
             }
             // Whatever the reason: what can't be seen is not deleted.
@@ -276,26 +278,31 @@ impl<'a> Remover<'a> {
                     "{}: what others have in it can't be seen ({error})",
                     namespace.key()
                 ));
-                self.kept_namespace = true;
                 Ok(())
             }
         }
     }
 
-    /// The proof: the same queries as at the beginning, and they must find nothing. Lists of EC2 lag behind, so it is asked until two answers agree.
-    async fn look_again(&self) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {
+    /// The proof: the same queries as at the beginning, and they must find nothing but the record and its namespace, which go last. Lists of EC2 lag behind, so
+    /// it is asked until two answers agree. Where there was an installation, NodePools and instances count although nothing else of it is left.
+    async fn look_again(
+        &self,
+        was_installed: bool,
+    ) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {
         let mut before = None;
         for _ in 0..10 {
             let world =
                 Box::pin(world::read(&self.context.aws, &self.context.cluster, self.desired))
                     .await
                     .map_err(ExpectedError::Observe)?;
-            let mut inventory =
-                Inventory::read(&self.context, self.desired, &world, self.namespace).await?;
+            let (context, desired, namespace) = (&self.context, self.desired, self.namespace);
+            let mut inventory = if was_installed {
+                Inventory::read_all(context, desired, &world, namespace).await?
+            } else {
+                Inventory::read(context, desired, &world, namespace).await?
+            };
             inventory.has_record = false;
-            if self.kept_namespace {
-                inventory.namespace = None;
-            }
+            inventory.namespace = None;
             self.options.mode.narrow(&mut inventory, self.desired);
             let found = (inventory.lines(), proof::queries(self.desired, &inventory));
             if before.as_ref() == Some(&found) {

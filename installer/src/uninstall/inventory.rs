@@ -78,12 +78,22 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
+        Ok(Self::read_all(context, desired, world, namespace).await?.of_ours_only())
+    }
+
+    /// The same, with NodePools and what hangs on them even where no installation of ours is seen: for after it was removed.
+    pub(super) async fn read_all(
+        context: &Context,
+        desired: &Desired,
+        world: &World,
+        namespace: &str,
+    ) -> Result<Self, ExpectedError> {
         let found = Found::read(context, desired, world, namespace).await?;
         Ok(Self::of(desired, world, found))
     }
 
-    /// What of all this is the installation's.
-    pub fn of(desired: &Desired, world: &World, found: Found) -> Self {
+    /// What bears the installation's mark, and all NodePools with what hangs on them.
+    pub(crate) fn of(desired: &Desired, world: &World, found: Found) -> Self {
         let installation = &desired.installation;
         let owns = |tags: &Tags| installation.owns(tags);
         let is_ours = |object: &&Object| {
@@ -164,17 +174,20 @@ impl Inventory {
             instance_profiles: found.instance_profiles,
             operator,
         }
-        .of_ours_only()
+    }
+
+    /// There is an installation of ours, or some of one.
+    pub(super) fn is_installed(&self) -> bool {
+        self.has_record
+            || !self.operator.is_empty()
+            || !self.crds.is_empty()
+            || !self.roles.is_empty()
+            || self.association.is_some()
     }
 
     /// Without an installation of ours, NodePools and what hangs on them are somebody else's.
     fn of_ours_only(mut self) -> Self {
-        let is_installed = self.has_record
-            || !self.operator.is_empty()
-            || !self.crds.is_empty()
-            || !self.roles.is_empty()
-            || self.association.is_some();
-        if !is_installed {
+        if !self.is_installed() {
             for list in [&mut self.node_pools, &mut self.node_claims, &mut self.node_classes] {
                 list.clear();
             }
@@ -277,4 +290,19 @@ fn without_server_fields(object: &DynamicObject) -> String {
         }
     }
     serde_saphyr::to_string(&body).expect("JSON always goes into YAML")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::desired;
+
+    #[test]
+    fn instances_are_seen_when_nothing_else_of_an_installation_is_left() {
+        let found = Found { instances: vec!["i-1".to_owned()], ..Found::default() };
+        let all = Inventory::of(&desired(""), &World::default(), found);
+        assert_eq!(all.lines(), [" - 1 EC2 instance: i-1"]);
+        assert!(!all.is_installed());
+        assert!(all.of_ours_only().is_empty(), "before an uninstall they are somebody else's");
+    }
 }

@@ -104,13 +104,17 @@ impl Proof {
                 self.abandoned.join(", ")
             ));
         }
-        if self.left.is_empty() {
-            let removed = count(self.removed.len(), "thing");
-            let nothing = if self.kept.is_empty() { "nothing" } else { "nothing else" };
-            lines.push(format!("{removed} removed, {nothing} is left."));
-        } else {
+        let removed = count(self.removed.len(), "thing");
+        if !self.left.is_empty() {
             lines.push("Still there:".to_owned());
             lines.extend(self.left.iter().map(|left| format!("  {left}")));
+        } else if !self.abandoned.is_empty() {
+            lines.push(format!(
+                "{removed} removed. The record stays until a later run finds nothing left."
+            ));
+        } else {
+            let nothing = if self.kept.is_empty() { "nothing" } else { "nothing else" };
+            lines.push(format!("{removed} removed, {nothing} is left."));
         }
         lines
     }
@@ -133,5 +137,12 @@ mod tests {
         let left = Inventory { instances: vec!["i-1".to_owned()], ..Inventory::default() };
         let found = queries(&desired, &left).iter().map(|query| query.found).sum::<usize>();
         assert_eq!(found, 1);
+    }
+    #[test]
+    fn nobody_is_told_that_nothing_is_left_while_instances_may_run() {
+        let proof = Proof { abandoned: vec!["i-1".to_owned()], ..Proof::default() };
+        let text = proof.text().join("\n");
+        assert!(text.contains("i-1") && text.contains("The record stays"), "{text}");
+        assert!(!text.contains("nothing is left"), "{text}");
     }
 }
