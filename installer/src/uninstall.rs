@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use abandoned::Abandoned;
-pub use found::Found;
+pub use found::{Found, Nodes};
 pub use guard::guard;
 pub use inventory::Inventory;
 pub use mode::{Mode, Side};
@@ -120,11 +120,11 @@ impl<'a> Remover<'a> {
         }
         let was_installed = inventory.is_installed();
         // Where there are no nodes, there is nothing to keep for them.
-        self.options.mode.keep_nodes &= inventory.has_nodes();
+        self.options.mode.keep_nodes &= inventory.nodes.has_any();
         let mode = self.options.mode;
         let mut kept = Vec::from_iter(inventory.provider_stays.clone());
         kept.extend(mode.narrow(&mut inventory, self.desired));
-        if inventory.has_node_objects() {
+        if inventory.nodes.has_objects() {
             self.back_up(&inventory)?;
         }
         if mode.keep_nodes {
@@ -241,7 +241,7 @@ impl<'a> Remover<'a> {
     async fn made_by_operator(&self, inventory: &Inventory) -> Result<Vec<Removal>, ExpectedError> {
         if self.options.mode.keep_nodes || self.options.mode.side == Side::Aws {
             // Nodes hold the profiles; and in AWS alone, what was found was found just now.
-            return Ok(inventory.made_by_operator());
+            return Ok(inventory.nodes.made_by_operator());
         }
         // Asked anew: the operator has removed most of what was there before.
         let path = self.desired.scope.instance_profile_path();
@@ -250,7 +250,7 @@ impl<'a> Remover<'a> {
             observe::iam::instance_profiles(&self.context.aws, &path),
         )
         .map_err(|error| ExpectedError::Observe(error.into()))?;
-        let left = Inventory { launch_templates, instance_profiles, ..Inventory::default() };
+        let left = Nodes { launch_templates, instance_profiles, ..Nodes::default() };
         Ok(left.made_by_operator())
     }
 

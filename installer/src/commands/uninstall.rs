@@ -122,7 +122,7 @@ pub async fn run(
     for line in lines {
         printer.note(&line);
     }
-    if mode.keep_nodes && inventory.has_nodes() {
+    if mode.keep_nodes && inventory.nodes.has_any() {
         printer.warn("nodes that are kept run, and cost, until somebody terminates them; an operator that is installed into this cluster later terminates them, because it knows no NodeClaim of theirs");
     }
     if !args.force_capacity {
@@ -234,7 +234,7 @@ async fn repair_plan(
     inventory: &Inventory,
 ) -> Result<Option<Plan>, ExpectedError> {
     let is_needed =
-        args.repair_first && (inventory.has_nodes() || !inventory.node_classes.is_empty());
+        args.repair_first && (inventory.nodes.has_any() || !inventory.nodes.classes.is_empty());
     if !is_needed || operator_lives(&session.target.cluster, session.desired.deployment()).await {
         return Ok(None);
     }
@@ -281,7 +281,7 @@ fn mode(args: &UninstallArgs) -> Mode {
 /// What goes and what stays, in this mode.
 fn shown(session: &Session, inventory: &Inventory, mut mode: Mode) -> (Vec<String>, Vec<String>) {
     let mut goes = inventory.clone();
-    mode.keep_nodes &= inventory.has_nodes();
+    mode.keep_nodes &= inventory.nodes.has_any();
     let mut kept = Vec::from_iter(inventory.provider_stays.clone());
     kept.extend(mode.narrow(&mut goes, &session.desired));
     (goes.lines(), kept)
@@ -289,7 +289,7 @@ fn shown(session: &Session, inventory: &Inventory, mut mode: Mode) -> (Vec<Strin
 
 /// Where no node goes, no pod has to move.
 async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Risk, ExpectedError> {
-    if !inventory.has_nodes() || mode.keep_nodes {
+    if !inventory.nodes.has_any() || mode.keep_nodes {
         return Ok(Risk::default());
     }
     let cluster = &session.target.cluster;

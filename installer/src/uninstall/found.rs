@@ -27,21 +27,40 @@ const LEASE: &str = "karpenter-leader-election";
 /// How many access entries are read at once.
 const AT_ONCE: usize = 8;
 
+/// What makes nodes, the nodes, and what was made for them.
+#[derive(Debug, Clone, Default)]
+pub struct Nodes {
+    /// All NodePools.
+    pub pools: Vec<DynamicObject>,
+    /// All NodeClaims.
+    pub claims: Vec<DynamicObject>,
+    /// All EC2NodeClasses.
+    pub classes: Vec<DynamicObject>,
+    /// Ids of the instances of the cluster's NodePools.
+    pub instances: Vec<String>,
+    /// Ids of the launch templates that the operator made.
+    pub launch_templates: Vec<String>,
+    /// Names of the instance profiles that the operator made.
+    pub instance_profiles: Vec<String>,
+}
+
+impl Nodes {
+    /// There are NodePools, NodeClaims or EC2NodeClasses.
+    pub fn has_objects(&self) -> bool {
+        !(self.pools.is_empty() && self.claims.is_empty() && self.classes.is_empty())
+    }
+
+    /// There are nodes, or claims to some.
+    pub fn has_any(&self) -> bool {
+        !(self.claims.is_empty() && self.instances.is_empty())
+    }
+}
+
 /// What was found beside the [`World`].
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// All NodePools.
-    pub node_pools: Vec<DynamicObject>,
-    /// All NodeClaims.
-    pub node_claims: Vec<DynamicObject>,
-    /// All EC2NodeClasses.
-    pub node_classes: Vec<DynamicObject>,
-    /// Instances of the cluster's NodePools.
-    pub instances: Vec<String>,
-    /// Launch templates that the operator made.
-    pub launch_templates: Vec<String>,
-    /// Instance profiles that the operator made.
-    pub instance_profiles: Vec<String>,
+    /// Nodes, whoever's they are.
+    pub nodes: Nodes,
     /// The operator's Lease, unless Karpenter is there as well, which holds the same.
     pub lease: Option<Object>,
     /// Id of the installation that is recorded in the namespace.
@@ -89,7 +108,7 @@ impl Found {
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
         let (
-            (node_pools, node_claims, node_classes, lease, record),
+            (pools, claims, classes, lease, record),
             (
                 instances,
                 launch_templates,
@@ -101,12 +120,7 @@ impl Found {
             shared,
         ) = tokio::try_join!(kubernetes_side, aws_side, shared)?;
         Ok(Self {
-            node_pools,
-            node_claims,
-            node_classes,
-            instances,
-            launch_templates,
-            instance_profiles,
+            nodes: Nodes { pools, claims, classes, instances, launch_templates, instance_profiles },
             lease: lease.filter(|_| !shared),
             record: record.map(|(id, _)| id),
             provider,

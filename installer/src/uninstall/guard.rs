@@ -24,9 +24,9 @@ pub fn guard(
     let mut hints = Vec::new();
     match (mode.side, live) {
         (Side::Aws, live) => {
-            if inventory.has_nodes() {
-                let instances = count(inventory.instances.len(), "EC2 instance");
-                let claims = count(inventory.node_claims.len(), "NodeClaim");
+            if inventory.nodes.has_any() {
+                let instances = count(inventory.nodes.instances.len(), "EC2 instance");
+                let claims = count(inventory.nodes.claims.len(), "NodeClaim");
                 reasons.push(format!("{claims} and {instances} are left, and nobody could remove them without the operator's role"));
                 hints.push("delete the NodePools and wait until their nodes are gone".to_owned());
             }
@@ -74,6 +74,7 @@ mod tests {
 
     use super::*;
     use crate::plan::tests::desired;
+    use crate::uninstall::Nodes;
 
     fn world(desired: &Desired, labels: &Value) -> World {
         let deployment = desired.deployment().expect("there is one");
@@ -105,7 +106,10 @@ mod tests {
         guard(mode, &Inventory::default(), &desired, &World::default()).expect("nobody needs it");
         let there = world(&desired, &json!({}));
         refusal(guard(mode, &Inventory::default(), &desired, &there));
-        let nodes = Inventory { instances: vec!["i-1".to_owned()], ..Inventory::default() };
+        let nodes = Inventory {
+            nodes: Nodes { instances: vec!["i-1".to_owned()], ..Nodes::default() },
+            ..Inventory::default()
+        };
         let text = refusal(guard(mode, &nodes, &desired, &World::default()));
         assert!(text.contains("1 EC2 instance"), "{text}");
     }

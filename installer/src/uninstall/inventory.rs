@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::Found;
+use super::{Found, Nodes};
 use crate::apply::Context;
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, count};
@@ -18,18 +18,8 @@ use crate::ownership::{INSTALL_ID, Tags};
 /// What there is to remove.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// All NodePools.
-    pub node_pools: Vec<DynamicObject>,
-    /// All NodeClaims.
-    pub node_claims: Vec<DynamicObject>,
-    /// All EC2NodeClasses.
-    pub node_classes: Vec<DynamicObject>,
-    /// Instances of the cluster's NodePools.
-    pub instances: Vec<String>,
-    /// Launch templates that the operator made.
-    pub launch_templates: Vec<String>,
-    /// Instance profiles that the operator made.
-    pub instance_profiles: Vec<String>,
+    /// Nodes, and what makes them.
+    pub nodes: Nodes,
     /// Objects of the operator that are ours.
     pub operator: Vec<Object>,
     /// Secrets of the Helm release.
@@ -166,12 +156,7 @@ impl Inventory {
             marked: world.marked.iter().cloned().collect(),
             discovery_tags: desired.discovery_tags.clone(),
             roles: roles.collect::<BTreeSet<_>>().into_iter().collect(),
-            node_pools: found.node_pools,
-            node_claims: found.node_claims,
-            node_classes: found.node_classes,
-            instances: found.instances,
-            launch_templates: found.launch_templates,
-            instance_profiles: found.instance_profiles,
+            nodes: found.nodes,
             operator,
         }
     }
@@ -188,26 +173,9 @@ impl Inventory {
     /// Without an installation of ours, NodePools and what hangs on them are somebody else's.
     fn of_ours_only(mut self) -> Self {
         if !self.is_installed() {
-            for list in [&mut self.node_pools, &mut self.node_claims, &mut self.node_classes] {
-                list.clear();
-            }
-            for list in
-                [&mut self.instances, &mut self.launch_templates, &mut self.instance_profiles]
-            {
-                list.clear();
-            }
+            self.nodes = Nodes::default();
         }
         self
-    }
-
-    /// There are NodePools, NodeClaims or NodeClasses.
-    pub fn has_node_objects(&self) -> bool {
-        !(self.node_pools.is_empty() && self.node_claims.is_empty() && self.node_classes.is_empty())
-    }
-
-    /// There are nodes, or claims to some.
-    pub fn has_nodes(&self) -> bool {
-        !(self.node_claims.is_empty() && self.instances.is_empty())
     }
 
     /// There is nothing to remove.
@@ -229,17 +197,17 @@ impl Inventory {
                 lines.push(format!(" - {}: {}", count(names.len(), noun), names.join(", ")));
             }
         };
-        add("NodePool", names(&self.node_pools));
-        add("NodeClaim", names(&self.node_claims));
-        add("EC2 instance", self.instances.clone());
+        add("NodePool", names(&self.nodes.pools));
+        add("NodeClaim", names(&self.nodes.claims));
+        add("EC2 instance", self.nodes.instances.clone());
         // In words that have an ordinary plural.
-        add("node class", names(&self.node_classes));
+        add("node class", names(&self.nodes.classes));
         add("operator object", keys(&self.operator));
         add("Helm revision", self.releases.clone());
         add("lease", self.lease.iter().map(|lease| lease.key().to_string()).collect());
         add("CRD", self.crds.iter().map(|crd| crd.name.clone()).collect());
-        add("launch template", self.launch_templates.clone());
-        add("instance profile", self.instance_profiles.clone());
+        add("launch template", self.nodes.launch_templates.clone());
+        add("instance profile", self.nodes.instance_profiles.clone());
         add("Pod Identity association", self.association.iter().cloned().collect());
         add("identity provider", self.provider.iter().cloned().collect());
         add("Fargate profile", self.fargate.iter().cloned().collect());
@@ -265,7 +233,7 @@ impl Inventory {
 
     /// NodePools and NodeClasses as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
     pub fn backup(&self) -> String {
-        let objects = self.node_classes.iter().chain(&self.node_pools);
+        let objects = self.nodes.classes.iter().chain(&self.nodes.pools);
         objects.flat_map(|object| ["---\n".to_owned(), without_server_fields(object)]).collect()
     }
 }
@@ -299,7 +267,10 @@ mod tests {
 
     #[test]
     fn instances_are_seen_when_nothing_else_of_an_installation_is_left() {
-        let found = Found { instances: vec!["i-1".to_owned()], ..Found::default() };
+        let found = Found {
+            nodes: Nodes { instances: vec!["i-1".to_owned()], ..Nodes::default() },
+            ..Found::default()
+        };
         let all = Inventory::of(&desired(""), &World::default(), found);
         assert_eq!(all.lines(), [" - 1 EC2 instance: i-1"]);
         assert!(!all.is_installed());

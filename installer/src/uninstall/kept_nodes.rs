@@ -28,12 +28,12 @@ impl Remover<'_> {
         let (evict_for, timeout) = (self.options.evict_for(), self.options.timeout);
         let release = release_claims(context, desired, evict_for, timeout);
         self.step("nodeclaims", "NodeClaims, without their nodes", release).await?;
-        let pools = names(&inventory.node_pools);
+        let pools = names(&inventory.nodes.pools);
         if !pools.is_empty() {
             let delete = delete_all(&context.cluster, resources::node_pools(), &pools);
             self.step("nodepools", &format!("NodePools {}", pools.join(", ")), delete).await?;
         }
-        let classes = names(&inventory.node_classes);
+        let classes = names(&inventory.nodes.classes);
         if !classes.is_empty() {
             let release = async {
                 let resource = resources::node_classes();

@@ -77,8 +77,8 @@ fn keep_aws(inventory: &mut Inventory) -> Vec<String> {
 fn keep_kubernetes(inventory: &mut Inventory) -> Vec<String> {
     let why = "--aws-only";
     let kept = [
-        names(&mut inventory.node_classes, |class| named("EC2NodeClass", class), why),
-        names(&mut inventory.node_pools, |pool| named("NodePool", pool), why),
+        names(&mut inventory.nodes.classes, |class| named("EC2NodeClass", class), why),
+        names(&mut inventory.nodes.pools, |pool| named("NodePool", pool), why),
         names(&mut inventory.operator, |object| object.key().to_string(), why),
         names(&mut inventory.releases, |secret| format!("Helm revision {secret}"), why),
         one(&mut inventory.lease, |lease| lease.key().to_string(), why),
@@ -107,12 +107,12 @@ fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
     });
     let mut kept = vec![format!(
         "{} ({})",
-        crate::errors::count(inventory.instances.len(), "EC2 instance"),
-        inventory.instances.join(", ")
+        crate::errors::count(inventory.nodes.instances.len(), "EC2 instance"),
+        inventory.nodes.instances.join(", ")
     )];
-    inventory.instances.clear();
+    inventory.nodes.instances.clear();
     kept.extend(roles);
-    kept.extend(names(&mut inventory.instance_profiles, id("instance profile"), why));
+    kept.extend(names(&mut inventory.nodes.instance_profiles, id("instance profile"), why));
     kept.extend(one(&mut inventory.profile, id("instance profile"), why));
     kept.extend(names(&mut inventory.access_entries, id("EKS access entry of"), why));
     kept.extend(one(&mut inventory.aws_auth, id("aws-auth element of"), why));
@@ -132,13 +132,16 @@ mod tests {
 
     use super::*;
     use crate::plan::tests::desired;
-    use crate::uninstall::resources;
+    use crate::uninstall::{Nodes, resources};
 
     fn inventory(desired: &Desired) -> Inventory {
         Inventory {
-            node_claims: vec![DynamicObject::new("default-1", &resources::node_claims())],
-            instances: vec!["i-1".to_owned()],
-            instance_profiles: vec!["made-by-the-operator".to_owned()],
+            nodes: Nodes {
+                claims: vec![DynamicObject::new("default-1", &resources::node_claims())],
+                instances: vec!["i-1".to_owned()],
+                instance_profiles: vec!["made-by-the-operator".to_owned()],
+                ..Nodes::default()
+            },
             crds: desired.crds.clone(),
             operator: desired.operator.clone(),
             namespace: Some(desired.namespace.clone()),
@@ -171,7 +174,9 @@ mod tests {
         assert!(kept.contains(&desired.node_role.name), "{kept}");
         assert_eq!(left.roles, std::slice::from_ref(&desired.controller_role.name));
         assert!(left.queue.is_some() && !left.operator.is_empty() && !left.crds.is_empty());
-        assert!(left.instances.is_empty() && left.access_entries.is_empty() && !left.has_record);
+        assert!(
+            left.nodes.instances.is_empty() && left.access_entries.is_empty() && !left.has_record
+        );
     }
 
     #[test]
@@ -180,7 +185,7 @@ mod tests {
         let mut kubernetes = inventory(&desired);
         Mode { side: Side::Kubernetes, ..Mode::default() }.narrow(&mut kubernetes, &desired);
         assert!(kubernetes.roles.is_empty() && kubernetes.queue.is_none());
-        assert!(!kubernetes.operator.is_empty() && !kubernetes.instances.is_empty());
+        assert!(!kubernetes.operator.is_empty() && !kubernetes.nodes.instances.is_empty());
         let mut aws = inventory(&desired);
         Mode { side: Side::Aws, ..Mode::default() }.narrow(&mut aws, &desired);
         assert!(aws.operator.is_empty() && aws.crds.is_empty() && aws.namespace.is_none());

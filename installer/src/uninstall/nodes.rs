@@ -31,7 +31,7 @@ impl Remover<'_> {
         let context = self.context.clone();
         let deployment = self.desired.deployment().cloned();
         let timeout = self.options.timeout;
-        let pools = inventory.node_pools.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        let pools = inventory.nodes.pools.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         // All at once, unless the others stand still: a pool that is left would replace the nodes of those that go.
         let at_once = self.options.parallel.unwrap_or(pools.len());
         if at_once < pools.len() {
@@ -49,11 +49,11 @@ impl Remover<'_> {
                 self.drain(&id("nodeclaims"), &what, &context, Some(some)).await?;
             }
         }
-        let claims = inventory.node_claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        let claims = inventory.nodes.claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         if !claims.is_empty() || !pools.is_empty() {
             self.drain("nodeclaims", "NodeClaims and their nodes", &context, None).await?;
         }
-        if !inventory.instances.is_empty() || !claims.is_empty() {
+        if !inventory.nodes.instances.is_empty() || !claims.is_empty() {
             let desired = self.desired;
             let lives = operator_lives(&context.cluster, deployment.as_ref()).await;
             let evict_for = (!lives).then(|| self.options.evict_for());
@@ -63,7 +63,7 @@ impl Remover<'_> {
             self.abandoned = abandoned;
             proven?;
         }
-        let classes = inventory.node_classes.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        let classes = inventory.nodes.classes.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         if !classes.is_empty() {
             let desired = self.desired;
             let run = remove_classes(&context, desired, deployment.as_ref(), &classes, timeout);

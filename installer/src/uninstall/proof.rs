@@ -24,7 +24,7 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
     let by_tag = format!("by tag {INSTALL_ID}={id}");
     let query = |query: String, found| Query { query, found };
     let nodes =
-        inventory.node_pools.len() + inventory.node_claims.len() + inventory.node_classes.len();
+        inventory.nodes.pools.len() + inventory.nodes.claims.len() + inventory.nodes.classes.len();
     let objects = inventory.operator.len()
         + inventory.releases.len()
         + inventory.crds.len()
@@ -45,15 +45,15 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
         ),
         query(
             format!("EC2 instances by tags {owned} and karpenter.sh/nodepool"),
-            inventory.instances.len(),
+            inventory.nodes.instances.len(),
         ),
         query(
             format!("launch templates by tags {owned} and eks:eks-cluster-name={cluster}"),
-            inventory.launch_templates.len(),
+            inventory.nodes.launch_templates.len(),
         ),
         query(
             format!("instance profiles under {}", scope.instance_profile_path()),
-            inventory.instance_profiles.len(),
+            inventory.nodes.instance_profiles.len(),
         ),
         query(
             format!("associations, access entries, Fargate profiles of the cluster, {by_tag}"),
@@ -124,6 +124,7 @@ impl Proof {
 mod tests {
     use super::*;
     use crate::plan::tests::desired;
+    use crate::uninstall::Nodes;
 
     #[test]
     fn the_proof_shows_each_query_and_what_it_found() {
@@ -134,7 +135,10 @@ mod tests {
             ..Proof::default()
         };
         insta::assert_snapshot!(proof.text().join("\n"));
-        let left = Inventory { instances: vec!["i-1".to_owned()], ..Inventory::default() };
+        let left = Inventory {
+            nodes: Nodes { instances: vec!["i-1".to_owned()], ..Nodes::default() },
+            ..Inventory::default()
+        };
         let found = queries(&desired, &left).iter().map(|query| query.found).sum::<usize>();
         assert_eq!(found, 1);
     }

@@ -2,8 +2,8 @@
 
 use kube::api::PropagationPolicy;
 
-use super::Inventory;
 use super::objects::delete_and_wait;
+use super::{Inventory, Nodes};
 use crate::apply::{Context, aws_auth, ec2, eks, iam, messaging, release};
 use crate::errors::Failure;
 use crate::kubernetes::object::Object;
@@ -179,7 +179,9 @@ impl Inventory {
             .map(|(name, url)| Removal::Queue { name: name.clone(), url: url.clone() });
         queue.chain(self.roles.iter().cloned().map(Removal::Role)).collect()
     }
+}
 
+impl Nodes {
     /// What the operator made in AWS for its nodes.
     pub(crate) fn made_by_operator(&self) -> Vec<Removal> {
         let templates = self.launch_templates.iter().cloned().map(Removal::LaunchTemplate);
