@@ -12,7 +12,6 @@ pub mod defaults;
 pub(crate) mod double;
 pub mod freeze;
 pub mod helm;
-#[cfg(test)]
 pub(crate) mod merge_patch;
 pub mod object;
 pub mod operator;

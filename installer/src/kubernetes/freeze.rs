@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::merge_patch::merged;
 use super::object::annotation;
 
 /// Annotation: what a frozen NodePool was like before.
@@ -59,10 +60,17 @@ pub fn thaw(pool: &Value) -> Option<Value> {
     }))
 }
 
+/// A NodePool as it is when it does not stand still.
+pub fn thawed(pool: Value) -> Value {
+    match thaw(&pool) {
+        Some(patch) => merged(pool, &patch),
+        None => pool,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::merge_patch::merged;
 
     #[test]
     fn a_thawed_pool_is_what_it_was() {
@@ -77,8 +85,9 @@ mod tests {
             assert_eq!(frozen["spec"]["limits"]["cpu"], "0");
             assert_eq!(frozen["spec"]["disruption"]["budgets"], json!([{"nodes": "0"}]));
             assert_eq!(freeze(&frozen), None);
-            assert_eq!(merged(frozen.clone(), &thaw(&frozen).expect("frozen")), pool);
+            assert_eq!(thawed(frozen), pool);
             assert_eq!(thaw(&pool), None);
+            assert_eq!(thawed(pool.clone()), pool);
         }
     }
 }

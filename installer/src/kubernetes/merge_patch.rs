@@ -1,8 +1,8 @@
-//! For tests of merge patches.
+//! What a merge patch does, where no API server is asked.
 
 use serde_json::{Value, json};
 
-/// What the API server makes of a merge patch.
+/// An object as the API server would make it of a merge patch.
 pub(crate) fn merged(mut live: Value, patch: &Value) -> Value {
     fn merge(into: &mut Value, patch: &Value) {
         match (into, patch) {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Found, Nodes};
 use crate::apply::Context;
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, count};
 use crate::kubernetes::object::{Object, label};
-use crate::kubernetes::{aws_auth, helm};
+use crate::kubernetes::{aws_auth, freeze, helm};
 use crate::observe::world::World;
 use crate::ownership::{INSTALL_ID, Tags};
 
@@ -234,22 +234,21 @@ impl Inventory {
     /// NodePools and NodeClasses as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
     pub fn backup(&self) -> String {
         let objects = self.nodes.classes.iter().chain(&self.nodes.pools);
-        objects.flat_map(|object| ["---\n".to_owned(), without_server_fields(object)]).collect()
+        // One that stands still was made to by us: applied like that, it would launch nothing.
+        let bodies = objects.map(|object| freeze::thawed(json!(object)));
+        bodies.flat_map(|body| ["---\n".to_owned(), without_server_fields(body)]).collect()
     }
 }
 
 /// An object as its author wrote it: without what the API server and we added.
-fn without_server_fields(object: &DynamicObject) -> String {
-    let mut body = json!(object);
+fn without_server_fields(mut body: Value) -> String {
     if let Some(body) = body.as_object_mut() {
         body.remove("status");
     }
     if let Some(metadata) = body["metadata"].as_object_mut() {
         metadata.retain(|key, _| matches!(key.as_str(), "name" | "labels" | "annotations"));
         for section in ["labels", "annotations"] {
-            if let Some(entries) =
-                metadata.get_mut(section).and_then(serde_json::Value::as_object_mut)
-            {
+            if let Some(entries) = metadata.get_mut(section).and_then(Value::as_object_mut) {
                 entries.retain(|key, _| !key.starts_with("tenon.sh/"));
                 if entries.is_empty() {
                     metadata.remove(section);
@@ -263,7 +262,32 @@ fn without_server_fields(object: &DynamicObject) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubernetes::merge_patch::merged;
     use crate::plan::tests::desired;
+
+    #[test]
+    fn a_pool_that_stands_still_is_backed_up_as_its_owner_wrote_it() {
+        let pool = json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": "default", "resourceVersion": "7", "uid": "1"},
+            "spec": {"limits": {"memory": "1Ti"}, "disruption": {"budgets": [{"nodes": "10%"}]}},
+            "status": {"nodes": 1},
+        });
+        let frozen = merged(pool.clone(), &freeze::freeze(&pool).expect("not frozen yet"));
+        let backup = |pool: Value| {
+            let pools = vec![serde_json::from_value(pool).expect("an object")];
+            Inventory { nodes: Nodes { pools, ..Nodes::default() }, ..Inventory::default() }
+                .backup()
+        };
+        let text = backup(frozen);
+        let saved: Value = serde_saphyr::from_str(&text).expect("YAML");
+        let mut as_written = pool.clone();
+        as_written.as_object_mut().expect("a map").remove("status");
+        as_written["metadata"] = json!({"name": "default"});
+        assert_eq!(saved, as_written);
+        assert_eq!(text, backup(pool));
+    }
 
     #[test]
     fn instances_are_seen_when_nothing_else_of_an_installation_is_left() {
