@@ -25,6 +25,8 @@ mod stranded;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kube::ResourceExt;
+
 pub(crate) use abandoned::Abandoned;
 pub use found::{Found, Nodes};
 pub use guard::guard;
@@ -64,7 +66,7 @@ pub struct Options {
     pub abandon: bool,
     /// For tests of resuming: abort right after this many steps.
     pub fault_after: Option<usize>,
-    /// Where the backup of NodePools and NodeClasses goes.
+    /// Where the backup of NodePools, NodeClasses and NodeOverlays goes.
     pub backup_dir: Option<PathBuf>,
 }
 
@@ -124,7 +126,7 @@ impl<'a> Remover<'a> {
         let mode = self.options.mode;
         let mut kept = Vec::from_iter(inventory.provider_stays.clone());
         kept.extend(mode.narrow(&mut inventory, self.desired));
-        if inventory.nodes.has_objects() {
+        if inventory.nodes.objects() > 0 {
             self.back_up(&inventory)?;
         }
         if mode.keep_nodes {
@@ -134,6 +136,7 @@ impl<'a> Remover<'a> {
             self.remove_nodes(&inventory).await?;
             self.stop_operator(&inventory).await?;
         }
+        self.remove_overlays(&inventory).await?;
         if mode.side == Side::Both && !mode.keep_nodes {
             Box::pin(self.leave_adopted(&mut kept)).await?;
         }
@@ -166,7 +169,7 @@ impl<'a> Remover<'a> {
         Ok(Proof { removed, kept, left, abandoned, queries })
     }
 
-    /// NodePools, NodeClaims and NodeClasses as they are, in a file that `kubectl apply` takes.
+    /// NodePools, NodeClasses and NodeOverlays as they are, in a file that `kubectl apply` takes.
     fn back_up(&self, inventory: &Inventory) -> Result<(), ExpectedError> {
         let Some(dir) = &self.options.backup_dir else { return Ok(()) };
         let stamp = crate::clock::now().strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -175,14 +178,27 @@ impl<'a> Remover<'a> {
             |source| ExpectedError::File { operation: "write", path: file.clone(), source };
         std::fs::create_dir_all(dir).map_err(failed)?;
         std::fs::write(&file, inventory.backup()).map_err(failed)?;
-        self.printer
-            .note(&format!(" NodePools and EC2NodeClasses are saved in {}", file.display()));
+        self.printer.note(&format!(
+            " NodePools, EC2NodeClasses and NodeOverlays are saved in {}",
+            file.display()
+        ));
         Ok(())
     }
 
     /// The Deployment with its pods: nobody is left then who needs the rest.
     async fn stop_operator(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
         self.remove(inventory.deployments()).await
+    }
+
+    /// NodeOverlays, once there is no operator that would decide anew without them.
+    async fn remove_overlays(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
+        let names = inventory.nodes.overlays.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let context = self.context.clone();
+        let delete = objects::delete_all(&context.cluster, resources::node_overlays(), &names);
+        self.step("nodeoverlays", &format!("NodeOverlays {}", names.join(", ")), delete).await
     }
 
     /// What the operator lived on. Most of it has no order; the queue goes after the rules that send to it, and roles after what holds them.
@@ -232,7 +248,9 @@ impl<'a> Remover<'a> {
         let (unused, used): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|(_, objects)| *objects == 0);
         kept.extend(used.into_iter().map(|(crd, objects)| {
-            format!("{}: there are still {}", crd.key(), crate::errors::count(objects, "object"))
+            let are = if objects == 1 { "is" } else { "are" };
+            let objects = crate::errors::count(objects, "object");
+            format!("{}: there {are} still {objects}", crd.key())
         }));
         Ok(unused.into_iter().map(|(crd, _)| Removal::Object(crd.clone())).collect())
     }

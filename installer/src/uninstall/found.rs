@@ -36,6 +36,8 @@ pub struct Nodes {
     pub claims: Vec<DynamicObject>,
     /// All EC2NodeClasses.
     pub classes: Vec<DynamicObject>,
+    /// All NodeOverlays.
+    pub overlays: Vec<DynamicObject>,
     /// Ids of the instances of the cluster's NodePools.
     pub instances: Vec<String>,
     /// Ids of the launch templates that the operator made.
@@ -45,9 +47,9 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// There are NodePools, NodeClaims or EC2NodeClasses.
-    pub fn has_objects(&self) -> bool {
-        !(self.pools.is_empty() && self.claims.is_empty() && self.classes.is_empty())
+    /// How many NodePools, NodeClaims, EC2NodeClasses and NodeOverlays there are.
+    pub fn objects(&self) -> usize {
+        self.pools.len() + self.claims.len() + self.classes.len() + self.overlays.len()
     }
 
     /// There are nodes, or claims to some.
@@ -82,12 +84,13 @@ impl Found {
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
         let kubernetes_side = async {
-            let (pools, claims, classes) =
-                (resources::node_pools(), resources::node_claims(), resources::node_classes());
+            let (pools, claims) = (resources::node_pools(), resources::node_claims());
+            let (classes, overlays) = (resources::node_classes(), resources::node_overlays());
             tokio::try_join!(
                 context.cluster.list(&pools),
                 context.cluster.list(&claims),
                 context.cluster.list(&classes),
+                context.cluster.list(&overlays),
                 lease(context.cluster.client(), namespace),
                 journal::read_cluster(&context.cluster, namespace),
             )
@@ -108,7 +111,7 @@ impl Found {
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
         let (
-            (pools, claims, classes, lease, record),
+            (pools, claims, classes, overlays, lease, record),
             (
                 instances,
                 launch_templates,
@@ -120,7 +123,15 @@ impl Found {
             shared,
         ) = tokio::try_join!(kubernetes_side, aws_side, shared)?;
         Ok(Self {
-            nodes: Nodes { pools, claims, classes, instances, launch_templates, instance_profiles },
+            nodes: Nodes {
+                pools,
+                claims,
+                classes,
+                overlays,
+                instances,
+                launch_templates,
+                instance_profiles,
+            },
             lease: lease.filter(|_| !shared),
             record: record.map(|(id, _)| id),
             provider,

@@ -202,6 +202,7 @@ impl Inventory {
         add("EC2 instance", self.nodes.instances.clone());
         // In words that have an ordinary plural.
         add("node class", names(&self.nodes.classes));
+        add("NodeOverlay", names(&self.nodes.overlays));
         add("operator object", keys(&self.operator));
         add("Helm revision", self.releases.clone());
         add("lease", self.lease.iter().map(|lease| lease.key().to_string()).collect());
@@ -231,9 +232,10 @@ impl Inventory {
             .collect()
     }
 
-    /// NodePools and NodeClasses as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
+    /// NodePools, NodeClasses and NodeOverlays as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
     pub fn backup(&self) -> String {
-        let objects = self.nodes.classes.iter().chain(&self.nodes.pools);
+        let Nodes { pools, classes, overlays, .. } = &self.nodes;
+        let objects = classes.iter().chain(pools).chain(overlays);
         // One that stands still was made to by us: applied like that, it would launch nothing.
         let bodies = objects.map(|object| freeze::thawed(json!(object)));
         bodies.flat_map(|body| ["---\n".to_owned(), without_server_fields(body)]).collect()

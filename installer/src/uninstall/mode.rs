@@ -79,6 +79,7 @@ fn keep_kubernetes(inventory: &mut Inventory) -> Vec<String> {
     let kept = [
         names(&mut inventory.nodes.classes, |class| named("EC2NodeClass", class), why),
         names(&mut inventory.nodes.pools, |pool| named("NodePool", pool), why),
+        names(&mut inventory.nodes.overlays, |overlay| named("NodeOverlay", overlay), why),
         names(&mut inventory.operator, |object| object.key().to_string(), why),
         names(&mut inventory.releases, |secret| format!("Helm revision {secret}"), why),
         one(&mut inventory.lease, |lease| lease.key().to_string(), why),
@@ -138,6 +139,7 @@ mod tests {
         Inventory {
             nodes: Nodes {
                 claims: vec![DynamicObject::new("default-1", &resources::node_claims())],
+                overlays: vec![DynamicObject::new("cheaper", &resources::node_overlays())],
                 instances: vec!["i-1".to_owned()],
                 instance_profiles: vec!["made-by-the-operator".to_owned()],
                 ..Nodes::default()
@@ -186,8 +188,11 @@ mod tests {
         Mode { side: Side::Kubernetes, ..Mode::default() }.narrow(&mut kubernetes, &desired);
         assert!(kubernetes.roles.is_empty() && kubernetes.queue.is_none());
         assert!(!kubernetes.operator.is_empty() && !kubernetes.nodes.instances.is_empty());
+        assert!(kubernetes.lines().contains(&" - 1 NodeOverlay: cheaper".to_owned()));
         let mut aws = inventory(&desired);
-        Mode { side: Side::Aws, ..Mode::default() }.narrow(&mut aws, &desired);
+        let kept = Mode { side: Side::Aws, ..Mode::default() }.narrow(&mut aws, &desired);
+        assert!(kept.contains(&"NodeOverlay cheaper (--aws-only)".to_owned()), "{kept:?}");
+        assert!(aws.nodes.overlays.is_empty());
         assert!(aws.operator.is_empty() && aws.crds.is_empty() && aws.namespace.is_none());
         assert!(!aws.roles.is_empty() && aws.queue.is_some());
     }

@@ -23,8 +23,6 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
     let owned = format!("{}=owned", scope.cluster_tag());
     let by_tag = format!("by tag {INSTALL_ID}={id}");
     let query = |query: String, found| Query { query, found };
-    let nodes =
-        inventory.nodes.pools.len() + inventory.nodes.claims.len() + inventory.nodes.classes.len();
     let objects = inventory.operator.len()
         + inventory.releases.len()
         + inventory.crds.len()
@@ -38,7 +36,10 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
         + usize::from(inventory.profile.is_some())
         + usize::from(inventory.provider.is_some());
     vec![
-        query("NodePools, NodeClaims, EC2NodeClasses".to_owned(), nodes),
+        query(
+            "NodePools, NodeClaims, EC2NodeClasses, NodeOverlays".to_owned(),
+            inventory.nodes.objects(),
+        ),
         query(
             format!("Kubernetes objects of the installation, by label {INSTALL_ID}={id}"),
             objects,

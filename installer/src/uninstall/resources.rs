@@ -3,23 +3,28 @@
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 /// NodePools.
 pub fn node_pools() -> ApiResource {
-    resource("karpenter.sh", "NodePool", "nodepools")
+    resource("karpenter.sh", "v1", "NodePool", "nodepools")
 }
 
 /// NodeClaims.
 pub fn node_claims() -> ApiResource {
-    resource("karpenter.sh", "NodeClaim", "nodeclaims")
+    resource("karpenter.sh", "v1", "NodeClaim", "nodeclaims")
 }
 
 /// EC2NodeClasses.
 pub fn node_classes() -> ApiResource {
-    resource("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses")
+    resource("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
+}
+
+/// NodeOverlays.
+pub fn node_overlays() -> ApiResource {
+    resource("karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays")
 }
 
 /// The type that a CRD defines.
