@@ -32,6 +32,22 @@ pub const AGENT: &str = "eks-pod-identity-agent";
 /// The annotation by which a service account gets a role under IRSA.
 pub const ROLE_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
+/// Names of the roles that an installation makes unless it is given others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnRoles {
+    /// Of the nodes.
+    pub node: String,
+    /// Of the operator.
+    pub controller: String,
+}
+
+impl OwnRoles {
+    /// All of them.
+    pub fn names(&self) -> [&String; 2] {
+        [&self.node, &self.controller]
+    }
+}
+
 /// Everything that should be there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
@@ -43,8 +59,8 @@ pub struct Desired {
     pub node_role: RoleUse,
     /// The operator's role.
     pub controller_role: RoleUse,
-    /// ARNs and names that the nodes' and the operator's roles have or would have if they were ours.
-    pub own_roles: BTreeMap<String, String>,
+    /// What roles are called that are ours, whether or not the settings ask for them.
+    pub own_roles: OwnRoles,
     /// Install the Pod Identity agent if it is missing.
     pub install_agent: bool,
     /// The operator's service account: who gets its role.
@@ -346,7 +362,10 @@ impl Desired {
             association,
             provider_arn: cluster.oidc_issuer.as_ref().map(|url| scope.oidc_provider_arn(url)),
             provider,
-            own_roles: ["node", "controller"].map(|of| roles::own(settings, &scope, of)).into(),
+            own_roles: OwnRoles {
+                node: roles::own(settings, &scope, "node").1,
+                controller: roles::own(settings, &scope, "controller").1,
+            },
             service_account,
             access_entry: (!by_aws_auth).then(|| AccessEntry {
                 principal_arn: node_role.arn.clone(),

@@ -6,6 +6,7 @@
 
 mod abandoned;
 mod adopted;
+pub(crate) mod former;
 mod found;
 mod guard;
 mod inventory;

@@ -1,15 +1,13 @@
 //! What only an uninstall asks for, beside what every command looks at: nodes and what the operator made for them, and what an earlier run made under
 //! settings that were different.
 
-use std::collections::BTreeMap;
-
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 
-use super::resources;
+use super::{former, resources};
 use crate::adopt::found::Operator;
 use crate::apply::Context;
 use crate::aws::AwsError;
@@ -19,7 +17,7 @@ use crate::journal;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::Object;
 use crate::observe;
-use crate::observe::world::{RoleState, World};
+use crate::observe::world::World;
 
 /// The Lease that the operator's replicas hold in turn.
 const LEASE: &str = "karpenter-leader-election";
@@ -153,7 +151,7 @@ async fn provider(
         // An earlier run may have made it, when the operator had its role by IRSA.
         (None, _) => readable(observe::iam::provider(&context.aws, arn).await)?.flatten(),
     };
-    if !state.is_some_and(|found| desired.installation.owns(&found.tags)) {
+    if !state.is_some_and(|found| former::is_our_provider(desired, &found)) {
         return Ok(None);
     }
     let users = match observe::iam::roles_trusting(&context.aws, arn).await {
@@ -163,16 +161,7 @@ async fn provider(
         }
         Err(error) => return Err(error),
     };
-    let own = desired.own_roles.values().collect::<Vec<_>>();
-    let others = users
-        .into_iter()
-        .filter(|role| *role != desired.controller_role.name && !own.contains(&role))
-        .collect::<Vec<_>>();
-    Ok(Some(if others.is_empty() {
-        Ok(arn.clone())
-    } else {
-        Err(format!("{arn}: {} trust it", others.join(", ")))
-    }))
+    Ok(Some(former::provider(desired, arn, users)))
 }
 
 /// Whoever installs without a role of ours may lack the permission to look for one: then there is none to find.
@@ -185,28 +174,18 @@ fn readable<T>(result: Result<T, AwsError>) -> Result<Option<T>, AwsError> {
 }
 
 async fn former_roles(context: &Context, desired: &Desired) -> Result<Vec<String>, AwsError> {
-    let wanted = [&desired.node_role, &desired.controller_role];
-    let is_wanted = |name: &String| {
-        wanted.iter().any(|role| role.spec.as_ref().is_some_and(|spec| spec.name == *name))
-    };
-    let names = desired.own_roles.values().filter(|name| !is_wanted(name));
-    let names = names.cloned().collect::<Vec<_>>();
-    let roles = readable(observe::iam::roles(&context.aws, &names).await)?;
-    Ok(owned(desired, roles.unwrap_or_default()))
-}
-
-fn owned(desired: &Desired, roles: BTreeMap<String, RoleState>) -> Vec<String> {
-    let ours = roles.into_iter().filter(|(_, role)| desired.installation.owns(&role.tags));
-    ours.map(|(name, _)| name).collect()
+    let names = former::role_names(desired);
+    let found = readable(observe::iam::roles(&context.aws, &names).await)?;
+    Ok(former::roles(desired, found.iter().flatten()))
 }
 
 async fn former_entries(context: &Context, desired: &Desired) -> Result<Vec<String>, AwsError> {
     let (aws, cluster) = (&context.aws, &desired.scope.cluster);
     let principals = readable(observe::eks::principals(aws, cluster).await)?.unwrap_or_default();
-    let others = principals.into_iter().filter(|arn| *arn != desired.node_role.arn);
+    let others = principals.into_iter().filter(|arn| former::is_other_entry(desired, arn));
     let looks = others.map(|arn| async move {
         let entry = readable(observe::eks::access_entry(aws, cluster, &arn).await)?.flatten();
-        let is_ours = entry.is_some_and(|entry| desired.installation.owns(&entry.tags));
+        let is_ours = entry.is_some_and(|entry| former::is_our_entry(desired, &entry));
         Ok::<_, AwsError>(is_ours.then_some(arn))
     });
     let found = stream::iter(looks).buffered(AT_ONCE).try_collect::<Vec<_>>().await?;

@@ -97,10 +97,11 @@ fn named(kind: &str, object: &kube::api::DynamicObject) -> String {
 fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
     let why = "nodes that stay need it";
     let id = |what: &'static str| move |name: &String| format!("{what} {name}");
-    let node_role = desired.node_role.name.as_str();
+    // Nodes from before the settings named another role go on with the one that was made for them.
+    let node_roles = [&desired.node_role.name, &desired.own_roles.node];
     let mut roles = Vec::new();
     inventory.roles.retain(|role| {
-        let stays = role == node_role;
+        let stays = node_roles.contains(&role);
         if stays {
             roles.push(format!("IAM role {role} ({why})"));
         }
@@ -132,6 +133,7 @@ mod tests {
     use kube::api::DynamicObject;
 
     use super::*;
+    use crate::desired::RoleUse;
     use crate::plan::tests::desired;
     use crate::uninstall::{Nodes, resources};
 
@@ -179,6 +181,22 @@ mod tests {
         assert!(
             left.nodes.instances.is_empty() && left.access_entries.is_empty() && !left.has_record
         );
+    }
+
+    #[test]
+    fn nodes_that_stay_keep_a_role_that_the_settings_no_longer_ask_for() {
+        let mut desired = desired("");
+        let mut left = inventory(&desired);
+        desired.node_role = RoleUse {
+            arn: "arn:aws:iam::111122223333:role/theirs".to_owned(),
+            name: "theirs".to_owned(),
+            spec: None,
+        };
+        let kept = Mode { keep_nodes: true, ..Mode::default() }.narrow(&mut left, &desired);
+        let role = &desired.own_roles.node;
+        let why = format!("IAM role {role} (nodes that stay need it)");
+        assert!(kept.contains(&why), "{kept:?}");
+        assert_eq!(left.roles, std::slice::from_ref(&desired.controller_role.name));
     }
 
     #[test]

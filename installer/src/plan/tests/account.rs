@@ -11,7 +11,7 @@ use crate::kubernetes::merge_patch::merged;
 use crate::kubernetes::object::{Key, Object, label};
 use crate::observe::labelled;
 use crate::ownership::DISCOVERY_MARK;
-use crate::uninstall::{Found, Inventory, Mode, Removal};
+use crate::uninstall::{Found, Inventory, Mode, Removal, former};
 
 /// Everything there is, whoever made it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -153,28 +153,24 @@ impl Account {
 
     /// What an uninstall finds.
     fn inventory(&mut self, desired: &Desired) -> Inventory {
-        let installation = &desired.installation;
-        let own = desired.own_roles.clone();
-        let roles = [&desired.node_role, &desired.controller_role];
-        let is_wanted = |name: &String| {
-            roles.iter().any(|role| role.spec.as_ref().is_some_and(|spec| spec.name == *name))
-        };
-        let is_ours = |tags: &Tags| installation.owns(tags);
-        let former = own.values().filter(|name| !is_wanted(name));
-        let former =
-            former.filter(|name| self.roles.get(*name).is_some_and(|it| is_ours(&it.tags)));
-        let provider = desired.provider_arn.iter();
-        let mut provider =
-            provider.filter(|arn| self.providers.get(*arn).is_some_and(|it| is_ours(&it.tags)));
+        let named = former::role_names(desired);
+        let named = named.iter().filter_map(|name| self.roles.get_key_value(name));
+        let former_roles = former::roles(desired, named);
         let is_former = |(arn, entry): &(&String, &AccessEntryState)| {
-            **arn != desired.node_role.arn && is_ours(&entry.tags)
+            former::is_other_entry(desired, arn) && former::is_our_entry(desired, entry)
         };
         let entries = self.entries.iter().filter(is_former).map(|(arn, _)| arn.clone());
+        let provider = desired.provider_arn.as_ref().and_then(|arn| {
+            let is_ours = former::is_our_provider(desired, self.providers.get(arn)?);
+            let trusts = |(_, role): &(&String, &RoleState)| role.trust.contains(arn);
+            let users = self.roles.iter().filter(trusts).map(|(name, _)| name.clone());
+            is_ours.then(|| former::provider(desired, arn, users.collect()))
+        });
         let found = Found {
-            record: Some(installation.id.clone()),
-            former_roles: former.cloned().collect(),
+            record: Some(desired.installation.id.clone()),
+            former_roles,
             former_entries: entries.collect(),
-            provider: provider.next().cloned().map(Ok),
+            provider,
             ..Found::default()
         };
         let mut inventory = self.seen(desired, |world| Inventory::of(desired, world, found));
