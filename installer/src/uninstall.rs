@@ -121,7 +121,6 @@ impl<'a> Remover<'a> {
         if inventory.is_empty() {
             return Ok(Proof::default());
         }
-        let was_installed = inventory.is_installed();
         // Where there are no nodes, there is nothing to keep for them.
         self.options.mode.keep_nodes &= inventory.nodes.has_any();
         let mode = self.options.mode;
@@ -142,7 +141,7 @@ impl<'a> Remover<'a> {
             Box::pin(self.leave_adopted(&mut kept)).await?;
         }
         self.remove_rest(&inventory, &mut kept).await?;
-        let (left, queries) = Box::pin(self.look_again(was_installed)).await?;
+        let (left, queries) = Box::pin(self.look_again(&inventory)).await?;
         let abandoned = self.abandoned.ids();
         // As long as something is left, the record says whose it is, and its namespace stays with it.
         if !left.is_empty() || !abandoned.is_empty() {
@@ -303,33 +302,29 @@ impl<'a> Remover<'a> {
     }
 
     /// The proof: the same queries as at the beginning, and they must find nothing but the record and its namespace, which go last. Lists of EC2 lag behind, so
-    /// it is asked until two answers agree. Where there was an installation, NodePools and instances count although nothing else of it is left.
+    /// it is asked until two answers agree.
     async fn look_again(
         &self,
-        was_installed: bool,
+        before: &Inventory,
     ) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {
-        let mut before = None;
+        let mut last = None;
         for _ in 0..10 {
             let world =
                 Box::pin(world::read(&self.context.aws, &self.context.cluster, self.desired))
                     .await
                     .map_err(ExpectedError::Observe)?;
             let (context, desired, namespace) = (&self.context, self.desired, self.namespace);
-            let mut inventory = if was_installed {
-                Inventory::read_all(context, desired, &world, namespace).await?
-            } else {
-                Inventory::read(context, desired, &world, namespace).await?
-            };
+            let mut inventory = before.left(context, desired, &world, namespace).await?;
             inventory.has_record = false;
             inventory.namespace = None;
             self.options.mode.narrow(&mut inventory, self.desired);
             let found = (inventory.lines(), proof::queries(self.desired, &inventory));
-            if before.as_ref() == Some(&found) {
+            if last.as_ref() == Some(&found) {
                 return Ok(found);
             }
-            before = Some(found);
+            last = Some(found);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        Ok(before.unwrap_or_default())
+        Ok(last.unwrap_or_default())
     }
 }

@@ -133,13 +133,13 @@ pub async fn run(
     }
     if lock.is_none() {
         lock = Some(session.lock(global, "uninstall", cleanup).await?);
-        (inventory, repair) = Box::pin(look_again(args, &mut session)).await?;
+        (inventory, repair) = Box::pin(look_again(args, &mut session, &inventory)).await?;
         guard(mode, &inventory, &session.desired, &session.world)?;
     }
     let audit = audit_file(&session)?;
     if let Some(plan) = repair {
         Box::pin(bring_back(global, args, &session, plan, printer)).await?;
-        (inventory, _) = Box::pin(look_again(args, &mut session)).await?;
+        (inventory, _) = Box::pin(look_again(args, &mut session, &inventory)).await?;
     }
     let proof = Box::pin(remover(global, args, &session, *printer).run(inventory)).await?;
     drop(lock);
@@ -195,11 +195,12 @@ fn remover<'a>(
 async fn look_again(
     args: &UninstallArgs,
     session: &mut Session,
+    before: &Inventory,
 ) -> Result<(Inventory, Option<Plan>), ExpectedError> {
     session.look_again().await?;
     let context = session.context();
     let namespace = &session.settings.namespace;
-    let inventory = Inventory::read(&context, &session.desired, &session.world, namespace).await?;
+    let inventory = before.again(&context, &session.desired, &session.world, namespace).await?;
     let repair = repair_plan(args, session, &inventory).await?;
     Ok((inventory, repair))
 }

@@ -1,6 +1,8 @@
 //! What only an uninstall asks for, beside what every command looks at: nodes and what the operator made for them, and what an earlier run made under
 //! settings that were different.
 
+use std::collections::BTreeSet;
+
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -71,15 +73,18 @@ pub struct Found {
     pub former_roles: Vec<String>,
     /// Principals of access entries of ours that the settings no longer ask for.
     pub former_entries: Vec<String>,
+    /// Principals of access entries of others.
+    pub others: BTreeSet<String>,
 }
 
 impl Found {
-    /// Looks for it.
+    /// Looks for it. Access entries of principals that are known to be of `others` are not described again: a cluster may have hundreds.
     pub async fn read(
         context: &Context,
         desired: &Desired,
         world: &World,
         namespace: &str,
+        others: &BTreeSet<String>,
     ) -> Result<Self, ExpectedError> {
         let kubernetes_side = async {
             let (pools, claims) = (resources::node_pools(), resources::node_claims());
@@ -104,7 +109,7 @@ impl Found {
                 observe::iam::instance_profiles(&context.aws, &profile_path),
                 provider(context, desired, world),
                 former_roles(context, desired),
-                former_entries(context, desired),
+                entries(context, desired, others),
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
@@ -116,7 +121,7 @@ impl Found {
                 instance_profiles,
                 provider,
                 former_roles,
-                former_entries,
+                (former_entries, others),
             ),
             shared,
         ) = tokio::try_join!(kubernetes_side, aws_side, shared)?;
@@ -135,6 +140,7 @@ impl Found {
             provider,
             former_roles,
             former_entries,
+            others,
         })
     }
 }
@@ -179,17 +185,31 @@ async fn former_roles(context: &Context, desired: &Desired) -> Result<Vec<String
     Ok(former::roles(desired, found.iter().flatten()))
 }
 
-async fn former_entries(context: &Context, desired: &Desired) -> Result<Vec<String>, AwsError> {
+/// Principals of the access entries beside the nodes', ours and others'.
+async fn entries(
+    context: &Context,
+    desired: &Desired,
+    known: &BTreeSet<String>,
+) -> Result<(Vec<String>, BTreeSet<String>), AwsError> {
     let (aws, cluster) = (&context.aws, &desired.scope.cluster);
     let principals = readable(observe::eks::principals(aws, cluster).await)?.unwrap_or_default();
-    let others = principals.into_iter().filter(|arn| former::is_other_entry(desired, arn));
-    let looks = others.map(|arn| async move {
+    let principals = principals.into_iter().filter(|arn| former::is_other_entry(desired, arn));
+    let (known, unknown): (Vec<_>, Vec<_>) = principals.partition(|arn| known.contains(arn));
+    let mut others = BTreeSet::from_iter(known);
+    let looks = unknown.into_iter().map(|arn| async move {
         let entry = readable(observe::eks::access_entry(aws, cluster, &arn).await)?.flatten();
         let is_ours = entry.is_some_and(|entry| former::is_our_entry(desired, &entry));
-        Ok::<_, AwsError>(is_ours.then_some(arn))
+        Ok::<_, AwsError>((arn, is_ours))
     });
-    let found = stream::iter(looks).buffered(AT_ONCE).try_collect::<Vec<_>>().await?;
-    Ok(found.into_iter().flatten().collect())
+    let mut ours = Vec::new();
+    for (arn, is_ours) in stream::iter(looks).buffered(AT_ONCE).try_collect::<Vec<_>>().await? {
+        if is_ours {
+            ours.push(arn);
+        } else {
+            others.insert(arn);
+        }
+    }
+    Ok((ours, others))
 }
 
 /// Whether Karpenter's own Deployment is in the namespace: its pods take the same Lease, and make it anew.

@@ -58,6 +58,10 @@ pub struct Inventory {
     pub roles: Vec<String>,
     /// The installation is recorded in the cluster.
     pub has_record: bool,
+    /// There is an installation of ours, or some of one.
+    pub(super) is_installed: bool,
+    /// Principals of access entries of others.
+    pub(super) others: BTreeSet<String>,
 }
 
 impl Inventory {
@@ -68,18 +72,33 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        Ok(Self::read_all(context, desired, world, namespace).await?.of_ours_only())
+        let found = Found::read(context, desired, world, namespace, &BTreeSet::new()).await?;
+        Ok(Self::of(desired, world, found).of_ours_only())
     }
 
-    /// The same, with NodePools and what hangs on them even where no installation of ours is seen: for after it was removed.
-    pub(super) async fn read_all(
+    /// The same once more.
+    pub async fn again(
+        &self,
         context: &Context,
         desired: &Desired,
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace).await?;
-        Ok(Self::of(desired, world, found))
+        let found = Found::read(context, desired, world, namespace, &self.others).await?;
+        Ok(Self::of(desired, world, found).of_ours_only())
+    }
+
+    /// What is left of it. What was an installation's counts even when nothing else of that installation is there.
+    pub(super) async fn left(
+        &self,
+        context: &Context,
+        desired: &Desired,
+        world: &World,
+        namespace: &str,
+    ) -> Result<Self, ExpectedError> {
+        let found = Found::read(context, desired, world, namespace, &self.others).await?;
+        let all = Self::of(desired, world, found);
+        Ok(if self.is_installed { all } else { all.of_ours_only() })
     }
 
     /// What bears the installation's mark, and all NodePools with what hangs on them.
@@ -113,7 +132,9 @@ impl Inventory {
         let entries = entry.map(|_| desired.node_role.arn.clone());
         let roles = world.roles.iter().filter(|(_, role)| owns(&role.tags));
         let roles = roles.map(|(name, _)| name.clone()).chain(found.former_roles);
-        Self {
+        let all = Self {
+            is_installed: false,
+            others: found.others,
             lease,
             has_record,
             crds,
@@ -158,21 +179,18 @@ impl Inventory {
             roles: roles.collect::<BTreeSet<_>>().into_iter().collect(),
             nodes: found.nodes,
             operator,
-        }
-    }
-
-    /// There is an installation of ours, or some of one.
-    pub(super) fn is_installed(&self) -> bool {
-        self.has_record
-            || !self.operator.is_empty()
-            || !self.crds.is_empty()
-            || !self.roles.is_empty()
-            || self.association.is_some()
+        };
+        let is_installed = all.has_record
+            || !all.operator.is_empty()
+            || !all.crds.is_empty()
+            || !all.roles.is_empty()
+            || all.association.is_some();
+        Self { is_installed, ..all }
     }
 
     /// Without an installation of ours, NodePools and what hangs on them are somebody else's.
     fn of_ours_only(mut self) -> Self {
-        if !self.is_installed() {
+        if !self.is_installed {
             self.nodes = Nodes::default();
         }
         self
@@ -299,7 +317,7 @@ mod tests {
         };
         let all = Inventory::of(&desired(""), &World::default(), found);
         assert_eq!(all.lines(), [" - 1 EC2 instance: i-1"]);
-        assert!(!all.is_installed());
+        assert!(!all.is_installed);
         assert!(all.of_ours_only().is_empty(), "before an uninstall they are somebody else's");
     }
 }
