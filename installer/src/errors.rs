@@ -324,6 +324,15 @@ pub fn count(n: usize, noun: &str) -> String {
     }
 }
 
+/// The first of some names, at most `n`, and how many more there are: `a, b and 3 more`.
+pub fn some(names: &[String], n: usize) -> String {
+    let first = names[..names.len().min(n)].join(", ");
+    match names.len().saturating_sub(n) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +345,14 @@ mod tests {
             count(2, "thing that Tenon did not make is"),
             "2 things that Tenon did not make are"
         );
+    }
+
+    #[test]
+    fn a_long_list_ends_with_how_many_more_there_are() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(some(&names, 3), "a, b, c");
+        assert_eq!(some(&names, 2), "a, b and 1 more");
+        assert_eq!(some(&[], 2), "");
     }
 
     #[test]

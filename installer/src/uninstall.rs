@@ -41,7 +41,7 @@ pub(crate) use stranded::{prove_terminated, remove_instances};
 
 use crate::apply::{Context, FaultCounter};
 use crate::desired::Desired;
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::{ExpectedError, Failure, count, some};
 use crate::journal::Journal;
 use crate::kubernetes::client::KubeError;
 use crate::observe;
@@ -249,7 +249,7 @@ impl<'a> Remover<'a> {
             found.into_iter().partition(|(_, objects)| *objects == 0);
         kept.extend(used.into_iter().map(|(crd, objects)| {
             let are = if objects == 1 { "is" } else { "are" };
-            let objects = crate::errors::count(objects, "object");
+            let objects = count(objects, "object");
             format!("{}: there {are} still {objects}", crd.key())
         }));
         Ok(unused.into_iter().map(|(crd, _)| Removal::Object(crd.clone())).collect())
@@ -285,9 +285,8 @@ impl<'a> Remover<'a> {
                 self.remove(vec![Removal::Object(namespace.clone())]).await
             }
             Ok(others) => {
-                let some = others.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-                let others = crate::errors::count(others.len(), "object");
-                kept.push(format!("{}: {others} of others in it: {some}", namespace.key()));
+                let (all, names) = (count(others.len(), "object"), some(&others, 5));
+                kept.push(format!("{}: {all} of others in it: {names}", namespace.key()));
                 Ok(())
             }
             // Whatever the reason: what can't be seen is not deleted.

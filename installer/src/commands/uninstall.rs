@@ -10,7 +10,7 @@ use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::apply::wait;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
-use crate::errors::{ExpectedError, Failure, count};
+use crate::errors::{ExpectedError, Failure, count, some};
 use crate::journal::{self, Journal};
 use crate::plan::Plan;
 use crate::printer::Printer;
@@ -221,7 +221,7 @@ fn enough_room(risk: &Risk) -> Result<(), ExpectedError> {
     }
     let pods = count(risk.without_room.len(), "pod");
     Err(ExpectedError::Refused {
-        reasons: vec![format!("the nodes that stay have no room for {pods}: {}", risk.without_room.join(", "))],
+        reasons: vec![format!("the nodes that stay have no room for {pods}: {}", some(&risk.without_room, 5))],
         hints: vec![
             "add nodes or scale these workloads down first; --force-capacity goes on, and the pods wait".to_owned(),
         ],

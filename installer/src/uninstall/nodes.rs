@@ -11,7 +11,7 @@ use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
 use super::{Inventory, Remover, freeze_pools, resources, stranded};
 use crate::apply::{Context, wait};
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::{ExpectedError, Failure, count, some};
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::object::Object;
 use crate::observe;
@@ -232,7 +232,7 @@ async fn set_deadline(
 
 /// What holds the claims up, as their conditions say it.
 fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
-    let reasons = claims.iter().take(3).map(|claim| {
+    let reasons = claims.iter().map(|claim| {
         let body = serde_json::to_value(claim).unwrap_or_default();
         let of = |kind: &str| match wait::condition(&body, kind) {
             Some((status, _, message)) if status != "True" && !message.is_empty() => {
@@ -247,11 +247,8 @@ fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
             None => claim.name_any(),
         }
     });
-    format!(
-        "{} to go: {}",
-        crate::errors::count(claims.len(), "NodeClaim"),
-        reasons.collect::<Vec<_>>().join(", ")
-    )
+    let (all, reasons) = (count(claims.len(), "NodeClaim"), reasons.collect::<Vec<_>>());
+    format!("{all} to go: {}", some(&reasons, 3))
 }
 
 /// Proves that no instance is left. The operator's garbage collection takes those without a claim; `evict_for` is given when there is no operator, and then they
@@ -326,5 +323,26 @@ async fn remove_classes(
             });
         }
         tokio::time::sleep(POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_counted_whole_and_named_in_part() {
+        let claim = |name: &str| DynamicObject::new(name, &resources::node_claims());
+        let mut claims = ["a", "b", "c", "d"].map(claim);
+        claims[0].data = json!({"status": {"conditions": [
+            {"type": "Drained", "status": "Unknown", "message": "1 pod waits for its budget"},
+        ]}});
+        assert_eq!(
+            waiting_for(&claims),
+            "4 NodeClaims to go: a (1 pod waits for its budget), b, c and 1 more"
+        );
+        assert_eq!(waiting_for(&claims[1..2]), "1 NodeClaim to go: b");
     }
 }

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tenon_crds::quantity::Quantity;
 
-use crate::errors::count;
+use crate::errors::{count, some};
 
 /// Nodes of NodePools carry it.
 const POOL: &str = "karpenter.sh/nodepool";
@@ -40,10 +40,7 @@ impl Risk {
         let mut lines = Vec::new();
         let mut add = |what: String, names: &[String]| {
             if !names.is_empty() {
-                let more = names.len().saturating_sub(5);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                let names = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-                lines.push(format!(" ! {what}: {names}{more}"));
+                lines.push(format!(" ! {what}: {}", some(names, 5)));
             }
         };
         let of = |names: &[String], noun: &str| count(names.len(), noun);
