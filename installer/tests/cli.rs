@@ -162,6 +162,19 @@ fn the_schema_is_json_and_knows_every_section() {
 }
 
 #[test]
+fn how_to_drain_is_not_asked_for_where_nothing_is_drained() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for how in [&["--parallel", "2"][..], &["--force-capacity"], &["--repair-first"]] {
+        for what in ["--keep-nodes", "--aws-only"] {
+            let args = [&["uninstall", what], how].concat();
+            let screen = screen(tenon(directory.path()).args(&args));
+            assert!(screen.starts_with("exit code 2\n"), "{args:?}: {screen}");
+            assert!(screen.contains("cannot be used with"), "{args:?}: {screen}");
+        }
+    }
+}
+
+#[test]
 fn wrong_arguments_end_with_code_2() {
     let directory = tempfile::tempdir().expect("a directory");
     insta::assert_snapshot!(screen(tenon(directory.path()).args(["install", "--timeout", "soon"])), @r#"

@@ -52,13 +52,13 @@ pub struct UninstallArgs {
     #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
     pub repair_first: bool,
     /// Go on although the nodes that stay have no room for all pods that have to move: those will wait
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
     pub force_capacity: bool,
     /// Let go of NodeClaims whose instances can't be proven gone: their ids are listed, and the exit code is 4
     #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
     pub abandon_instances: bool,
     /// Drain the nodes of so many NodePools at once, the others standing still meanwhile; default: of all
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..), value_name = "N")]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..), value_name = "N", conflicts_with_all = ["aws_only", "keep_nodes"])]
     pub parallel: Option<u8>,
     /// How long disruption budgets may hold pods up; default: as long as they want while the operator drains, 5m without it
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
