@@ -15,7 +15,7 @@ use super::super::observed::{
     CrdView, KubernetesView, NodeView, ReleaseView, Seen, WebhookView, WorkloadView,
 };
 use super::Sources;
-use crate::kubernetes::client::Cluster;
+use crate::kubernetes::client::{Cluster, failed};
 use crate::kubernetes::object::Key;
 use crate::ownership::INSTALL_ID;
 use crate::uninstall::resources;
@@ -143,8 +143,14 @@ fn unreachable(why: &str) -> KubernetesView {
     }
 }
 
+/// Why a call failed, in the words of the API server.
+pub(super) fn why(verb: &'static str, resource: &str, source: kube::Error) -> String {
+    failed(verb, resource.to_owned(), source).to_string()
+}
+
 async fn version(cluster: &Cluster) -> Result<String, String> {
-    let info = cluster.client().apiserver_version().await.map_err(|error| error.to_string())?;
+    let info = cluster.client().apiserver_version().await;
+    let info = info.map_err(|source| why("get", "/version", source))?;
     Ok(format!("{}.{}", info.major, info.minor))
 }
 
@@ -357,7 +363,7 @@ async fn releases(cluster: &Cluster, namespace: &str) -> Result<Vec<ReleaseView>
     let resource = builtin("", "v1", "Secret", "secrets");
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &resource);
     let found = api.list_metadata(&ListParams::default().labels("owner=helm")).await;
-    let found = found.map_err(|error| format!("list secrets: {error}"))?;
+    let found = found.map_err(|source| why("list", "secrets", source))?;
     let label = |one: &kube::core::ObjectMeta, key: &str| {
         one.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default()
     };
@@ -415,7 +421,7 @@ async fn rbac(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, String>
         async move {
             let answer = api.create(&PostParams::default(), &review).await;
             let answer =
-                answer.map_err(|error| format!("create selfsubjectaccessreviews: {error}"))?;
+                answer.map_err(|source| why("create", "selfsubjectaccessreviews", source))?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok::<_, String>((!allowed).then(|| format!("{verb} {resource}")))
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::observed::{EventView, LeaderView, OperatorView, PodView};
 use super::Sources;
-use super::kubernetes::text;
+use super::kubernetes::{text, why};
 use crate::clock;
 use crate::kubernetes::client::Cluster;
 
@@ -57,7 +57,7 @@ fn selector(desired: &crate::desired::Desired) -> Option<String> {
 async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<PodView>, String> {
     let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
     let found = api.list(&ListParams::default().labels(selector)).await;
-    let found = found.map_err(|error| format!("list pods: {error}"))?;
+    let found = found.map_err(|source| why("list", "pods", source))?;
     let json = |pod: &Pod| serde_json::to_value(pod).unwrap_or_default();
     Ok(found.items.iter().map(|pod| pod_view(&json(pod))).collect())
 }
@@ -96,8 +96,8 @@ async fn log(
     let Some(pod) = pods.iter().find(leads).or_else(|| pods.first()) else { return Ok(Vec::new()) };
     let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
     let params = LogParams { tail_lines: Some(LOG_LINES), ..LogParams::default() };
-    let log =
-        api.logs(&pod.name, &params).await.map_err(|error| format!("get pods/log: {error}"))?;
+    let log = api.logs(&pod.name, &params).await;
+    let log = log.map_err(|source| why("get", "pods/log", source))?;
     let matters =
         |line: &&str| !line.contains("\"level\":\"INFO\"") && !line.contains("\"level\":\"DEBUG\"");
     Ok(log.lines().filter(matters).map(str::to_owned).collect())
@@ -107,7 +107,8 @@ async fn leader(cluster: &Cluster, namespace: &str) -> Result<Option<LeaderView>
     let gvk = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "leases");
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &resource);
-    let found = api.get_opt(LEASE).await.map_err(|error| format!("get lease {LEASE}: {error}"))?;
+    let found = api.get_opt(LEASE).await;
+    let found = found.map_err(|source| why("get", &format!("lease {LEASE}"), source))?;
     let Some(found) = found else { return Ok(None) };
     let found = serde_json::to_value(found).unwrap_or_default();
     let holder = text(&found, "/spec/holderIdentity");
@@ -124,7 +125,7 @@ async fn events(cluster: &Cluster) -> Result<Vec<EventView>, String> {
     let resource = ApiResource::from_gvk_with_plural(&gvk, "events");
     let api: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
     let found = api.list(&ListParams::default().fields("type=Warning")).await;
-    let found = found.map_err(|error| format!("list events: {error}"))?;
+    let found = found.map_err(|source| why("list", "events", source))?;
     let now = clock::now().as_second();
     let json = |event: DynamicObject| serde_json::to_value(event).unwrap_or_default();
     Ok(found
@@ -155,7 +156,17 @@ async fn events(cluster: &Cluster) -> Result<Vec<EventView>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubernetes::double::Double;
     use serde_json::json;
+
+    #[tokio::test]
+    async fn a_call_that_fails_is_told_in_the_api_server_s_words() {
+        let server = Double::start(&[]).await;
+        let pods = [pod_view(&json!({"metadata": {"name": "karpenter-1"}}))];
+        let log = log(&server.cluster(), "kube-system", &pods, None).await;
+        let path = "/api/v1/namespaces/kube-system/pods/karpenter-1/log";
+        assert_eq!(log, Err(format!("get pods/log: {path} not found")));
+    }
 
     #[test]
     fn a_pod_that_can_not_be_started_says_why() {
