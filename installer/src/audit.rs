@@ -2,6 +2,7 @@
 //!
 //! It is written where calls leave the program, so that no call is missed whatever made it. Calls that only read or make something are not in it.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -15,6 +16,7 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Layer, Storable, StoreReplace};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use crate::clock;
@@ -157,27 +159,12 @@ fn about(uri: &str, body: &str) -> String {
         return body.to_owned();
     }
     let path = uri.split_once("://").map_or(uri, |(_, rest)| rest);
-    decoded(path.split_once('/').map_or(path, |(_, path)| path))
+    decoded(path.split_once('/').map_or(path, |(_, path)| path)).into_owned()
 }
 
 /// Without percent signs.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (first, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+fn decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
 }
 
 #[cfg(test)]

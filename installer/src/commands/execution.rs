@@ -1,12 +1,14 @@
 //! How a plan that was shown is agreed to and carried out: the same for every command that changes an installation.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::session::Session;
 use crate::apply::{self, Options};
+use crate::aws::Aws;
 use crate::cli::GlobalArgs;
 use crate::errors::{ExpectedError, Failure};
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::plan::Plan;
 use crate::printer::Printer;
 use crate::prompt::{Prompt, Terminal};
@@ -25,6 +27,19 @@ pub(super) fn confirm(global: &GlobalArgs, question: &str) -> Result<(), Expecte
         Ok(())
     } else {
         Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })
+    }
+}
+
+/// From now on every call that deletes is written down, beside the record of this machine. Answers where.
+pub(super) fn open_audit(
+    aws: &Aws,
+    operation: &str,
+    record: Option<&Path>,
+) -> Result<Option<PathBuf>, ExpectedError> {
+    let Some(path) = record.map(journal::audit_file) else { return Ok(None) };
+    match aws.audit.open(operation, &path) {
+        Ok(()) => Ok(Some(path)),
+        Err(source) => Err(ExpectedError::File { operation: "write", path, source }),
     }
 }
 
@@ -48,6 +63,11 @@ impl Execution<'_> {
         let ended = journal.finish().await;
         ended.map_err(|error| unrecorded(done, Failure::Journal(error)))?;
         Ok(done)
+    }
+
+    /// Carries out a plan that only begins the command: until the rest is done, the record says that it was interrupted.
+    pub(super) async fn run_first(self, plan: Plan) -> Result<(), ExpectedError> {
+        self.steps(plan).await.map(drop)
     }
 
     /// Carries out a plan after which nothing is installed any more, and removes the record.

@@ -2,14 +2,12 @@
 
 use serde_json::json;
 
-use super::session::{Fallback, Session, observe_failed, source};
+use super::session::{Fallback, Session, source};
 use crate::cleanup::Cleanup;
 use crate::cli::{FreezeArgs, GlobalArgs};
-use crate::errors::{ExpectedError, Failure};
-use crate::kubernetes::freeze;
-use crate::kubernetes::object::Key;
+use crate::errors::ExpectedError;
 use crate::printer::Printer;
-use crate::uninstall::resources;
+use crate::uninstall::{Motion, set_motion};
 
 /// Freezes all NodePools, or thaws them.
 pub async fn run(
@@ -25,27 +23,14 @@ pub async fn run(
     session.introduce(*printer);
     let operation = if thaw { "unfreeze" } else { "freeze" };
     let _lock = session.lock(global, operation, cleanup).await?;
-    let resource = resources::node_pools();
-    let cluster = &session.target.cluster;
+    let motion = if thaw { Motion::Free } else { Motion::Still };
     let mut changed = Vec::new();
-    for pool in cluster.list(&resource).await.map_err(observe_failed)? {
-        let name = pool.metadata.name.clone().unwrap_or_default();
-        let key = Key {
-            api_version: resource.api_version.clone(),
-            kind: resource.kind.clone(),
-            namespace: None,
-            name: name.clone(),
-        };
-        let live = serde_json::to_value(&pool).expect("an object from JSON goes back to JSON");
-        let patch = if thaw { freeze::thaw(&live) } else { freeze::freeze(&live) };
-        let Some(patch) = patch else { continue };
-        cluster.merge(&resource, &key, &patch).await.map_err(|error| ExpectedError::Step {
-            step: key.to_string(),
-            done: changed.len(),
-            source: Failure::from(error),
-        })?;
-        changed.push(name);
-    }
+    let done = set_motion(&session.target.cluster, motion, &mut changed).await;
+    done.map_err(|error| ExpectedError::Step {
+        step: operation.to_owned(),
+        done: changed.len(),
+        source: error.into(),
+    })?;
     printer.json(&json!({
         "schema": "tenon.sh/freeze/v1alpha1",
         "target": session.target_json(),

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tenon_iam_policies::{Features, Partition, Scope};
 
-use super::execution::may_ask;
+use super::execution::{may_ask, open_audit};
 use super::session::{observe_failed, source, take_lock, unreachable_target};
 use crate::apply::Context;
 use crate::aws::{Aws, AwsError};
@@ -177,13 +177,10 @@ pub async fn run(
         }
         (_, lock) => lock,
     };
-    if let Some(directory) = journal::state_dir(global) {
-        let (account, region) = (&place.scope.account, &place.settings.region);
-        let record = journal::file(&directory, account, region, &place.settings.cluster);
-        let path = journal::audit_file(&record);
-        let opened = place.aws.audit.open("sweep", &path);
-        opened.map_err(|source| ExpectedError::File { operation: "write", path, source })?;
-    }
+    let (account, region) = (&place.scope.account, &place.settings.region);
+    let record = journal::state_dir(global)
+        .map(|directory| journal::file(&directory, account, region, &place.settings.cluster));
+    open_audit(&place.aws, "sweep", record.as_deref())?;
     let context = place.context();
     let sweeper = Sweeper {
         aws: &place.aws,

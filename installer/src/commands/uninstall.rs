@@ -5,19 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use super::execution::{Execution, may_ask};
+use super::execution::{Execution, may_ask, open_audit};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::apply::wait;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
-use crate::errors::{ExpectedError, Failure, count, some};
-use crate::journal::{self, Journal};
+use crate::errors::{ExpectedError, count, some};
+use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::printer::Printer;
 use crate::prompt::{Prompt, Terminal};
 use crate::uninstall::risk::Risk;
 use crate::uninstall::{
-    Inventory, Mode, Options, Remover, Side, freeze_pools, guard, operator_lives, repair,
+    Inventory, Mode, Motion, Options, Remover, Side, frozen_in_words, guard, operator_lives,
+    repair, set_motion,
 };
 
 /// How many steps of a repair may run at once, as in an installation.
@@ -136,7 +137,7 @@ pub async fn run(
         (inventory, repair) = Box::pin(look_again(args, &mut session, &inventory)).await?;
         guard(mode, &inventory, &session.desired, &session.world)?;
     }
-    let audit = audit_file(&session)?;
+    let audit = open_audit(&session.aws, "uninstall", session.file.as_deref())?;
     if let Some(plan) = repair {
         Box::pin(bring_back(global, args, &session, plan, printer)).await?;
         (inventory, _) = Box::pin(look_again(args, &mut session, &inventory)).await?;
@@ -205,15 +206,6 @@ async fn look_again(
     Ok((inventory, repair))
 }
 
-/// From now on every call that deletes is written down, beside the record of this machine.
-fn audit_file(session: &Session) -> Result<Option<std::path::PathBuf>, ExpectedError> {
-    let Some(file) = session.file.as_deref().map(journal::audit_file) else { return Ok(None) };
-    let opened = session.aws.audit.open("uninstall", &file);
-    let failed = |source| ExpectedError::File { operation: "write", path: file.clone(), source };
-    opened.map_err(failed)?;
-    Ok(Some(file))
-}
-
 /// Refuses to leave pods without a node, unless that is wanted.
 fn enough_room(risk: &Risk) -> Result<(), ExpectedError> {
     if risk.without_room.is_empty() {
@@ -251,9 +243,16 @@ async fn bring_back(
     printer: &Printer,
 ) -> Result<(), ExpectedError> {
     let cluster = &session.target.cluster;
-    let failed =
-        |source: Failure| ExpectedError::Step { step: "freeze".to_owned(), done: 0, source };
-    freeze_pools(cluster).await.map_err(failed)?;
+    let mut frozen = Vec::new();
+    let done = set_motion(cluster, Motion::Still, &mut frozen).await;
+    if let Some(words) = frozen_in_words(&frozen) {
+        printer.note(&words);
+    }
+    done.map_err(|error| ExpectedError::Step {
+        step: "freeze".to_owned(),
+        done: frozen.len(),
+        source: error.into(),
+    })?;
     let execution = Execution {
         global,
         session,
@@ -262,7 +261,7 @@ async fn bring_back(
         back_to: None,
         printer,
     };
-    execution.run(plan).await?;
+    execution.run_first(plan).await?;
     let end = Instant::now() + args.timeout;
     if let Some(deployment) = session.desired.deployment() {
         wait::until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;

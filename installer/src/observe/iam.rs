@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_iam::types::{ContextEntry, EvaluationResult};
+use percent_encoding::percent_decode_str;
 
 use super::world::{ProfileState, ProviderState, RoleState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
@@ -114,9 +115,9 @@ pub async fn provider(aws: &Aws, arn: &str) -> Result<Option<ProviderState>, Aws
 pub async fn roles_trusting(aws: &Aws, provider_arn: &str) -> Result<Vec<String>, AwsError> {
     let pages = aws.iam.list_roles().into_paginator().items().send();
     let roles = pages.collect::<Result<Vec<_>, _>>().await.calling("iam:ListRoles", "*")?;
-    // IAM returns documents percent-encoded; the path of an issuer is plain but for its slashes and colons.
-    let encoded = provider_arn.replace(':', "%3A").replace('/', "%2F");
-    let trusts = |document: &str| document.contains(provider_arn) || document.contains(&encoded);
+    // IAM returns documents percent-encoded.
+    let trusts =
+        |document: &str| percent_decode_str(document).decode_utf8_lossy().contains(provider_arn);
     Ok(roles
         .into_iter()
         .filter(|role| role.assume_role_policy_document.as_deref().is_some_and(trusts))

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
-use super::{Inventory, Remover, freeze_pools, resources, stranded};
+use super::{Inventory, Motion, Remover, frozen_in_words, resources, set_motion, stranded};
 use crate::apply::{Context, wait};
 use crate::errors::{ExpectedError, Failure, count, some};
 use crate::kubernetes::client::Cluster;
@@ -35,8 +35,12 @@ impl Remover<'_> {
         // All at once, unless the others stand still: a pool that is left would replace the nodes of those that go.
         let at_once = self.options.parallel.unwrap_or(pools.len());
         if at_once < pools.len() {
-            let frozen = freeze_pools(&context.cluster).await;
-            frozen.map_err(|error| self.failed("freeze", error))?;
+            let mut frozen = Vec::new();
+            let done = set_motion(&context.cluster, Motion::Still, &mut frozen).await;
+            if let Some(words) = frozen_in_words(&frozen) {
+                self.printer.note(&words);
+            }
+            done.map_err(|error| self.failed("freeze", error.into()))?;
         }
         for some in pools.chunks(at_once.max(1)) {
             let is_all = some.len() == pools.len();

@@ -1,11 +1,5 @@
 //! Brings a missing operator back for the time of an uninstall: it drains its nodes, and takes its finalizers off, better than anybody else.
 
-use super::objects::key;
-use super::resources;
-use crate::apply::wait;
-use crate::errors::Failure;
-use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::freeze;
 use crate::plan::{Op, Plan};
 
 /// What of a plan the operator needs to work: all but new NodePools and EC2NodeClasses, and nothing that takes something away.
@@ -17,24 +11,6 @@ pub(crate) fn repair(mut plan: Plan) -> Plan {
         step.depends_on.retain(|id| ids.contains(id));
     }
     plan
-}
-
-/// Keeps NodePools from launching anything while others are drained.
-pub(crate) async fn freeze_pools(cluster: &Cluster) -> Result<(), Failure> {
-    let resource = resources::node_pools();
-    for pool in cluster.list(&resource).await? {
-        let key = key(&resource, pool.metadata.name.as_deref().unwrap_or_default());
-        // Read anew each time: the patch holds only for the version that it was made from.
-        let frozen = wait::transient(wait::Tries::seconds(30), || async {
-            let live = cluster.get(&resource, &key).await?;
-            match live.as_ref().and_then(freeze::freeze) {
-                Some(patch) => cluster.merge(&resource, &key, &patch).await,
-                None => Ok::<_, KubeError>(()),
-            }
-        });
-        frozen.await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -122,8 +122,8 @@ async fn boundary_blocks(sources: &Sources<'_>) -> Result<Vec<String>, String> {
     Ok(blocked)
 }
 
-/// What a statement of a trust policy must allow.
-fn lets_take(document: &Document, who: &str, action: &str) -> bool {
+/// Whether a resource's policy allows a service or identity provider an action. Conditions are not looked at: they limit it to some of its callers.
+pub(super) fn lets_act(document: &Document, who: &str, action: &str) -> bool {
     document.statements.iter().filter(|one| one.effect == Effect::Allow).any(|statement| {
         let Actions::Only(actions) = &statement.actions else { return false };
         let may = actions
@@ -165,7 +165,7 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, String> {
         };
         let trust = found.assume_role_policy_document.unwrap_or_default();
         let lets_in =
-            |who: &str| Document::parse(&trust).is_ok_and(|trust| lets_take(&trust, who, action));
+            |who: &str| Document::parse(&trust).is_ok_and(|trust| lets_act(&trust, who, action));
         if !who.iter().any(|who| lets_in(who)) {
             let who = who.join(" or ");
             problems.push(format!("role {} doesn't let {who} take it ({action})", role.name));
@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn a_trust_policy_lets_in_whom_it_names() {
         let pods = identity::pod_identity_trust_upstream();
-        assert!(lets_take(&pods, identity::POD_IDENTITY_SERVICE, "sts:AssumeRole"));
-        assert!(!lets_take(&pods, "ec2.amazonaws.com", "sts:AssumeRole"));
-        assert!(lets_take(
+        assert!(lets_act(&pods, identity::POD_IDENTITY_SERVICE, "sts:AssumeRole"));
+        assert!(!lets_act(&pods, "ec2.amazonaws.com", "sts:AssumeRole"));
+        assert!(lets_act(
             &identity::node_trust(Partition::AwsCn),
             "ec2.amazonaws.com",
             "sts:AssumeRole"

@@ -2,8 +2,6 @@
 
 use serde_json::json;
 use tenon_iam_policies::Document;
-use tenon_iam_policies::cover;
-use tenon_iam_policies::document::{Actions, Effect, Principal, Principals};
 
 use super::super::observed::{KeyView, QueueView, RuleView, Seen};
 use super::raw::Call;
@@ -77,24 +75,8 @@ async fn policy(sources: &Sources<'_>, key: &str) -> Result<String, String> {
 /// Whether a key's policy lets EventBridge write into a queue that the key encrypts. Conditions are not looked at: they limit it to rules or accounts.
 fn is_open_to_events(policy: &str) -> bool {
     let Ok(document) = Document::parse(policy) else { return false };
-    let names_events = |principal: &Option<Principals>| match principal {
-        Some(Principals::Only(Principal::Named { service, .. })) => {
-            service.iter().any(|one| one == EVENTS)
-        }
-        Some(Principals::Only(Principal::Anyone)) => true,
-        _ => false,
-    };
-    ["kms:generatedatakey", "kms:decrypt"].iter().all(|action| {
-        document.statements.iter().any(|statement| {
-            let acts = match &statement.actions {
-                Actions::Only(all) => {
-                    all.iter().any(|one| cover::contains(&one.to_lowercase(), action))
-                }
-                Actions::AllBut(_) => false,
-            };
-            statement.effect == Effect::Allow && acts && names_events(&statement.principal)
-        })
-    })
+    let actions = ["kms:GenerateDataKey", "kms:Decrypt"];
+    actions.into_iter().all(|action| iam::lets_act(&document, EVENTS, action))
 }
 
 #[cfg(test)]
