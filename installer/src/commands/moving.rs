@@ -132,7 +132,7 @@ pub(super) async fn run(
     lines.extend(plan_and_outlook(&plan, &outlook).lines().map(str::to_owned));
     let report = |changed: usize, ready: bool, session: &Session| {
         json!({
-            "schema": format!("tenon.sh/{}/v1alpha1", journey.operation),
+            "schema": format!("tenon.sh/{}/v1alpha2", journey.operation),
             "target": session.target_json(),
             "versions": journey,
             "iam": changes,
