@@ -1,4 +1,4 @@
-//! For tests of waiting: an API server that keeps what it is sent, and does nothing else.
+//! For tests: an API server that keeps what it is sent, lets go of what has no finalizers, and does nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::client::{Cluster, without_hidden_retries};
+use super::merge_patch::merged;
 
 /// What it keeps, by path.
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
@@ -36,6 +37,11 @@ impl Double {
             }
         });
         Self { objects, address, _serving: serving }
+    }
+
+    /// What answers a path that the caller may not ask for.
+    pub(crate) fn denied() -> Value {
+        status(403, "Forbidden", "forbidden")
     }
 
     /// Speaks to it.
@@ -89,16 +95,17 @@ async fn serve(stream: TcpStream, objects: &Objects) {
     let _ = stream.write_all(format!("{head}{answer}").as_bytes()).await;
 }
 
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
+}
+
 fn answer(
     objects: &mut BTreeMap<String, Value>,
     method: &str,
     path: &str,
     body: &Value,
 ) -> (u16, Value) {
-    let missing = || {
-        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": format!("{path} not found")});
-        (404, status)
-    };
+    let missing = || (404, status(404, "NotFound", &format!("{path} not found")));
     match method {
         "POST" => {
             let name = body["metadata"]["name"].as_str().unwrap_or_default();
@@ -107,8 +114,33 @@ fn answer(
             objects.insert(format!("{path}/{name}"), made.clone());
             (201, made)
         }
-        "DELETE" => objects.remove(path).map_or_else(missing, |gone| (200, gone)),
+        "DELETE" => {
+            let Some(live) = objects.get_mut(path) else { return missing() };
+            // One with finalizers goes when the last of them is taken off.
+            if has_finalizers(live) {
+                live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                return (200, live.clone());
+            }
+            objects.remove(path).map_or_else(missing, |gone| (200, gone))
+        }
+        "PATCH" => {
+            let Some(live) = objects.get_mut(path) else { return missing() };
+            *live = match body {
+                Value::Array(operations) => match patched(live.clone(), operations) {
+                    Some(changed) => changed,
+                    None => return (422, status(422, "Invalid", "the test failed")),
+                },
+                patch => merged(live.clone(), patch),
+            };
+            let changed = live.clone();
+            if changed.pointer("/metadata/deletionTimestamp").is_some() && !has_finalizers(&changed)
+            {
+                objects.remove(path);
+            }
+            (200, changed)
+        }
         _ => match objects.get(path) {
+            Some(found) if found["kind"] == "Status" => (403, found.clone()),
             Some(found) => (200, found.clone()),
             // The last word of a collection's path is its plural, in small letters and without digits.
             None if path.ends_with('s') => {
@@ -121,4 +153,25 @@ fn answer(
             None => missing(),
         },
     }
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    finalizers.is_some_and(|all| !all.is_empty())
+}
+
+/// What a JSON patch of `test` and `remove` makes of it; nothing if a test fails.
+fn patched(mut live: Value, operations: &[Value]) -> Option<Value> {
+    for operation in operations {
+        let path = operation["path"].as_str()?;
+        match operation["op"].as_str()? {
+            "test" if live.pointer(path) == Some(&operation["value"]) => {}
+            "remove" => {
+                let (list, index) = path.rsplit_once('/')?;
+                live.pointer_mut(list)?.as_array_mut()?.remove(index.parse().ok()?);
+            }
+            _ => return None,
+        }
+    }
+    Some(live)
 }

@@ -319,7 +319,7 @@ mod tests {
         let claim = json!({
             "apiVersion": "karpenter.sh/v1",
             "kind": "NodeClaim",
-            "metadata": {"name": "default-1"},
+            "metadata": {"name": "default-1", "finalizers": [CLAIM_FINALIZER]},
             "status": {"providerID": "aws:///eu-central-1a/i-1"},
         });
         let server = Double::start(&[(CLAIM, claim)]).await;
@@ -366,7 +366,7 @@ mod tests {
             let node = json!({
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": "one"},
+                "metadata": {"name": "one", "finalizers": [CLAIM_FINALIZER]},
                 "spec": {"providerID": "aws:///eu-central-1a/i-1"},
             });
             let server = Double::start(&[(NODE, node)]).await;
