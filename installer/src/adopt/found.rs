@@ -12,7 +12,7 @@ use crate::aws::{Aws, Calling};
 use crate::checks::granted;
 use crate::desired::ROLE_ANNOTATION;
 use crate::errors::Failure;
-use crate::kubernetes::client::Cluster;
+use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::{Object, annotation, label};
 use crate::observe::world::{AssociationState, QueueState, RoleState, RuleState};
 use crate::observe::{eks, iam, messaging};
@@ -144,23 +144,30 @@ impl Found {
     }
 }
 
+/// All Deployments of Karpenter.
+pub async fn operators(cluster: &Cluster) -> Result<Vec<Operator>, KubeError> {
+    let all: Vec<Deployment> = cluster.all().await?;
+    Ok(all.iter().filter_map(|one| Operator::of(Object::new(one).body)).collect())
+}
+
 /// Karpenter's Deployment, or why none can be taken over.
 pub async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Failure> {
-    let all: Vec<Deployment> = cluster.all().await?;
-    let bodies = all.iter().map(|one| Object::new(one).body);
-    let mut found = bodies.filter_map(Operator::of).collect::<Vec<_>>();
+    let mut found = operators(cluster).await?;
     Ok(match found.len() {
         1 => Ok(found.remove(0)),
         0 => Err("there is no Karpenter in this cluster: `tenon install` makes a new installation"
             .to_owned()),
-        _ => {
-            let names = found.iter().map(|one| one.live.key().path()).collect::<Vec<_>>();
-            Err(format!(
-                "there are several Deployments of Karpenter: {}; remove those that are not used",
-                names.join(", ")
-            ))
-        }
+        _ => Err(format!(
+            "there are several Deployments of Karpenter: {}; remove those that are not used",
+            names(&found)
+        )),
     })
+}
+
+/// Where Deployments are, for people.
+pub fn names(operators: &[Operator]) -> String {
+    let names = operators.iter().map(|one| one.live.key().path()).collect::<Vec<_>>();
+    names.join(", ")
 }
 
 /// Everything that it uses; or what is missing, with what to do about it.

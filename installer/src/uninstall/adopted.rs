@@ -6,17 +6,25 @@ use crate::apply::{Context, perform};
 use crate::errors::{ExpectedError, Failure};
 use crate::plan::{Action, Step};
 
-/// What takes the marks off; nothing if nothing was adopted. What can't be told any more is said to stay.
+/// What takes the marks off; nothing if nothing was adopted. What can't be told is said to stay.
 pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), Failure> {
-    let operator = match found::operator(&context.cluster).await {
-        Ok(Ok(operator)) => operator,
-        Ok(Err(_)) => return Ok((Vec::new(), Vec::new())),
-        Err(error) if error.denied().is_some() => return Ok((Vec::new(), Vec::new())),
-        Err(error) => return Err(error),
+    let stays = |what: String| Ok((Vec::new(), vec![what]));
+    let mut adopted = match found::operators(&context.cluster).await {
+        Ok(operators) => operators,
+        Err(error) if error.is_denied() => {
+            return stays(format!("marks of an adoption, if there are any: {error}"));
+        }
+        Err(error) => return Err(error.into()),
     };
-    if operator.adopted_by.as_ref() != Some(&context.install_id) {
-        return Ok((Vec::new(), Vec::new()));
+    // Beside the one that was taken over there may be others, which are none of ours.
+    adopted.retain(|operator| operator.adopted_by.as_ref() == Some(&context.install_id));
+    if adopted.len() > 1 {
+        return stays(format!(
+            "marks of the adoption on several Deployments: {}; remove those that are not used",
+            found::names(&adopted)
+        ));
     }
+    let Some(operator) = adopted.pop() else { return Ok((Vec::new(), Vec::new())) };
     let key = operator.live.key();
     let read = found::read(&context.aws, &context.cluster, &context.cluster_name, operator).await?;
     Ok(match read {
@@ -49,5 +57,61 @@ impl Remover<'_> {
             self.step(&step.id, &what, done).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::adopt::ADOPTED_BY;
+    use crate::aws::Aws;
+    use crate::kubernetes::double::Double;
+
+    fn karpenter(namespace: &str, adopted_by: &str) -> (String, Value) {
+        let path = format!("/apis/apps/v1/deployments/{namespace}");
+        let live = json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {
+                "name": "karpenter",
+                "namespace": namespace,
+                "annotations": {(ADOPTED_BY): adopted_by},
+            },
+            "spec": {"selector": {}, "template": {"spec": {
+                "containers": [{"name": "controller", "image": "public.ecr.aws/karpenter/controller:1"}],
+            }}},
+        });
+        (path, live)
+    }
+
+    async fn stays(deployments: &[(String, Value)]) -> Vec<String> {
+        let deployments = deployments.iter().map(|(path, live)| (path.as_str(), live.clone()));
+        let server = Double::start(&deployments.collect::<Vec<_>>()).await;
+        let context = Context {
+            aws: Aws::nowhere(),
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        };
+        let (steps, stays) = read(&context).await.expect("it is answered");
+        assert!(steps.is_empty());
+        stays
+    }
+
+    #[tokio::test]
+    async fn several_that_bear_our_mark_are_named_and_others_are_left_alone() {
+        let others = [karpenter("one", "00000000"), karpenter("two", "00000000")];
+        assert_eq!(stays(&others).await, Vec::<String>::new());
+        let ours = [karpenter("one", "abcd0123"), karpenter("two", "abcd0123")];
+        let stays = stays(&ours).await.join("\n");
+        assert!(stays.contains("one/karpenter, two/karpenter"), "{stays}");
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_may_not_look_is_told_that_marks_may_stay() {
+        let stays = stays(&[("/apis/apps/v1/deployments".to_owned(), Double::denied())]).await;
+        assert!(stays.join("\n").contains("marks of an adoption, if there are any"), "{stays:?}");
     }
 }
