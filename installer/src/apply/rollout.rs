@@ -1,6 +1,5 @@
 //! Steps of a move from one version to another: the canary, and the pods that follow it.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{
@@ -45,19 +44,14 @@ pub(super) async fn await_rollout(
     printer: Printer,
 ) -> Result<(), Failure> {
     let what = format!("{} to be ready", deployment.key());
-    let told = Mutex::new(String::new());
-    let tell = |lacks: &str| {
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != lacks {
-            printer.note(&format!("   {}: {lacks}", deployment.key()));
-            lacks.clone_into(&mut told);
-        }
-    };
+    let told = wait::Told::default();
     let at_most = Duration::from_secs(seconds);
     let waited = wait::until(&what, at_most, Duration::from_millis(500), || async {
         let live = context.cluster.get(&deployment.resource, &deployment.key()).await?;
         let Some(lacks) = wait::deployment_lacks(live.as_ref()) else { return Ok(Ok(())) };
-        tell(&lacks);
+        if told.is_new(&lacks) {
+            printer.note(&format!("   {}: {lacks}", deployment.key()));
+        }
         // A pod that ends again and again does not get better by waiting.
         match wait::pods_that_crash(&context.cluster, deployment).await {
             Some(last) => Err(Failure::Wait { what: what.clone(), last }),

@@ -1,6 +1,7 @@
 //! Waiting for conditions, with the reason shown that is seen meanwhile.
 
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -66,6 +67,22 @@ where
             }
             Err(_) => tokio::time::sleep(every).await,
         }
+    }
+}
+
+/// What was said last about something that is waited for, so that it is said again only when it has changed.
+#[derive(Debug, Default)]
+pub struct Told(Mutex<String>);
+
+impl Told {
+    /// Whether this is news. From then on it is not.
+    pub fn is_new(&self, text: &str) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *last != text;
+        if is_new {
+            text.clone_into(&mut last);
+        }
+        is_new
     }
 }
 
@@ -142,7 +159,7 @@ pub async fn until_object(
 ) -> Result<(), ExpectedError> {
     let began = Instant::now();
     let what = object.key().to_string();
-    let mut told = String::new();
+    let told = Told::default();
     loop {
         let missing = match cluster.get(&object.resource, &object.key()).await {
             Ok(live) => lacks(live.as_ref()),
@@ -154,9 +171,8 @@ pub async fn until_object(
             printer.done(&what, "ready", began.elapsed());
             return Ok(());
         };
-        if missing != told {
+        if told.is_new(&missing) {
             printer.note(&format!("   {what}: {missing}"));
-            told.clone_from(&missing);
         }
         if Instant::now() >= end {
             let seconds = began.elapsed().as_secs();
@@ -237,4 +253,17 @@ fn troubles(pod: &Pod) -> Vec<String> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_told_once_until_it_changes() {
+        let told = Told::default();
+        let lines = ["0 of 2", "0 of 2", "1 of 2", "1 of 2", "0 of 2"];
+        let news = lines.into_iter().filter(|line| told.is_new(line)).collect::<Vec<_>>();
+        assert_eq!(news, ["0 of 2", "1 of 2", "0 of 2"]);
+    }
 }

@@ -144,7 +144,7 @@ impl Drain<'_> {
             }
             None => false,
         };
-        let mut told = String::new();
+        let told = wait::Told::default();
         loop {
             let mut claims = cluster.list(&resource).await?;
             claims.retain(|claim| self.is_meant(claim));
@@ -170,9 +170,8 @@ impl Drain<'_> {
                 continue;
             }
             let waiting = waiting_for(&claims);
-            if waiting != told {
+            if told.is_new(&waiting) {
                 self.printer.note(&format!("   {waiting}"));
-                told.clone_from(&waiting);
             }
             if Instant::now() >= end && self.abandoned.is_allowed() {
                 // Their pods had their time; what was told to end just now has all of its own.
