@@ -3,7 +3,6 @@
 //! A flag wins over its variable. A value that can't be understood ends the program with exit code 2 and says what is allowed; Karpenter silently takes
 //! the default for some of them, which hides mistakes.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,6 +10,7 @@ use std::str::FromStr;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 use tenon_planner::policy::{MinValuesPolicy, Policy, PreferencePolicy};
 use tenon_planner::resources::MicroUsd;
+use tenon_state::options::{FeatureGates, dollars};
 
 /// Runs the operator.
 #[derive(Clone, Debug, Parser)]
@@ -243,50 +243,6 @@ impl FromStr for PositiveDuration {
     }
 }
 
-/// Karpenter's feature gates.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeatureGates(BTreeMap<&'static str, bool>);
-
-impl FeatureGates {
-    /// Gates with their defaults, in Karpenter's order.
-    const DEFAULTS: [(&'static str, bool); 9] = [
-        ("NodeRepair", false),
-        ("ReservedCapacity", true),
-        ("SpotToSpotConsolidation", false),
-        ("NodeOverlay", false),
-        ("StaticCapacity", false),
-        ("CapacityBuffer", false),
-        ("TerminateFirstDrift", false),
-        ("TerminateFirstRepair", false),
-        ("PodDeletionCostManagement", false),
-    ];
-
-    /// Whether a gate is on; an unknown one is off.
-    pub fn is_on(&self, gate: &str) -> bool {
-        self.0.get(gate).copied().unwrap_or(false)
-    }
-}
-
-impl FromStr for FeatureGates {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut gates = BTreeMap::from(Self::DEFAULTS);
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let (gate, value) =
-                item.split_once('=').ok_or_else(|| format!("`{item}` is not `gate=true|false`"))?;
-            let value = value
-                .trim()
-                .parse()
-                .map_err(|_| format!("gate {gate} is either `true` or `false`, not `{value}`"))?;
-            if let Some(known) = gates.get_mut(gate.trim()) {
-                *known = value;
-            }
-        }
-        Ok(Self(gates))
-    }
-}
-
 impl Options {
     /// What clap can't check by itself: all problems at once.
     pub fn validate(&self) -> Result<(), Vec<String>> {
@@ -349,13 +305,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn dollars(text: &str) -> Result<MicroUsd, String> {
-    match text.parse::<f64>() {
-        Ok(dollars) if (0.0..=1000.0).contains(&dollars) => Ok(MicroUsd::from_usd(dollars)),
-        _ => Err("is not a number of dollars from 0 to 1000".to_owned()),
-    }
-}
-
 fn at_least_a_minute(text: &str) -> Result<PositiveDuration, String> {
     let duration: PositiveDuration = text.parse()?;
     if duration.0 < std::time::Duration::from_mins(1) {
@@ -397,13 +346,6 @@ mod tests {
         ] {
             assert_eq!(parse(args).unwrap().core.disable_leader_election, expected, "{args:?}");
         }
-    }
-
-    #[test]
-    fn gates_keep_their_default_unless_given_and_unknown_ones_are_ignored() {
-        let gates: FeatureGates = "SpotToSpotConsolidation=true, Drift=true".parse().unwrap();
-        assert!(gates.is_on("SpotToSpotConsolidation") && gates.is_on("ReservedCapacity"));
-        assert!(!gates.is_on("Drift"));
     }
 
     #[test]

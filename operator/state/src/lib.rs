@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod ec2;
 pub mod explain;
 pub mod node_class;
+pub mod options;
 pub mod pod;
 pub mod resources;
 pub mod selector;
