@@ -4,6 +4,7 @@
 //! have filled in is filled in; the planner plans; [`outcome::Outcome`] is the answer. Nothing is ever written to a cluster.
 
 pub mod args;
+mod buffers;
 mod catalogs;
 mod complete;
 mod decode;
@@ -69,7 +70,11 @@ pub(crate) async fn simulate(
         save(&start.snapshot, path)?;
     }
     let (now, seed) = (start.now, args.source.seed);
-    let plans = plan(&mut start.snapshot, Asked { what: args.what, now, seed, bound: true });
+    let plans = plan(
+        &mut start.snapshot,
+        &args.source.policy(),
+        Asked { what: args.what, now, seed, bound: true },
+    );
     let mut outcome = Outcome::new(&start.snapshot, &plans, start.now, args.source.seed);
     printer.note(&format!(
         "planned {} and {} in {:.2} s",
@@ -93,7 +98,11 @@ pub(crate) async fn explain(
     let live = args.source.live || args.source.files.is_empty();
     let mut start = start(global, &args.source, live, printer).await?;
     let (now, seed) = (start.now, args.source.seed);
-    let plans = plan(&mut start.snapshot, Asked { what: What::Both, now, seed, bound: false });
+    let plans = plan(
+        &mut start.snapshot,
+        &args.source.policy(),
+        Asked { what: What::Both, now, seed, bound: false },
+    );
     let answer = explain::explain(args, &start.snapshot, &plans)?;
     printer.json(&answer);
     printer.text(&answer.text());
@@ -114,7 +123,7 @@ async fn start(
         let client = target::client(global)
             .await
             .map_err(|error| ExpectedError::Preflight { reasons: vec![error.to_string()] })?;
-        input = live::read(&client, args.ignore_dra_requests).await?;
+        input = live::read(&client, args).await?;
         printer.note(&format!(
             "read {} of the cluster in {:.2} s",
             counted(input.count, "object"),
@@ -174,14 +183,13 @@ struct Asked {
 }
 
 /// Plans as the operator's two loops would, one after the other: nodes on which pending pods are expected are not disrupted.
-fn plan(snapshot: &mut Snapshot, asked: Asked) -> Plans {
+fn plan(snapshot: &mut Snapshot, policy: &Policy, asked: Asked) -> Plans {
     let Asked { what, now, seed, bound } = asked;
-    let policy = Policy::default();
     let mut plans = Plans::default();
     let begun = Instant::now();
     let mut served = None;
     if what != What::Disrupt {
-        let plan = tenon_planner::provision(snapshot, &policy, now, seed, &());
+        let plan = tenon_planner::provision(snapshot, policy, now, seed, &());
         plans.seconds = begun.elapsed().as_secs_f64();
         served = bound.then(|| served_by(&plan, snapshot));
         nominate(snapshot, &plan, now);
@@ -190,10 +198,10 @@ fn plan(snapshot: &mut Snapshot, asked: Asked) -> Plans {
     let disrupt = || {
         let begun = Instant::now();
         let plan = (what != What::Provision)
-            .then(|| tenon_planner::disrupt(snapshot, &policy, now, seed, &()));
+            .then(|| tenon_planner::disrupt(snapshot, policy, now, seed, &()));
         (plan, begun.elapsed().as_secs_f64())
     };
-    let bound = || lower_bound_within(&served?, &policy, BOUND_STEPS);
+    let bound = || lower_bound_within(&served?, policy, BOUND_STEPS);
     let ((plan, seconds), bound) = rayon::join(disrupt, bound);
     plans.disrupt = plan;
     plans.seconds += seconds;

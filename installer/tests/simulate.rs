@@ -408,6 +408,56 @@ fn pods_with_resource_claims_are_planned_for_when_it_is_asked_for() {
     assert_eq!(waiting["reasons"][0]["reason"]["devices"]["class"], "gpu");
 }
 
+/// A CapacityBuffer as people write it.
+fn buffer(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {{ name: {name} }}\nspec: {spec}\n---\n"
+    )
+}
+
+#[test]
+fn machines_keep_room_for_what_capacity_buffers_stand_for() {
+    let bench = Bench::new();
+    let text = buffer(
+        "web",
+        "{ scalableRef: { apiGroup: apps, kind: Deployment, name: web }, percentage: 100 }",
+    ) + &buffer("unit", "{ podTemplateRef: { name: huge }, replicas: 1 }")
+        + &buffer("lost", "{ podTemplateRef: { name: nowhere }, replicas: 1 }")
+        + "apiVersion: v1\nkind: PodTemplate\nmetadata: { name: huge }\ntemplate:\n  spec: { containers: [{ name: main, resources: { requests: { cpu: \"900\" } } }] }\n";
+    bench.write("buffers.yaml", &text);
+    let args = "simulate -f pool.yaml -f workloads.yaml -f buffers.yaml --catalog catalog.json";
+    let outcome = bench.json(args);
+    let buffers = outcome["buffers"].as_array().expect("a list");
+    let counts = |index: usize| {
+        ["pods", "onNodes", "onLaunches", "missing"].map(|key| buffers[index][key].as_u64())
+    };
+    assert_eq!(buffers.len(), 2, "one refers to nothing");
+    assert_eq!((&buffers[0]["name"], counts(0)), (&"unit".into(), [1, 0, 0, 1].map(Some)));
+    assert_eq!(buffers[0]["reasons"][0]["nodePool"], "default");
+    assert_eq!((&buffers[1]["name"], counts(1)), (&"web".into(), [3, 0, 3, 0].map(Some)));
+    let launches = outcome["launches"].as_array().expect("a list");
+    let room: u64 = launches.iter().filter_map(|launch| launch["bufferPods"].as_u64()).sum();
+    assert_eq!(room, 3);
+    assert_eq!(outcome["totals"]["pods"], 4, "pods to come are not pending");
+    let waiting = outcome["unschedulable"].as_array().expect("a list");
+    assert!(waiting.iter().all(|pod| !pod["name"].to_string().contains("buffer")), "{waiting:?}");
+    assert_screen!("capacity_buffers", bench, args);
+}
+
+#[test]
+fn plans_go_by_the_options_of_the_operator() {
+    let bench = Bench::new();
+    let args = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";
+    let pods = |flags: &str| {
+        let outcome = bench.json(&format!("{args} {flags}"));
+        let launches = outcome["launches"].as_array().expect("a list").clone();
+        let counts = launches.iter().map(|launch| launch["pods"].as_array().map_or(0, Vec::len));
+        counts.max().expect("there are launches")
+    };
+    assert_eq!((pods(""), pods("--largest-share=1")), (3, 1));
+    assert_screen!("wrong_gate", bench, &format!("{args} --feature-gates=NodeOverlay"));
+}
+
 #[test]
 fn a_pod_that_stays_pending_is_told_why() {
     let bench = Bench::new();
@@ -457,9 +507,16 @@ fn every_field_of_an_answer_is_in_the_manual() {
     let bench = Bench::new();
     let all = "-f pool.yaml -f cluster.yaml -f workloads.yaml --catalog catalog.json";
     let mut found = std::collections::BTreeSet::new();
+    bench.write(
+        "buffer.yaml",
+        &buffer(
+            "web",
+            "{ scalableRef: { apiGroup: apps, kind: Deployment, name: web }, replicas: 1 }",
+        ),
+    );
     for command in [
         format!("simulate {all}"),
-        "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json".to_owned(),
+        "simulate -f pool.yaml -f workloads.yaml -f buffer.yaml --catalog catalog.json".to_owned(),
         format!("explain pod huge {all}"),
         format!("explain pod lonely -n team {all}"),
         format!("explain node node-a {all}"),

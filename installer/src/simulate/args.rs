@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 use jiff::Timestamp;
+use tenon_planner::Policy;
+use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
+use tenon_planner::resources::MicroUsd;
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
+use tenon_state::options::{FeatureGates, dollars};
 
 /// Where the objects come from.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +31,85 @@ pub struct SourceArgs {
     /// The operator's option of this name: pods with resource claims (DRA) wait; with `=false` they are planned for
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Input")]
     pub ignore_dra_requests: bool,
+    /// What the operator's administrator chose.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+}
+
+/// Options of the operator that its plans depend on, under the operator's names.
+#[derive(Debug, Clone, Args)]
+pub struct PolicyArgs {
+    /// The operator's feature gates, such as SpotToSpotConsolidation=true; with NodeOverlay and CapacityBuffer --live reads these objects, too (those of files always count)
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "GATE=BOOL,…",
+        hide_default_value = true,
+        help_heading = "Operator"
+    )]
+    pub feature_gates: FeatureGates,
+    /// Whether preferences of pods count
+    #[arg(long, value_enum, default_value_t, value_name = "POLICY", help_heading = "Operator")]
+    pub preference_policy: Preferences,
+    /// What happens when minValues can't be met
+    #[arg(long, value_enum, default_value_t, value_name = "POLICY", help_heading = "Operator")]
+    pub min_values_policy: MinValues,
+    /// What a further machine is taken to cost beyond its price, in dollars per hour; default: the operator's
+    #[arg(long, value_parser = dollars, value_name = "DOLLARS", help_heading = "Operator")]
+    pub node_price: Option<MicroUsd>,
+    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; default: the operator's
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT", help_heading = "Operator")]
+    pub largest_share: Option<u8>,
+}
+
+/// `--preference-policy`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum Preferences {
+    /// They count as long as they can be met.
+    #[default]
+    Respect,
+    /// They don't count.
+    Ignore,
+}
+
+/// `--min-values-policy`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum MinValues {
+    /// A launch that can't meet `minValues` does not happen.
+    #[default]
+    Strict,
+    /// `minValues` is lowered to what can be met.
+    BestEffort,
+}
+
+impl SourceArgs {
+    /// The options as the planner takes them.
+    pub fn policy(&self) -> Policy {
+        let PolicyArgs {
+            feature_gates,
+            preference_policy,
+            min_values_policy,
+            node_price,
+            largest_share,
+        } = &self.policy;
+        let default = Policy::default();
+        Policy {
+            preferences: match preference_policy {
+                Preferences::Respect => PreferencePolicy::Respect,
+                Preferences::Ignore => PreferencePolicy::Ignore,
+            },
+            min_values: match min_values_policy {
+                MinValues::Strict => MinValuesPolicy::Strict,
+                MinValues::BestEffort => MinValuesPolicy::BestEffort,
+            },
+            spot_to_spot: feature_gates.is_on("SpotToSpotConsolidation"),
+            node_price: node_price.unwrap_or(default.node_price),
+            largest_share: largest_share.unwrap_or(default.largest_share),
+            ..default
+        }
+    }
 }
 
 /// What can be launched.

@@ -13,6 +13,7 @@ use tenon_crds::{ConditionStatus, NodeClaim, NodePool, validation};
 use tenon_state::change::Object;
 use tenon_state::{selector, wire};
 
+use super::buffers;
 use super::expand::{expand, name, namespace};
 use super::input::{Input, PriorityClass};
 
@@ -22,6 +23,7 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 pub(super) fn complete(input: &mut Input, rules: &LabelRules, now: Timestamp) {
     identify(input, now);
     keep_last(input);
+    buffers::refer(input);
     expand(input);
     // Once more, for the pods that were made.
     identify(input, now);
@@ -104,6 +106,10 @@ fn identify(input: &mut Input, now: Timestamp) {
             Object::ResourceClaimTemplate(template) => {
                 metadata("ResourceClaimTemplate", &mut template.metadata, true);
             }
+            Object::CapacityBuffer(buffer) => {
+                metadata("CapacityBuffer", &mut buffer.metadata, true);
+            }
+            Object::PodTemplate(template) => metadata("PodTemplate", &mut template.metadata, true),
             _ => {}
         }
     }

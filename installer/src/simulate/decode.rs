@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tenon_crds::{NodeClaim, NodeOverlay, NodePool};
+use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use tenon_state::change::Watched;
 use tenon_state::wire;
 
@@ -71,6 +71,10 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
         ("karpenter.sh/v1", "NodePool") => object::<NodePool>(document, kind)?,
         ("karpenter.sh/v1", "NodeClaim") => object::<NodeClaim>(document, kind)?,
         ("karpenter.sh/v1alpha1", "NodeOverlay") => object::<NodeOverlay>(document, kind)?,
+        ("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer") => {
+            object::<CapacityBuffer>(document, kind)?
+        }
+        ("v1", "PodTemplate") => object::<wire::PodTemplate>(document, kind)?,
         ("apps/v1", "Deployment") => workload(document, WorkloadKind::Deployment)?,
         ("apps/v1", "ReplicaSet") => workload(document, WorkloadKind::ReplicaSet)?,
         ("apps/v1", "StatefulSet") => workload(document, WorkloadKind::StatefulSet)?,

@@ -4,10 +4,11 @@ use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
+use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use tenon_state::change::Watched;
 use tenon_state::wire;
 
+use super::args::SourceArgs;
 use super::input::{Input, PriorityClass, Read};
 use crate::errors::{ExpectedError, Failure};
 use crate::kubernetes::client::KubeError;
@@ -16,10 +17,7 @@ use crate::kubernetes::client::KubeError;
 const PAGE: u32 = 1000;
 
 /// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
-pub(super) async fn read(
-    client: &Client,
-    ignore_dra_requests: bool,
-) -> Result<Input, ExpectedError> {
+pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, ExpectedError> {
     let mut input = Input::default();
     let (pools, claims, nodes, pods, sets) = futures::try_join!(
         objects::<NodePool>(client),
@@ -58,7 +56,7 @@ pub(super) async fn read(
     for read in watched.into_iter().flatten() {
         input.add(read);
     }
-    if !ignore_dra_requests {
+    if !args.ignore_dra_requests {
         let (classes, claims, templates, slices) = futures::try_join!(
             objects::<wire::DeviceClass>(client),
             objects::<wire::ResourceClaim>(client),
@@ -68,6 +66,13 @@ pub(super) async fn read(
         for read in [classes, claims, templates, slices].into_iter().flatten() {
             input.add(read);
         }
+    }
+    let gates = &args.policy.feature_gates;
+    if gates.is_on("NodeOverlay") {
+        objects::<NodeOverlay>(client).await?.into_iter().for_each(|read| input.add(read));
+    }
+    if gates.is_on("CapacityBuffer") {
+        buffers(client, &mut input).await?;
     }
     for class in ec2_classes {
         input.add(Read::Ec2NodeClass(Box::new(class)));
@@ -80,6 +85,24 @@ pub(super) async fn read(
         })));
     }
     Ok(input)
+}
+
+/// CapacityBuffers, and where there are some, what they may refer to.
+async fn buffers(client: &Client, input: &mut Input) -> Result<(), ExpectedError> {
+    let found = objects::<CapacityBuffer>(client).await?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let (templates, deployments, sets, replicas) = futures::try_join!(
+        objects::<wire::PodTemplate>(client),
+        objects::<wire::Deployment>(client),
+        objects::<wire::StatefulSet>(client),
+        objects::<wire::ReplicaSet>(client),
+    )?;
+    for read in [found, templates, deployments, sets, replicas].into_iter().flatten() {
+        input.add(read);
+    }
+    Ok(())
 }
 
 async fn objects<K: Watched>(client: &Client) -> Result<Vec<Read>, ExpectedError> {

@@ -13,6 +13,7 @@ use tenon_planner::snapshot::{
 use tenon_planner::{Bound, Snapshot};
 use tenon_state::{explain, resources};
 
+use super::buffers::{self, Buffer};
 use super::words;
 
 /// The version of the format.
@@ -34,6 +35,8 @@ pub struct Outcome {
     pub placements: Vec<Placed>,
     /// Pods that stay pending.
     pub unschedulable: Vec<Unschedulable>,
+    /// What comes of each CapacityBuffer.
+    pub buffers: Vec<Buffer>,
     /// Nodes that would go.
     pub disruptions: Vec<Disruption>,
     /// Nodes that were looked at and stay.
@@ -66,6 +69,8 @@ pub struct Launch {
     pub price_per_hour: f64,
     /// The pods that it is for.
     pub pods: Vec<PodName>,
+    /// For how many pods to come it keeps room (CapacityBuffers).
+    pub buffer_pods: usize,
 }
 
 /// An instance type with what it costs here.
@@ -222,6 +227,7 @@ impl Outcome {
             .collect();
         node_pools.sort_by(|a, b| a.name.cmp(&b.name));
         node_pools.dedup_by(|a, b| a.name == b.name);
+        let to_come = buffers::virtual_pods(snapshot);
         let totals = totals(snapshot, &launches, &placements, &disruptions, plans);
         Self {
             schema: SCHEMA,
@@ -232,12 +238,14 @@ impl Outcome {
             unschedulable: provision
                 .iter()
                 .flat_map(|plan| &plan.report.pods)
+                .filter(|waiting| !to_come.contains_key(&*waiting.pod.uid))
                 .map(|waiting| Unschedulable {
                     namespace: waiting.pod.namespace.clone(),
                     name: waiting.pod.name.clone(),
                     reasons: waiting.reasons.iter().map(why_not).collect(),
                 })
                 .collect(),
+            buffers: provision.map(|plan| buffers::buffers(snapshot, plan)).unwrap_or_default(),
             disruptions,
             staying: disrupt.iter().flat_map(|plan| &plan.report.nodes).map(staying).collect(),
             node_pools,
@@ -276,7 +284,10 @@ fn totals(
     plans: &Plans,
 ) -> Totals {
     let pending = |pod: &&tenon_planner::snapshot::Pod| {
-        matches!(pod.placement, Placement::Unschedulable) && !pod.daemon && !pod.terminating
+        matches!(pod.placement, Placement::Unschedulable)
+            && !pod.daemon
+            && !pod.terminating
+            && pod.buffer.is_none()
     };
     let before: f64 =
         snapshot.nodes.iter().filter_map(|node| node.price).map(MicroUsd::as_usd).sum();
@@ -341,6 +352,7 @@ impl Launch {
             requests: resources::to_list(&launch.requests),
             price_per_hour: launch.price.as_usd(),
             pods: launch.pods.iter().map(PodName::from).collect(),
+            buffer_pods: launch.buffer_pods.len(),
         }
     }
 }

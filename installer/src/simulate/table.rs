@@ -15,6 +15,7 @@ pub(super) fn text(outcome: &Outcome) -> String {
         launches(&outcome.launches),
         placements(outcome),
         unschedulable(outcome),
+        buffers(outcome),
         disruptions(outcome),
         staying(outcome),
         node_pools(outcome),
@@ -35,9 +36,10 @@ fn launches(launches: &[Launch]) -> Option<String> {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for launch in launches {
         let key = format!(
-            "{} {} {} {:?}",
+            "{} {} {} {} {:?}",
             launch.node_pool,
             launch.pods.len(),
+            launch.buffer_pods,
             amounts(&launch.requests),
             launch.instance_types.first()
         );
@@ -52,7 +54,10 @@ fn launches(launches: &[Launch]) -> Option<String> {
         rows.push(vec![
             launch.node_pool.clone(),
             grouped(n),
-            grouped(launch.pods.len()),
+            match launch.buffer_pods {
+                0 => grouped(launch.pods.len()),
+                to_come => format!("{} + {}", grouped(launch.pods.len()), grouped(to_come)),
+            },
             amounts(&launch.requests),
             price(launch.price_per_hour),
             some(types, SHOWN),
@@ -109,6 +114,32 @@ fn unschedulable(outcome: &Outcome) -> Option<String> {
         format!("{} pods would stay pending:", grouped(n))
     };
     Some(format!("{title}\n{}", groups.join("\n")))
+}
+
+fn buffers(outcome: &Outcome) -> Option<String> {
+    if outcome.buffers.is_empty() {
+        return None;
+    }
+    let header = ["CAPACITYBUFFER", "PODS", "ON NODES", "ON LAUNCHES", "WITHOUT ROOM"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let mut why = Vec::new();
+    for buffer in &outcome.buffers {
+        let name = format!("{}/{}", buffer.namespace, buffer.name);
+        let counts = [buffer.pods, buffer.on_nodes, buffer.on_launches, buffer.missing];
+        rows.push([name.clone()].into_iter().chain(counts.map(grouped)).collect());
+        why.extend(
+            buffer
+                .reasons
+                .iter()
+                .map(|why| format!("  {name}, NodePool {}: {}", why.node_pool, why.message)),
+        );
+    }
+    let mut text = format!("Would keep room for pods to come:\n{}", columns(&rows, "  "));
+    for line in why {
+        text.push('\n');
+        text.push_str(&line);
+    }
+    Some(text)
 }
 
 fn disruptions(outcome: &Outcome) -> Option<String> {

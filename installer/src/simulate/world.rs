@@ -11,6 +11,7 @@ use tenon_state::cluster::Cluster;
 use tenon_state::node_class::{EC2, KWOK, NodeClassKind};
 
 use super::args::CatalogArgs;
+use super::buffers;
 use super::catalogs::{Catalogs, Given, refers_to};
 use super::complete::complete;
 use super::input::Input;
@@ -50,6 +51,7 @@ pub(super) fn build(
     for object in objects(input) {
         cluster.apply(Change::Applied(object));
     }
+    warnings.extend(buffers::warnings(&cluster));
     let snapshot = cluster.snapshot(&|class: &NodeClassRef| catalogs.of(class), now);
     Ok(World { snapshot, notes: catalogs.notes, warnings })
 }

@@ -1,0 +1,129 @@
+//! CapacityBuffers: what they refer to among the input, and what comes of them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tenon_crds::CapacityBuffer;
+use tenon_planner::Snapshot;
+use tenon_planner::plan::{Plan, PodRef};
+use tenon_state::change::{Object, ObjectKey};
+use tenon_state::cluster::Cluster;
+use tenon_state::wire;
+
+use super::input::{Input, Workload, WorkloadKind};
+use super::outcome::{WhyNot, why_not};
+
+/// What comes of a CapacityBuffer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Buffer {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// For how many pods it keeps room.
+    pub pods: usize,
+    /// How many of them fit on machines that are there.
+    pub on_nodes: usize,
+    /// For how many machines would be launched.
+    pub on_launches: usize,
+    /// For how many there would be no room.
+    pub missing: usize,
+    /// Why, NodePool by NodePool, for the first of these.
+    pub reasons: Vec<WhyNot>,
+}
+
+/// Adds the workloads that CapacityBuffers refer to as objects that the state is made of: otherwise only their pods count.
+pub(super) fn refer(input: &mut Input) {
+    let referred: Vec<Object> = input
+        .others
+        .iter()
+        .filter_map(|object| match object {
+            Object::CapacityBuffer(buffer) => workload(buffer, &input.workloads),
+            _ => None,
+        })
+        .map(object)
+        .collect();
+    input.others.extend(referred);
+}
+
+/// The workload that a buffer is for, if it was read.
+fn workload<'a>(buffer: &CapacityBuffer, all: &'a [Workload]) -> Option<&'a Workload> {
+    let reference = buffer.spec.scalable_ref.as_ref()?;
+    all.iter().find(|workload| {
+        workload.kind != WorkloadKind::Job
+            && workload.kind.as_str() == reference.kind
+            && workload.metadata.name.as_deref() == Some(&reference.name)
+            && workload.metadata.namespace == buffer.metadata.namespace
+    })
+}
+
+fn object(workload: &Workload) -> Object {
+    let metadata = workload.metadata.clone();
+    let spec = wire::WorkloadSpec {
+        replicas: workload.spec.replicas,
+        template: workload.spec.template.clone(),
+    };
+    match workload.kind {
+        WorkloadKind::StatefulSet => {
+            Object::StatefulSet(Box::new(wire::StatefulSet { metadata, spec }))
+        }
+        WorkloadKind::ReplicaSet => {
+            Object::ReplicaSet(Box::new(wire::ReplicaSet { metadata, spec }))
+        }
+        WorkloadKind::Deployment | WorkloadKind::Job => {
+            Object::Deployment(Box::new(wire::Deployment { metadata, spec }))
+        }
+    }
+}
+
+/// Buffers that keep no room, and why.
+pub(super) fn warnings(cluster: &Cluster) -> Vec<String> {
+    let says = |(key, buffer): (&ObjectKey, &std::sync::Arc<CapacityBuffer>)| {
+        let why = match cluster.room(buffer) {
+            Ok(room) => room.problem?,
+            Err(unresolved) => unresolved.told().1.to_owned(),
+        };
+        Some(format!("CapacityBuffer {}/{} keeps no room: {why}", key.namespace, key.name))
+    };
+    cluster.buffers().filter_map(says).collect()
+}
+
+/// The pods that only buffers stand for, by uid: namespace and name of their buffers.
+pub(super) fn virtual_pods(snapshot: &Snapshot) -> BTreeMap<&str, (&str, &str)> {
+    let pods = snapshot.pods.iter();
+    pods.filter_map(|pod| Some((&*pod.uid, (&*pod.namespace, pod.buffer.as_deref()?)))).collect()
+}
+
+/// What comes of each buffer in a plan for pending pods; by namespace and name.
+pub(super) fn buffers(snapshot: &Snapshot, plan: &Plan) -> Vec<Buffer> {
+    let by_uid = virtual_pods(snapshot);
+    let mut found: BTreeMap<(&str, &str), Buffer> = BTreeMap::new();
+    for &(namespace, name) in by_uid.values() {
+        let buffer = found.entry((namespace, name)).or_default();
+        (buffer.namespace, buffer.name) = (namespace.to_owned(), name.to_owned());
+        buffer.pods += 1;
+    }
+    let mut of = |pod: &PodRef, take: &mut dyn FnMut(&mut Buffer)| {
+        if let Some(buffer) = by_uid.get(&*pod.uid).and_then(|key| found.get_mut(key)) {
+            take(buffer);
+        }
+    };
+    for nomination in &plan.buffered {
+        of(&nomination.pod, &mut |buffer| buffer.on_nodes += 1);
+    }
+    for pod in plan.launches.iter().flat_map(|launch| &launch.buffer_pods) {
+        of(pod, &mut |buffer| buffer.on_launches += 1);
+    }
+    for waiting in &plan.report.pods {
+        of(&waiting.pod, &mut |buffer| {
+            if buffer.reasons.is_empty() {
+                buffer.reasons = waiting.reasons.iter().map(why_not).collect();
+            }
+        });
+    }
+    for buffer in found.values_mut() {
+        buffer.missing = buffer.pods.saturating_sub(buffer.on_nodes + buffer.on_launches);
+    }
+    found.into_values().collect()
+}
