@@ -7,6 +7,7 @@ pub mod aws;
 pub mod capacitybuffer;
 pub mod clock;
 pub mod cloud_provider;
+pub mod deletioncost;
 pub mod disruption;
 pub mod events;
 pub mod http;

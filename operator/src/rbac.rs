@@ -60,7 +60,7 @@ pub const CLUSTER: &[Rule] = &[
     rule("", &["events"], &["create"]),
     rule("", &["nodes"], &["patch", "delete"]),
     rule("", &["pods/eviction"], &["create"]),
-    rule("", &["pods"], &["delete"]),
+    rule("", &["pods"], &["delete", "patch"]),
 ];
 
 /// In the whole cluster, with the AWS provider.

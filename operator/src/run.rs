@@ -31,8 +31,8 @@ use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::write::Writer;
 use crate::{
-    capacitybuffer, clock::Clock, disruption, http, kwok, node, nodeclaim, nodeoverlay, nodepool,
-    provisioning,
+    capacitybuffer, clock::Clock, deletioncost, disruption, http, kwok, node, nodeclaim,
+    nodeoverlay, nodepool, provisioning,
 };
 
 /// Work that is under way is waited for so long; Kubernetes kills after thirty seconds.
@@ -144,6 +144,9 @@ async fn operate<P: CloudProvider>(
     }
     if core.feature_gates.is_on("NodeRepair") {
         cluster.repair_by(repair_policies(cloud.repair_policies())?);
+    }
+    if core.feature_gates.is_on(deletioncost::GATE) {
+        cluster.manage_deletion_costs();
     }
     let kinds = cluster.watched().collect();
     let (state, state_task) = State::new(cluster);
@@ -310,6 +313,8 @@ fn start<P: CloudProvider>(
     tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("node.protection", node::protection::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("pod.deletioncost", deletioncost::run(o, s));
     let gates = &operator.options.feature_gates;
     if gates.is_on("NodeRepair") && operator.options.legacy_node_repair {
         let (o, s) = own();

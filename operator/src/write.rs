@@ -15,11 +15,12 @@ use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, N
 use crate::state::State;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::cluster::name;
+use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER};
 use crate::watch::Watched;
 use crate::watch::wire::Node;
 use crate::work::Failure;
 
-/// Field manager of all writes.
+/// Field manager of all writes but one.
 const MANAGER: &str = "tenon";
 
 /// A write that failed.
@@ -268,6 +269,24 @@ impl Writer {
         let evicted: Result<Value, _> =
             api.create_subresource("eviction", &key.name, &params, &eviction).await;
         evicted.map(drop).map_err(|source| error("evicting", "Pod", &key.to_string(), source))
+    }
+
+    /// Gives a pod a deletion cost, or takes back what it was given. Refused as a conflict where somebody else has set one, and when the pod was made again.
+    pub async fn apply_deletion_cost(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        value: Option<i32>,
+    ) -> Result<(), WriteError> {
+        let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "uid": uid } });
+        if let Some(value) = value {
+            pod["metadata"]["annotations"] = json!({ DELETION_COST: value.to_string() });
+        }
+        let params = PatchParams::apply(DELETION_COST_MANAGER);
+        let applied = api.patch_metadata(&key.name, &params, &Patch::Apply(pod)).await;
+        let verb = "applying the deletion cost of";
+        applied.map(drop).map_err(|source| error(verb, "Pod", &key.to_string(), source))
     }
 
     /// Deletes a pod with this grace period, whatever protects it.

@@ -305,6 +305,8 @@ pub struct FeatureGates {
     pub static_capacity: bool,
     /// Honour CapacityBuffers.
     pub capacity_buffer: bool,
+    /// Let ReplicaSets that shrink empty the nodes that would go next.
+    pub pod_deletion_cost_management: bool,
 }
 
 impl Default for FeatureGates {
@@ -316,6 +318,7 @@ impl Default for FeatureGates {
             spot_to_spot_consolidation: false,
             static_capacity: false,
             capacity_buffer: false,
+            pod_deletion_cost_management: false,
         }
     }
 }
@@ -330,10 +333,12 @@ impl FeatureGates {
             spot_to_spot_consolidation,
             static_capacity,
             capacity_buffer,
+            pod_deletion_cost_management,
         } = self;
         format!(
             "ReservedCapacity={reserved_capacity},SpotToSpotConsolidation={spot_to_spot_consolidation},NodeRepair={node_repair},\
-             NodeOverlay={node_overlay},StaticCapacity={static_capacity},CapacityBuffer={capacity_buffer}"
+             NodeOverlay={node_overlay},StaticCapacity={static_capacity},CapacityBuffer={capacity_buffer},\
+             PodDeletionCostManagement={pod_deletion_cost_management}"
         )
     }
 }

@@ -68,6 +68,10 @@ pub struct Core {
     pub pods_drained: Counters<1>,
     /// `karpenter_pods_disruption_initiated_total{reason,nodepool,capacity_type,consolidation_policy,termination_mode}`
     pub pods_disruption_initiated: Counters<5>,
+    /// `karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes{nodepool}`
+    pub pod_deletion_cost_pending: Gauges<1>,
+    /// `karpenter_pod_deletion_cost_pod_annotation_writes_total{result}`
+    pub pod_deletion_cost_writes: Counters<1>,
     /// `karpenter_pods_startup_duration_seconds{}`
     pub pod_startup_duration: Summaries<0>,
     /// `karpenter_pods_bound_duration_seconds{dynamic_resources}`
@@ -203,6 +207,18 @@ impl Core {
                 "karpenter_pods_disruption_initiated",
                 "Number of pods that had to move because their node was disrupted",
                 DISRUPTED,
+            ),
+            pod_deletion_cost_pending: gauges(
+                registry,
+                "karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes",
+                "Nodes whose pods were to be given another deletion cost in the last pass",
+                ["nodepool"],
+            ),
+            pod_deletion_cost_writes: counters(
+                registry,
+                "karpenter_pod_deletion_cost_pod_annotation_writes",
+                "Deletion costs that were to be written to pods, by what became of it",
+                ["result"],
             ),
             pod_startup_duration: summary::summaries(
                 registry,

@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use tenon_state::pod::DELETION_COST_MANAGER;
 
 /// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree, without copying each object first.
 #[derive(Clone, Debug)]
@@ -33,10 +35,8 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
         struct MetadataOnly {
             metadata: ObjectMeta,
         }
-        let mut tree = serde_json::Value::deserialize(deserializer)?;
-        if let Some(metadata) = tree.get_mut("metadata").and_then(|m| m.as_object_mut()) {
-            metadata.remove("managedFields");
-        }
+        let mut tree = Value::deserialize(deserializer)?;
+        forget_managers(&mut tree);
         match K::deserialize(&tree) {
             Ok(object) => Ok(Self(Ok(object))),
             Err(error) => {
@@ -45,6 +45,16 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
                 Ok(Self(Err(Box::new(Invalid { error: error.to_string(), metadata }))))
             }
         }
+    }
+}
+
+/// Leaves of `managedFields`, which are as large as the rest, what tells our own values from others'.
+fn forget_managers(object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(Value::Array(managers)) = metadata.get_mut("managedFields") else { return };
+    managers.retain(|entry| entry["manager"] == DELETION_COST_MANAGER);
+    if managers.is_empty() {
+        metadata.remove("managedFields");
     }
 }
 
@@ -100,5 +110,22 @@ mod tests {
         assert_eq!(guarded.meta().name.as_deref(), Some("broken"));
         let invalid = guarded.into_result().unwrap_err();
         assert!(invalid.error.contains("not-a-template"), "{}", invalid.error);
+    }
+
+    #[test]
+    fn of_who_manages_what_only_our_own_entry_is_kept() {
+        let managers = |names: &[&str]| {
+            let entries: Vec<_> = names
+                .iter()
+                .map(|name| json!({"manager": name, "operation": "Apply", "fieldsV1": {}}))
+                .collect();
+            let guarded: Guarded<tenon_state::wire::Pod> =
+                serde_json::from_value(json!({"metadata": {"managedFields": entries}})).unwrap();
+            let kept = guarded.meta().managed_fields.clone();
+            kept.map(|kept| kept.into_iter().filter_map(|it| it.manager).collect::<Vec<_>>())
+        };
+        assert_eq!(managers(&["kubelet"]), None);
+        let ours = DELETION_COST_MANAGER.to_owned();
+        assert_eq!(managers(&["kubelet", DELETION_COST_MANAGER]), Some(vec![ours]));
     }
 }

@@ -56,6 +56,9 @@ pub struct Cluster {
     /// What makes machines sick; nothing while they are not repaired.
     pub(super) repair_policies: Vec<tenon_planner::snapshot::RepairPolicy>,
 
+    /// Pods' deletion costs are the operator's to write.
+    pub(super) manages_deletion_costs: bool,
+
     /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake that reconcilers report.
     claims_by_provider_id: BTreeMap<String, BTreeSet<String>>,
     nodes_by_provider_id: BTreeMap<String, BTreeSet<String>>,
@@ -124,6 +127,7 @@ impl Cluster {
             buffers: buffers::Buffers::default(),
             devices: None,
             repair_policies: Vec::new(),
+            manages_deletion_costs: false,
             claims_by_provider_id: BTreeMap::new(),
             nodes_by_provider_id: BTreeMap::new(),
             usage: BTreeMap::new(),
@@ -137,6 +141,11 @@ impl Cluster {
     /// From now on objects of this kind count, which do not always: the state is not complete without them.
     pub fn expect(&mut self, kind: Kind) {
         self.expected.insert(kind);
+    }
+
+    /// From now on the deletion costs of pods are the operator's to write: what is written there says nothing about their eviction.
+    pub fn manage_deletion_costs(&mut self) {
+        self.manages_deletion_costs = true;
     }
 
     /// The kinds that count.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use kube::core::ObjectMeta;
 use tenon_crds::labels;
 use tenon_planner::snapshot::PodShape;
 
@@ -10,8 +11,11 @@ use crate::change::{ObjectKey, PodEvent};
 use crate::shape;
 use crate::wire::{self, controller, created_at};
 
-/// How much a pod's eviction counts by default, set by users and by controllers.
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// What ReplicaSets that shrink go by, set by users and by controllers.
+pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The field manager that applies [`DELETION_COST`] for the operator: pods say by it whose value they have.
+pub const DELETION_COST_MANAGER: &str = "tenon-pod-deletion-cost";
 
 /// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +37,10 @@ pub struct Pod {
     pub deletion: Option<Timestamp>,
     /// `spec.priority`.
     pub priority: i32,
-    /// What it costs to evict it.
-    pub deletion_cost: i32,
+    /// `karpenter.sh/disruption-cost`; 0 when it does not parse.
+    pub disruption_cost: Option<i32>,
+    /// `controller.kubernetes.io/pod-deletion-cost`.
+    pub deletion_cost: DeletionCost,
     /// Who controls it.
     pub owner: Owner,
     /// Its phase is Pending.
@@ -80,10 +86,25 @@ pub enum Owner {
     DaemonSet(String),
     /// A StatefulSet.
     StatefulSet,
+    /// A ReplicaSet.
+    ReplicaSet,
+    /// A Job.
+    Job,
     /// The Node itself: a static pod.
     Node,
     /// Something else, or nobody.
     Other,
+}
+
+/// Whose `controller.kubernetes.io/pod-deletion-cost` a pod has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionCost {
+    /// None.
+    Unset,
+    /// One that the operator has applied.
+    Ours(i32),
+    /// Somebody else's; 0 when it does not parse.
+    Given(i32),
 }
 
 /// How far `karpenter.sh/do-not-disrupt` protects a pod.
@@ -140,10 +161,12 @@ impl Pod {
             created_at: created_at(metadata),
             deletion: metadata.deletion_timestamp.as_ref().map(|time| time.0),
             priority: spec.priority,
-            deletion_cost: deletion_cost(
-                annotation(labels::DISRUPTION_COST),
-                annotation(DELETION_COST),
-            ),
+            disruption_cost: annotation(labels::DISRUPTION_COST).map(|text| cost(text)),
+            deletion_cost: match annotation(DELETION_COST) {
+                None => DeletionCost::Unset,
+                Some(text) if is_ours(metadata) => DeletionCost::Ours(cost(text)),
+                Some(text) => DeletionCost::Given(cost(text)),
+            },
             owner,
             pending: phase == "Pending",
             unready: condition("Ready").is_some_and(|ready| ready.status == "False"),
@@ -190,6 +213,16 @@ impl Pod {
             && !self.protection.is_active(now)
     }
 
+    /// What it costs to evict it: what its disruption is said to cost, else its deletion. What the operator has written itself says nothing about that, and
+    /// nothing but the former counts while the operator is to write (`manages_deletion_costs`).
+    pub fn eviction_cost(&self, manages_deletion_costs: bool) -> i32 {
+        let deletion = match self.deletion_cost {
+            DeletionCost::Given(cost) if !manages_deletion_costs => cost,
+            _ => 0,
+        };
+        self.disruption_cost.unwrap_or(deletion)
+    }
+
     /// It has to find a place elsewhere when its node goes.
     pub fn is_reschedulable(&self) -> bool {
         let stays = !self.is_terminating() || self.owner == Owner::StatefulSet;
@@ -197,7 +230,7 @@ impl Pod {
     }
 }
 
-fn owner(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Owner {
+fn owner(metadata: &ObjectMeta) -> Owner {
     // Static pods name their Node as an owner too, as the controller in all releases since 1.17.
     let owners = metadata.owner_references.iter().flatten();
     if owners.into_iter().any(|owner| owner.kind == "Node" && owner.api_version == "v1") {
@@ -207,13 +240,22 @@ fn owner(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) 
     match (owner.api_version.as_str(), owner.kind.as_str()) {
         ("apps/v1", "DaemonSet") => Owner::DaemonSet(owner.uid.clone()),
         ("apps/v1", "StatefulSet") => Owner::StatefulSet,
+        ("apps/v1", "ReplicaSet") => Owner::ReplicaSet,
+        ("batch/v1", "Job") => Owner::Job,
         _ => Owner::Other,
     }
 }
 
-/// `karpenter.sh/disruption-cost` counts when it is there, even if it does not parse (then as 0); else the deletion cost.
-fn deletion_cost(disruption: Option<&String>, deletion: Option<&String>) -> i32 {
-    disruption.or(deletion).and_then(|text| text.parse().ok()).unwrap_or(0)
+fn cost(text: &str) -> i32 {
+    text.parse().unwrap_or(0)
+}
+
+/// Whether the operator has applied the pod's deletion cost, and nobody has set another one since: then it would not be the manager any more.
+fn is_ours(metadata: &ObjectMeta) -> bool {
+    metadata.managed_fields.iter().flatten().any(|entry| {
+        entry.manager.as_deref() == Some(DELETION_COST_MANAGER)
+            && entry.operation.as_deref() == Some("Apply")
+    })
 }
 
 fn protection(annotation: Option<&String>, started: Option<Timestamp>) -> Protection {
@@ -383,16 +425,35 @@ mod tests {
 
     #[test]
     fn a_bad_disruption_cost_does_not_fall_back_to_the_deletion_cost() {
-        let some = |text: &str| Some(text.to_owned());
-        for (disruption, deletion, cost) in [
-            (None, some("7"), 7),
-            (some("5"), some("7"), 5),
-            (some("1.5"), some("7"), 0),
-            (None, some("1e3"), 0),
-            (None, some("99999999999"), 0),
+        for (annotations, expected) in [
+            (json!({DELETION_COST: "7"}), 7),
+            (json!({"karpenter.sh/disruption-cost": "5", DELETION_COST: "7"}), 5),
+            (json!({"karpenter.sh/disruption-cost": "1.5", DELETION_COST: "7"}), 0),
+            (json!({DELETION_COST: "1e3"}), 0),
+            (json!({DELETION_COST: "99999999999"}), 0),
         ] {
-            assert_eq!(deletion_cost(disruption.as_ref(), deletion.as_ref()), cost);
+            let pod = pod(json!({"metadata": {"annotations": annotations}})).unwrap();
+            assert_eq!(pod.eviction_cost(false), expected, "{annotations}");
         }
+    }
+
+    #[test]
+    fn a_deletion_cost_that_the_operator_wrote_is_told_from_others_and_costs_no_eviction() {
+        let with = |manager: &str, operation: &str| {
+            let fields =
+                json!({"f:metadata": {"f:annotations": {format!("f:{DELETION_COST}"): {}}}});
+            pod(json!({"metadata": {
+                "annotations": {DELETION_COST: "-7"},
+                "managedFields": [{"manager": manager, "operation": operation, "fieldsV1": fields}],
+            }}))
+            .unwrap()
+        };
+        let ours = with(DELETION_COST_MANAGER, "Apply");
+        assert_eq!(ours.deletion_cost, DeletionCost::Ours(-7));
+        assert_eq!([false, true].map(|managed| ours.eviction_cost(managed)), [0, 0]);
+        let given = with("kube-controller-manager", "Update");
+        assert_eq!(given.deletion_cost, DeletionCost::Given(-7));
+        assert_eq!([false, true].map(|managed| given.eviction_cost(managed)), [-7, 0]);
     }
 
     #[test]

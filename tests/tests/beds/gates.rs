@@ -1,6 +1,6 @@
 //! What feature gates add, on the provider `kwok`, with one operator that has them on. The scenarios wait most of the time, so they are played at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,11 @@ use super::devices::machines_come_for_devices_and_count_when_these_are_published
 
 type Tenon = Arc<Unclouded>;
 
-const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true,NodeRepair=true";
+const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true,NodeRepair=true,PodDeletionCostManagement=true";
 const DEVICES: &str = "--ignore-dra-requests=false";
+/// Nodes are ranked for the deletion costs of their pods once a minute.
+const RANKED: Duration = Duration::from_mins(3);
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Sick nodes of the provider `kwok` are tolerated for half a minute; then comes all that one decision brings about.
 const REPAIR: Duration = Duration::from_mins(3);
 const CPUS: &str = "karpenter.kwok.sh/instance-cpu";
@@ -266,6 +269,60 @@ async fn sick_nodes_stay_where_too_many_are(tenon: Tenon) {
     assert!(nodes(user, scenario, 3).await.contains(sick[0]), "it has recovered");
 }
 
+/// The deletion costs of an app's pods, by the node that they run on.
+async fn costs(user: &User, app: &str) -> Result<BTreeMap<String, Option<i32>>, kube::Error> {
+    let pods = user.pods(app).await?;
+    let costs = pods.into_iter().filter_map(|pod| {
+        let cost = pod.annotations().get(DELETION_COST).map(|cost| cost.parse());
+        Some((pod.spec?.node_name?, cost.transpose().expect("a number")))
+    });
+    Ok(costs.collect())
+}
+
+async fn a_replica_set_that_shrinks_empties_the_node_that_would_go_next(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "costs");
+    let disruption = json!({
+        "consolidationPolicy": "WhenEmpty", "consolidateAfter": "1s", "budgets": [{ "nodes": "100%" }],
+    });
+    must(user.pool(scenario, &machines(&["1"]), &json!({ "disruption": disruption })).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    must(user.deploy(scenario, 3, &on).await);
+    must(user.runs(scenario, 3).await);
+    let mut given = on.clone();
+    given["metadata"] = json!({ "annotations": { DELETION_COST: "7" } });
+    must(user.deploy("given", 1, &given).await);
+    must(user.runs("given", 1).await);
+    // The machine of the pod with a cost of its own has a rank, too.
+    nodes(user, scenario, 4).await;
+    let look = async || {
+        let costs = costs(user, scenario).await?;
+        let ranks: BTreeSet<i32> = costs.values().copied().flatten().collect();
+        let ranked = ranks.len() == 3 && ranks.iter().all(|rank| (-4..0).contains(rank));
+        if ranked { Ok(true) } else { Err(format!("they cost {costs:?}").into()) }
+    };
+    must(eventually("the pods cost what their nodes are ranked", RANKED, look).await);
+    let given = must(costs(user, "given").await);
+    assert!(given.values().eq([&Some(7)]), "somebody else's stays: {given:?}");
+    let ranks = must(costs(user, scenario).await);
+    let next = ranks.iter().min_by_key(|(_, rank)| **rank).expect("three pods").0;
+    must(user.scale(scenario, 2, &json!({ "scenario": scenario })).await);
+    let gone = async || Ok(!user.nodes(scenario).await?.iter().any(|it| it.name_any() == *next));
+    must(eventually(&format!("{next} is empty and goes"), LIMIT, gone).await);
+    must(user.runs(scenario, 2).await);
+}
+
+async fn deletion_costs_go_with_their_gate(tenon: Tenon) {
+    let user = tenon.user();
+    let gone = async || {
+        let costs = costs(user, "costs").await?;
+        let bare = costs.values().all(Option::is_none);
+        if bare { Ok(true) } else { Err(format!("they cost {costs:?}").into()) }
+    };
+    must(eventually("the pods cost nothing", RANKED, gone).await);
+    let given = must(costs(user, "given").await);
+    assert!(given.values().eq([&Some(7)]), "somebody else's stays: {given:?}");
+}
+
 const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     a_price_decides_which_type_is_launched,
     a_resource_that_an_overlay_adds_lets_pods_run,
@@ -274,6 +331,7 @@ const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     a_sick_node_is_replaced,
     sick_nodes_stay_where_too_many_are,
     machines_come_for_devices_and_count_when_these_are_published,
+    a_replica_set_that_shrinks_empties_the_node_that_would_go_next,
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,7 +342,11 @@ async fn feature_gates_do_what_they_promise() {
     let tenon = Arc::new(must(Unclouded::prepare(&bed, programs).await));
     let operator = must(tenon.start_with("gates", &[GATES, DEVICES]));
     must(operator.ready(LIMIT).await);
-    let failed = at_once(&tenon, SCENARIOS).await;
-    drop((operator, tenon));
+    let mut failed = at_once(&tenon, SCENARIOS).await;
+    drop(operator);
+    let plain = must(tenon.start("plain"));
+    must(plain.ready(LIMIT).await);
+    failed.extend(at_once(&tenon, &scenarios![deletion_costs_go_with_their_gate]).await);
+    drop((plain, tenon));
     end(bed, &failed).await;
 }

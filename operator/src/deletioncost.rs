@@ -1,0 +1,301 @@
+//! Deletion costs of pods (feature gate `PodDeletionCostManagement`): ReplicaSets that shrink give up first what runs on the nodes that would go next, so that
+//! these empty by themselves.
+//!
+//! The planner ranks nodes once a minute; here its values are written to pods, by server-side apply with a field manager of its own. So the API server refuses
+//! where somebody else has set a value, and pods say by their managers whose value they have. Without the gate what was written is taken away again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenon_planner::DeletionCost as Change;
+use tenon_planner::snapshot::{Owner, Snapshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::cloud_provider::CloudProvider;
+use crate::operator::Operator;
+use crate::state::change::ObjectKey;
+use crate::state::cluster::Cluster;
+use crate::state::pod::DeletionCost;
+use crate::tasks::blocking;
+use crate::work::{Action, Backoff, Failed, Failure as _, WorkQueue, settle};
+
+/// How often nodes are ranked.
+const EVERY: Duration = Duration::from_mins(1);
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
+
+/// Ten pods are written at a time, and each takes a tenth of a second at least: a hundred writes in a second, which no API server notices.
+const WORKERS: usize = 10;
+const PACE: Duration = Duration::from_millis(100);
+
+/// The feature gate.
+pub const GATE: &str = "PodDeletionCostManagement";
+
+/// What a pod is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    uid: String,
+    /// `None` takes the annotation away.
+    value: Option<i32>,
+}
+
+/// What the last pass wants written, and the pods to work on. Clones share them.
+#[derive(Clone, Debug, Default)]
+struct Writes {
+    wanted: Arc<Mutex<BTreeMap<ObjectKey, Wanted>>>,
+    queue: WorkQueue<ObjectKey>,
+}
+
+impl Writes {
+    /// Wants this from now on, and nothing that was wanted before.
+    fn want(&self, wanted: BTreeMap<ObjectKey, Wanted>) {
+        let keys: Vec<ObjectKey> = wanted.keys().cloned().collect();
+        *self.wanted.lock() = wanted;
+        for key in keys {
+            self.queue.add(key);
+        }
+    }
+
+    /// This needs no further work, unless something else is wanted by now.
+    fn done(&self, key: &ObjectKey, wanted: &Wanted) {
+        let mut all = self.wanted.lock();
+        if all.get(key) == Some(wanted) {
+            all.remove(key);
+        }
+    }
+}
+
+/// Writes deletion costs until `stop`.
+pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+    let writes = Writes::default();
+    let passes = async {
+        loop {
+            operator.state.synced().await;
+            if let Some(wanted) = pass(&operator).await {
+                writes.want(wanted);
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    };
+    let work = writes.queue.clone().run(WORKERS, BACKOFF, stop, |key| {
+        let (operator, writes) = (Arc::clone(&operator), writes.clone());
+        async move { write(&operator, &writes, &key).await }
+    });
+    tokio::select! {
+        () = work => {}
+        () = passes => {}
+    }
+}
+
+/// What is to be written; `None` when the runtime is going away.
+async fn pass<P: CloudProvider>(operator: &Operator<P>) -> Option<BTreeMap<ObjectKey, Wanted>> {
+    let known = known(&operator.state.read());
+    let pending = &operator.context.metrics.pod_deletion_cost_pending;
+    pending.clear();
+    if !operator.options.feature_gates.is_on(GATE) {
+        return Some(withdrawn(&known));
+    }
+    let mut snapshot = operator.snapshot();
+    let (policy, now) = (operator.policy.clone(), operator.now());
+    let (changes, pools) = blocking(move || {
+        leave_to_others(&mut snapshot, &known);
+        let present = |pod: &tenon_planner::snapshot::Pod| match known.get(&pod.uid) {
+            Some((_, DeletionCost::Ours(value))) => Some(*value),
+            _ => None,
+        };
+        let changes = tenon_planner::deletion_costs(&snapshot, &policy, now, &present);
+        let pools = by_pool(&snapshot, &changes);
+        (changes, pools)
+    })
+    .await?;
+    for (pool, nodes) in pools {
+        pending.set([&pool], f64::from(nodes));
+    }
+    Some(wanted(changes))
+}
+
+/// The pods that have a deletion cost, by uid.
+type Known = BTreeMap<String, (ObjectKey, DeletionCost)>;
+
+fn known(state: &Cluster) -> Known {
+    let with_cost = state.pods().filter(|(_, pod)| pod.deletion_cost != DeletionCost::Unset);
+    with_cost.map(|(key, pod)| (pod.uid.clone(), (key.clone(), pod.deletion_cost))).collect()
+}
+
+/// Everything of ours goes.
+fn withdrawn(known: &Known) -> BTreeMap<ObjectKey, Wanted> {
+    let ours = known.iter().filter(|(_, (_, cost))| matches!(cost, DeletionCost::Ours(_)));
+    ours.map(|(uid, (key, _))| (key.clone(), Wanted { uid: uid.clone(), value: None })).collect()
+}
+
+/// Pods that somebody else has given a cost are not written. Whoever controls them brings them back, so they don't hold their node.
+fn leave_to_others(snapshot: &mut Snapshot, known: &Known) {
+    for pod in &mut snapshot.pods {
+        let given = matches!(known.get(&pod.uid), Some((_, DeletionCost::Given(_))));
+        if given && pod.owner == Owner::ReplicaSet {
+            pod.owner = Owner::Job;
+        }
+    }
+}
+
+/// How many nodes of each NodePool have pods to write.
+fn by_pool(snapshot: &Snapshot, changes: &[Change]) -> BTreeMap<String, u32> {
+    let mut pools = BTreeMap::new();
+    for change in changes {
+        let node = snapshot.nodes.iter().find(|node| node.key == change.node);
+        let pool = node.and_then(|node| node.claim.as_ref()?.node_pool.clone());
+        *pools.entry(pool.unwrap_or_default()).or_default() += 1;
+    }
+    pools
+}
+
+fn wanted(changes: Vec<Change>) -> BTreeMap<ObjectKey, Wanted> {
+    let pods = changes.into_iter().flat_map(|Change { pods, value, .. }| {
+        pods.into_iter().map(move |pod| {
+            (ObjectKey::new(pod.namespace, pod.name), Wanted { uid: pod.uid, value })
+        })
+    });
+    pods.collect()
+}
+
+async fn write<P: CloudProvider>(
+    operator: &Operator<P>,
+    writes: &Writes,
+    key: &ObjectKey,
+) -> Result<Action, Failed> {
+    let Some(wanted) = writes.wanted.lock().get(key).cloned() else { return Ok(Action::Wait) };
+    let writes_total = &operator.context.metrics.pod_deletion_cost_writes;
+    let skipped = reason_to_skip(&operator.state.read(), key, &wanted);
+    if let Some(reason) = skipped {
+        writes_total.inc([reason]);
+        writes.done(key, &wanted);
+        return Ok(Action::Wait);
+    }
+    let written = operator.write.apply_deletion_cost(key, &wanted.uid, wanted.value);
+    let (written, ()) = tokio::join!(written, tokio::time::sleep(PACE));
+    let result = match &written {
+        Ok(()) => "updated",
+        Err(error) if error.is_not_found() => "skipped_notfound",
+        // Somebody else has set a value, or another pod has the name by now.
+        Err(error) if error.is_conflict() => "skipped_conflict",
+        Err(_) => "error",
+    };
+    writes_total.inc([result]);
+    if result != "error" {
+        writes.done(key, &wanted);
+        return Ok(Action::Wait);
+    }
+    settle(&operator.context, "pod.deletioncost", &key.to_string(), written.map(|()| Action::Wait))
+}
+
+/// Why a pod is not written after all, as metrics label it.
+fn reason_to_skip(state: &Cluster, key: &ObjectKey, wanted: &Wanted) -> Option<&'static str> {
+    let pod = state.pod(key).filter(|pod| pod.uid == wanted.uid);
+    match (pod.map(|pod| pod.deletion_cost), wanted.value) {
+        (None, _) => Some("skipped_notfound"),
+        (Some(DeletionCost::Given(_)), _) => Some("skipped_conflict"),
+        (Some(DeletionCost::Unset), None) => Some("skipped_unchanged"),
+        (Some(DeletionCost::Ours(is)), Some(wanted)) if is == wanted => Some("skipped_unchanged"),
+        (Some(_), _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tenon_crds::labels::LabelRules;
+    use tenon_planner::plan::PodRef;
+
+    use super::*;
+    use crate::state::change::{Change as StateChange, Object};
+    use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER};
+
+    fn put(cluster: &mut Cluster, name: &str, cost: Option<(&str, &str)>) {
+        let mut metadata = json!({"namespace": "default", "name": name, "uid": name});
+        if let Some((value, manager)) = cost {
+            metadata["annotations"] = json!({DELETION_COST: value});
+            metadata["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
+        }
+        let pod: Value = json!({"metadata": metadata});
+        let pod = serde_json::from_value(pod).unwrap();
+        cluster.apply(StateChange::Applied(Object::Pod(Box::new(pod))));
+    }
+
+    fn cluster() -> Cluster {
+        let mut cluster = Cluster::new(&[], LabelRules::core());
+        put(&mut cluster, "none", None);
+        put(&mut cluster, "ours", Some(("-3", DELETION_COST_MANAGER)));
+        put(&mut cluster, "given", Some(("-3", "kubectl")));
+        cluster
+    }
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("default", name)
+    }
+
+    fn want(uid: &str, value: Option<i32>) -> Wanted {
+        Wanted { uid: uid.to_owned(), value }
+    }
+
+    #[test]
+    fn without_the_gate_what_was_written_goes_and_what_others_wrote_stays() {
+        let all = withdrawn(&known(&cluster()));
+        assert_eq!(all, BTreeMap::from([(key("ours"), want("ours", None))]));
+    }
+
+    #[test]
+    fn only_pods_that_have_another_value_of_ours_or_none_are_written() {
+        let cluster = cluster();
+        for (name, uid, value, expected) in [
+            ("none", "none", Some(-3), None),
+            ("none", "none", None, Some("skipped_unchanged")),
+            ("none", "another", Some(-3), Some("skipped_notfound")),
+            ("gone", "gone", Some(-3), Some("skipped_notfound")),
+            ("ours", "ours", Some(-3), Some("skipped_unchanged")),
+            ("ours", "ours", Some(-2), None),
+            ("ours", "ours", None, None),
+            ("given", "given", Some(-2), Some("skipped_conflict")),
+            ("given", "given", None, Some("skipped_conflict")),
+        ] {
+            let skipped = reason_to_skip(&cluster, &key(name), &want(uid, value));
+            assert_eq!(skipped, expected, "{name} {uid} {value:?}");
+        }
+    }
+
+    #[test]
+    fn pods_with_a_cost_of_their_own_are_not_ranked_and_hold_nothing() {
+        let pod = |name: &str| tenon_planner::snapshot::Pod {
+            uid: name.to_owned(),
+            owner: Owner::ReplicaSet,
+            ..Default::default()
+        };
+        let mut snapshot =
+            Snapshot { pods: ["none", "ours", "given"].map(pod).into(), ..Snapshot::default() };
+        leave_to_others(&mut snapshot, &known(&cluster()));
+        let owners: Vec<Owner> = snapshot.pods.iter().map(|pod| pod.owner).collect();
+        assert_eq!(owners, [Owner::ReplicaSet, Owner::ReplicaSet, Owner::Job]);
+    }
+
+    #[test]
+    fn a_pass_replaces_what_the_one_before_wanted() {
+        let change = |name: &str, value| Change {
+            node: "a".to_owned(),
+            value,
+            pods: vec![PodRef {
+                namespace: "default".to_owned(),
+                name: name.to_owned(),
+                uid: name.to_owned(),
+            }],
+        };
+        let writes = Writes::default();
+        writes.want(wanted(vec![change("x", Some(-2)), change("y", Some(-1))]));
+        writes.want(wanted(vec![change("y", None)]));
+        assert_eq!(*writes.wanted.lock(), BTreeMap::from([(key("y"), want("y", None))]));
+        writes.done(&key("y"), &want("y", Some(-1)));
+        assert!(writes.wanted.lock().contains_key(&key("y")), "something else is wanted by now");
+        writes.done(&key("y"), &want("y", None));
+        assert!(writes.wanted.lock().is_empty());
+    }
+}
