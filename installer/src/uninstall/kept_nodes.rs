@@ -1,6 +1,7 @@
 //! Nodes that stay when their operator goes. Their finalizers and owners are taken off, or the first deletion of a Node would hang, and the garbage collector
 //! would remove it with its NodeClaim. Nothing is proven gone here, because nothing goes: the user asked for it.
 
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, PropagationPolicy};
 use kube::core::ApiResource;
@@ -78,7 +79,7 @@ async fn release_claims(
 }
 
 async fn release_node(context: &Context, name: &str) -> Result<(), Failure> {
-    let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
+    let resource = ApiResource::erase::<Node>(&());
     let key = key(&resource, name);
     let released = wait::transient(wait::Tries::seconds(30), || async {
         match context.cluster.get(&resource, &key).await? {
@@ -86,45 +87,55 @@ async fn release_node(context: &Context, name: &str) -> Result<(), Failure> {
             None => Ok(()),
         }
     });
-    Ok(released.await?)
+    released.await?;
+    Ok(context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?)
 }
 
-/// A patch that takes Karpenter's finalizer and owner off a Node and leaves all others, if nobody has changed it since.
+/// A patch that takes Karpenter's owner off a Node and leaves all others, if nobody has changed it since.
 fn without_owner(node: &Value) -> Value {
-    let list = |pointer: &str, stays: &dyn Fn(&Value) -> bool| {
-        let all = node.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
-        all.filter(|entry| stays(entry)).cloned().collect::<Vec<_>>()
+    let owners = node.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let stays = |owner: &&Value| {
+        let group = owner["apiVersion"].as_str().and_then(|version| version.split('/').next());
+        (group, owner["kind"].as_str()) != (Some("karpenter.sh"), Some("NodeClaim"))
     };
-    let group = "karpenter.sh/";
     json!({"metadata": {
         "resourceVersion": node.pointer("/metadata/resourceVersion"),
-        "finalizers": list("/metadata/finalizers", &|entry| entry != CLAIM_FINALIZER),
-        "ownerReferences": list("/metadata/ownerReferences", &|owner| {
-            owner["kind"] != "NodeClaim"
-                || !owner["apiVersion"].as_str().is_some_and(|version| version.starts_with(group))
-        }),
+        "ownerReferences": owners.into_iter().flatten().filter(stays).collect::<Vec<_>>(),
     }})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::Aws;
+    use crate::kubernetes::double::Double;
 
-    #[test]
-    fn a_node_loses_karpenter_s_finalizer_and_owner_and_keeps_the_others() {
-        let node = json!({"metadata": {
-            "resourceVersion": "7",
-            "finalizers": ["example.com/mine", CLAIM_FINALIZER],
-            "ownerReferences": [
-                {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-1"},
-                {"apiVersion": "example.com/v1", "kind": "NodeClaim", "name": "other"},
-            ],
-        }});
-        let expected = json!({"metadata": {
-            "resourceVersion": "7",
-            "finalizers": ["example.com/mine"],
-            "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "NodeClaim", "name": "other"}],
-        }});
-        assert_eq!(without_owner(&node), expected);
+    #[tokio::test]
+    async fn a_node_loses_karpenter_s_finalizer_and_owner_and_keeps_the_others() {
+        const NODE: &str = "/api/v1/nodes/one";
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "one",
+                "finalizers": ["example.com/mine", CLAIM_FINALIZER],
+                "ownerReferences": [
+                    {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-1", "uid": "1"},
+                    {"apiVersion": "example.com/v1", "kind": "NodeClaim", "name": "other", "uid": "2"},
+                ],
+            },
+        });
+        let server = Double::start(&[(NODE, node)]).await;
+        let context = Context {
+            aws: Aws::nowhere(),
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        };
+        release_node(&context, "one").await.expect("it is released");
+        let nodes = context.cluster.all::<Node>().await.expect("it answers");
+        assert_eq!(nodes[0].finalizers(), ["example.com/mine"]);
+        let owners = nodes[0].owner_references().iter().map(|owner| owner.name.as_str());
+        assert_eq!(owners.collect::<Vec<_>>(), ["other"]);
     }
 }
