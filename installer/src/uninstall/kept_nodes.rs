@@ -27,8 +27,13 @@ impl Remover<'_> {
             objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
         };
         let (evict_for, timeout) = (self.options.evict_for(), self.options.timeout);
-        let release = release_claims(context, desired, evict_for, timeout);
-        self.step("nodeclaims", "NodeClaims, without their nodes", release).await?;
+        // Listed anew: until it was stopped, the operator may have made some.
+        let claims = context.cluster.list(&resources::node_claims()).await;
+        let claims = claims.map_err(|error| self.failed("nodeclaims", error.into()))?;
+        if !claims.is_empty() {
+            let release = release_claims(context, desired, claims, evict_for, timeout);
+            self.step("nodeclaims", "NodeClaims, without their nodes", release).await?;
+        }
         let pools = names(&inventory.nodes.pools);
         if !pools.is_empty() {
             let delete = delete_all(&context.cluster, resources::node_pools(), &pools);
@@ -55,11 +60,11 @@ impl Remover<'_> {
 async fn release_claims(
     context: &Context,
     desired: &Desired,
+    claims: Vec<DynamicObject>,
     evict_for: std::time::Duration,
     timeout: std::time::Duration,
 ) -> Result<(), Failure> {
     let resource = resources::node_claims();
-    let claims = context.cluster.list(&resource).await?;
     // A node that its operator was about to remove is half drained: that is brought to its end.
     let (going, staying): (Vec<_>, Vec<_>) =
         claims.into_iter().partition(|claim| claim.metadata.deletion_timestamp.is_some());
