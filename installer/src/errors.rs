@@ -187,6 +187,14 @@ impl Failure {
 }
 
 impl ExpectedError {
+    /// An answer could not be read: Ctrl-C where keys are read one by one, or a terminal that is none.
+    pub fn prompt(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::Interrupted => Self::Interrupted,
+            _ => Self::Prompt(error),
+        }
+    }
+
     /// The exit code, one exhaustive match.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -361,5 +369,8 @@ mod tests {
         assert_eq!(step(Failure::Journal("disk full".into())).exit_code(), EXIT_PARTIAL);
         assert_eq!(step(Failure::Foreign { what: "queue x".into() }).exit_code(), EXIT_REFUSED);
         assert_eq!(ExpectedError::Interrupted.exit_code(), EXIT_INTERRUPTED);
+        let prompt = |kind: std::io::ErrorKind| ExpectedError::prompt(kind.into()).exit_code();
+        assert_eq!(prompt(std::io::ErrorKind::Interrupted), EXIT_INTERRUPTED);
+        assert_eq!(prompt(std::io::ErrorKind::UnexpectedEof), EXIT_FAILURE);
     }
 }

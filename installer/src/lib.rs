@@ -70,6 +70,9 @@ pub async fn run(cli: Cli) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
+            if matches!(error, ExpectedError::Interrupted) {
+                prompt::give_back_terminal();
+            }
             printer.error(&error);
             ExitCode::from(error.exit_code())
         }

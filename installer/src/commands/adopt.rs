@@ -89,7 +89,7 @@ pub async fn run(
     let report = report(plan.steps.len());
     if !plan.steps.is_empty() && !args.how.yes {
         let what = if args.undo { "return to Karpenter" } else { "adoption" };
-        confirm(global, &format!("Do this {what}?"))?;
+        confirm(global, &format!("Do this {what}?")).await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "adopt", cleanup).await?);

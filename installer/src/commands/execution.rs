@@ -11,7 +11,7 @@ use crate::errors::{ExpectedError, Failure};
 use crate::journal::{self, Journal};
 use crate::plan::Plan;
 use crate::printer::Printer;
-use crate::prompt::{Prompt, Terminal};
+use crate::prompt;
 
 /// Whether there is somebody who can answer questions.
 pub(super) fn may_ask(global: &GlobalArgs) -> bool {
@@ -19,11 +19,11 @@ pub(super) fn may_ask(global: &GlobalArgs) -> bool {
 }
 
 /// Asks whether to go on.
-pub(super) fn confirm(global: &GlobalArgs, question: &str) -> Result<(), ExpectedError> {
+pub(super) async fn confirm(global: &GlobalArgs, question: &str) -> Result<(), ExpectedError> {
     if !may_ask(global) {
         return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
     }
-    if Terminal::default().confirm(question, false).map_err(ExpectedError::Prompt)? {
+    if prompt::confirm(question, false).await.map_err(ExpectedError::prompt)? {
         Ok(())
     } else {
         Err(ExpectedError::NotConfirmed { hint: "run the same command again when ready" })

@@ -65,7 +65,7 @@ pub async fn run(
     }
     show(&plan, &outlook, *printer);
     if !plan.steps.is_empty() && !args.yes {
-        confirm(global, "Apply this plan?")?;
+        confirm(global, "Apply this plan?").await?;
     }
     if asks {
         write_answers(&session.settings, *printer)?;
@@ -153,7 +153,7 @@ async fn ask(
     }
     config.cluster.region = config.cluster.region.or_else(|| global.default_region.clone());
     let asked = wizard::ask_target(&mut questions, &mut config, &inferred).await;
-    asked.map_err(ExpectedError::Prompt)?;
+    asked.map_err(ExpectedError::prompt)?;
     let settings =
         Settings::resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
     let aws = Aws::connect(global, &settings.region).await;
@@ -174,7 +174,7 @@ async fn ask(
     let subnets = subnets_in_words(&aws, facts.cluster.subnet_ids.clone()).await;
     let asked =
         wizard::ask_rest(&mut questions, &mut config, &facts, agent_is_missing, &subnets).await;
-    asked.map_err(ExpectedError::Prompt)?;
+    asked.map_err(ExpectedError::prompt)?;
     Ok(Source::recorded(config))
 }
 

@@ -156,7 +156,7 @@ pub(super) async fn run(
         printer.note(line);
     }
     if !plan.steps.is_empty() && !args.yes {
-        confirm(global, &format!("Do this {}?", journey.operation))?;
+        confirm(global, &format!("Do this {}?", journey.operation)).await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, journey.operation, cleanup).await?);

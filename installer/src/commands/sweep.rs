@@ -18,7 +18,7 @@ use crate::names;
 use crate::observe::facts::{self, Facts};
 use crate::ownership::Installation;
 use crate::printer::Printer;
-use crate::prompt::{Prompt, Terminal};
+use crate::prompt;
 use crate::settings::Settings;
 use crate::settings::config::Event;
 use crate::sweep::find::Kind;
@@ -155,7 +155,7 @@ pub async fn run(
     show(&orphans, *printer);
     let instances = orphans.iter().filter(|orphan| orphan.kind == Kind::Instance).count();
     let removable = orphans.iter().filter(|orphan| orphan.removable).count();
-    if removable == 0 || !wanted(global, args, &place.settings.cluster, removable)? {
+    if removable == 0 || !wanted(global, args, &place.settings.cluster, removable).await? {
         report(&place, &orphans, &[], &[], *printer);
         if removable > 0 {
             printer.note("Nothing was removed: --yes removes all of it.");
@@ -261,7 +261,7 @@ fn report(
 }
 
 /// Whether what was shown is to be removed: `--yes`, or the cluster's name on a terminal.
-fn wanted(
+async fn wanted(
     global: &GlobalArgs,
     args: &SweepArgs,
     cluster: &str,
@@ -277,6 +277,6 @@ fn wanted(
         "Type the cluster's name ({cluster}) to remove {}, or nothing to leave",
         count(removable, "thing")
     );
-    let answer = Terminal::default().input(&question, Some("")).map_err(ExpectedError::Prompt)?;
+    let answer = prompt::input(&question, Some("")).await.map_err(ExpectedError::prompt)?;
     Ok(answer == cluster)
 }

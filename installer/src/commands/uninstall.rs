@@ -14,7 +14,7 @@ use crate::errors::{ExpectedError, count, some};
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::printer::Printer;
-use crate::prompt::{Prompt, Terminal};
+use crate::prompt;
 use crate::uninstall::risk::Risk;
 use crate::uninstall::{
     Inventory, Mode, Motion, Options, Remover, Side, frozen_in_words, guard, operator_lives,
@@ -130,7 +130,7 @@ pub async fn run(
         enough_room(&risk)?;
     }
     if !inventory.is_empty() && !args.yes {
-        confirm(global, &session.settings.cluster)?;
+        confirm(global, &session.settings.cluster).await?;
     }
     if lock.is_none() {
         lock = Some(session.lock(global, "uninstall", cleanup).await?);
@@ -298,14 +298,14 @@ async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Ri
     Ok(Risk::of(&nodes, &pods, &budgets))
 }
 
-fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
+async fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
     if !may_ask(global) {
         return Err(ExpectedError::NotConfirmed {
             hint: "add --yes to remove all of this without being asked",
         });
     }
     let question = format!("This removes all of it. Type the cluster's name ({cluster}) to go on");
-    let answer = Terminal::default().input(&question, None).map_err(ExpectedError::Prompt)?;
+    let answer = prompt::input(&question, None).await.map_err(ExpectedError::prompt)?;
     if answer == cluster {
         Ok(())
     } else {

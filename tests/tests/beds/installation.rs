@@ -6,4 +6,5 @@ mod install;
 mod modes;
 mod removal;
 mod story;
+mod terminal;
 mod upgrade;

@@ -21,6 +21,7 @@ use tenon_tests::wait::must;
 
 use super::calls::called;
 use super::install::{difference, inventory, settings, tenon, write};
+use super::terminal::interrupted;
 
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 const AGENT: &str = "eks-pod-identity-agent";
@@ -277,8 +278,11 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
         static_profile: false,
     };
 
-    // Nothing is made while EventBridge may not use the key: its messages would vanish.
     let before = inventory(&world.bed).await;
+    // Whether to install the agent is asked; Ctrl-C there changes nothing.
+    let question = format!("The add-on {AGENT}");
+    interrupted(&world.bed, &[("Name of the EKS cluster", "\n")], &question).await;
+    // Nothing is made while EventBridge may not use the key: its messages would vanish.
     let refused = tenon(&world.bed, &["install", "-f", &world.file(), "--yes"], None).await;
     assert_eq!(refused.code, 3, "{}", refused.stderr);
     for part in ["QS-01", "events.amazonaws.com", &key] {

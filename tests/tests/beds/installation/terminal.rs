@@ -1,0 +1,63 @@
+//! A person at a terminal: `script` makes one, and the test types.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tenon_tests::bed::Bed;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+/// How long the screen may take to show what is waited for.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Runs the wizard, answers its questions, and presses Ctrl-C once the screen shows `at`: the program ends with its code for that, and says how to go on.
+pub(super) async fn interrupted(bed: &Bed, answers: &[(&str, &str)], at: &str) {
+    let mut turns = answers.to_vec();
+    turns.push((at, "\u{3}"));
+    let screen = converse(bed, "install", &turns).await;
+    let parts =
+        ["exit code 130", "interrupted; what is done stays", "run the same command again to go on"];
+    for part in parts {
+        assert!(screen.contains(part), "{part} is not on the screen at {at}:\n{screen}");
+    }
+}
+
+/// Runs `tenon`, and types each text once the screen shows the text before it. Answers the whole screen, with the exit code at its end.
+async fn converse(bed: &Bed, args: &str, turns: &[(&str, &str)]) -> String {
+    let tenon = bed.tenon().expect("programs").display().to_string();
+    let mut command = bed.command(Path::new("script"));
+    // Ctrl-C reaches the shell as well, which has to stay to tell the exit code.
+    let line = format!("stty cols 120 rows 40; trap : INT; {tenon} {args}; echo exit code $?");
+    command
+        .args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"])
+        .envs([("SHELL", "/bin/sh"), ("TERM", "xterm-256color"), ("NO_COLOR", "1")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut running = command.spawn().expect("script runs");
+    let mut keyboard = running.stdin.take().expect("a pipe");
+    let mut output = running.stdout.take().expect("a pipe");
+    let mut screen = Vec::new();
+    let mut part = [0; 4096];
+    let mut seen = 0;
+    let mut turns = turns.iter().peekable();
+    loop {
+        let read = timeout(PATIENCE, output.read(&mut part)).await;
+        let shown = || String::from_utf8_lossy(&screen).into_owned();
+        let read = read.unwrap_or_else(|_| panic!("{:?} never comes: {}", turns.peek(), shown()));
+        let n = read.expect("the screen can be read");
+        if n == 0 {
+            break;
+        }
+        screen.extend_from_slice(&part[..n]);
+        let text = String::from_utf8_lossy(&screen[seen..]).into_owned();
+        if let Some((_, typed)) = turns.next_if(|(shown, _)| text.contains(shown)) {
+            seen = screen.len();
+            keyboard.write_all(typed.as_bytes()).await.expect("it reads");
+        }
+    }
+    running.wait().await.expect("it ends");
+    let screen = String::from_utf8_lossy(&screen).into_owned();
+    assert_eq!(turns.next(), None, "it ended before that: {screen}");
+    screen
+}
