@@ -18,6 +18,7 @@ use tenon_tests::front::identity::Grants;
 use tenon_tests::front::policy::NamedDocument;
 
 use super::calls::{Budget, within};
+use super::terminal::interrupted;
 
 /// More than any run has steps.
 pub(super) const MANY: usize = 100;
@@ -113,7 +114,7 @@ pub(super) fn assert_unchanged(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_settings_and_missing_permissions_are_named_and_a_second_run_completes() {
+async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_completes() {
     let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
     let before = inventory(&bed).await;
     let control = bed.aws().expect("AWS").front().control();
@@ -131,6 +132,14 @@ async fn bad_settings_and_missing_permissions_are_named_and_a_second_run_complet
         assert!(refused.stderr.contains(part), "{part} is not named in:\n{}", refused.stderr);
     }
     assert!(control.calls().all().is_empty(), "AWS was called: {:?}", control.calls().counts());
+
+    // Whoever presses Ctrl-C at a question has changed nothing.
+    let mut turns: Vec<_> = QUESTIONS.map(|question| (question, "\n")).into();
+    turns.push(("Apply this plan?", "y"));
+    for at in 0..turns.len() {
+        interrupted(&bed, &turns[..at], turns[at].0).await;
+    }
+    assert_unchanged(&before, &inventory(&bed).await);
 
     // The caller may do everything but make queues.
     let guard = bed.aws().expect("AWS").guard();
@@ -153,10 +162,12 @@ async fn bad_settings_and_missing_permissions_are_named_and_a_second_run_complet
         assert!(denied.stderr.contains(part), "{part} is not named in:\n{}", denied.stderr);
     }
 
-    // With the permission it goes on, and then there is nothing left to do.
+    // With the permission it goes on, also when it is interrupted once more, and then there is nothing left to do.
     assert!(guard.identities.set_grants(&administrator, Grants::Everything));
+    interrupted(&bed, &turns, "created").await;
     let installed = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
     assert_eq!(installed.code, 0, "{}", installed.stderr);
+    assert!(installed.stderr.contains("the last `tenon install` ended"), "{}", installed.stderr);
     let made = inventory(&bed).await;
     let again = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
     assert_eq!(again.code, 0, "{}", again.stderr);
@@ -192,15 +203,27 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     let control = bed.aws().expect("AWS").front().control();
     let aws = Duration::from_millis(1_500);
     control.consistency(Delays { deleted_queue: 0.0, ..Delays::all(aws) });
-    let kills = until_done(&bed, &install).await;
+    let kills = until_done(&bed, &install, MANY).await;
     assert!(kills > 10, "only {kills} steps were interrupted");
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
 
-    let kills = until_done(&bed, &["uninstall", "--yes"]).await;
+    let kills = until_done(&bed, &["uninstall", "--yes"], MANY).await;
     assert!(kills > 10, "only {kills} steps were interrupted");
     assert_unchanged(&before, &inventory(&bed).await);
     bed.stop().await.expect("the bed stops");
 }
+
+/// The wizard's questions in a cluster that has the agent, and in an environment that names the region.
+const QUESTIONS: [&str; 8] = [
+    "Name of the EKS cluster",
+    "How are subnets and security groups found?",
+    "Which subnets may nodes use?",
+    "when AWS announces an interruption?",
+    "Make a first NodePool and EC2NodeClass",
+    "Capacity",
+    "Architectures",
+    "Most CPU cores",
+];
 
 /// What AWS answers when it has no time, and when it is broken, by service.
 const DISTURBANCES: [(&str, u16, &str); 10] = [
@@ -239,8 +262,8 @@ fn once(action: &str, effect: Effect) -> Fault {
 }
 
 /// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how
-/// often it was aborted.
-async fn until_done(bed: &Bed, args: &[&str]) -> usize {
+/// often it was aborted. After so many times `singly` it may do three steps each time.
+pub(super) async fn until_done(bed: &Bed, args: &[&str], singly: usize) -> usize {
     let control = bed.aws().expect("AWS").front().control();
     for action in LOST {
         control.fault(once(action, Effect::DropAnswer));
@@ -249,7 +272,7 @@ async fn until_done(bed: &Bed, args: &[&str]) -> usize {
         let (action, status, code) = DISTURBANCES[kills % DISTURBANCES.len()];
         let (code, message) = (code.to_owned(), "try again".to_owned());
         control.fault(once(action, Effect::Error { status, code, message }));
-        let run = tenon(bed, args, Some(1)).await;
+        let run = tenon(bed, args, Some(if kills < singly { 1 } else { 3 })).await;
         if run.code == 0 {
             return kills;
         }

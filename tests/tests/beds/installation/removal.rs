@@ -2,17 +2,19 @@
 //! shows that all of it worked before.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Finished};
 use tenon_tests::wait::eventually;
 
-use super::install::{assert_unchanged, inventory, settings, tenon, write};
+use super::install::{assert_unchanged, inventory, settings, tenon, until_done, write};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -35,15 +37,22 @@ fn json_of(finished: &Finished) -> Value {
 
 /// A Deployment whose pods need nodes of a NodePool.
 async fn deploy(bed: &Bed, replicas: i32) {
+    deploy_onto(bed, "default", replicas).await;
+}
+
+/// The same, with nodes of this NodePool.
+async fn deploy_onto(bed: &Bed, pool: &str, replicas: i32) {
     let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
+    let name = format!("web-{pool}");
     let deployment = serde_json::from_value(json!({
-        "metadata": {"name": "web"},
+        "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
+            "selector": {"matchLabels": {"app": name}},
             "template": {
-                "metadata": {"labels": {"app": "web"}},
+                "metadata": {"labels": {"app": name}},
                 "spec": {
+                    "nodeSelector": {"karpenter.sh/nodepool": pool},
                     "terminationGracePeriodSeconds": 1,
                     "containers": [{"name": "web", "image": "registry.example/web:1"}],
                 },
@@ -52,9 +61,9 @@ async fn deploy(bed: &Bed, replicas: i32) {
     }))
     .expect("a Deployment");
     deployments.create(&PostParams::default(), &deployment).await.expect("created");
-    let name = format!("{replicas} pods run");
-    eventually(&name, 2 * MINUTE, async || {
-        let live = deployments.get("web").await?;
+    let what = format!("{replicas} pods run on {pool}");
+    eventually(&what, 2 * MINUTE, async || {
+        let live = deployments.get(&name).await?;
         Ok(live.status.and_then(|status| status.ready_replicas) == Some(replicas))
     })
     .await
@@ -63,7 +72,8 @@ async fn deploy(bed: &Bed, replicas: i32) {
 
 async fn undeploy(bed: &Bed) {
     let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
-    deployments.delete("web", &DeleteParams::default()).await.expect("deleted");
+    let (how, all) = (DeleteParams::default(), ListParams::default());
+    deployments.delete_collection(&how, &all).await.expect("deleted");
 }
 
 /// Ids of the instances of NodePools that are alive.
@@ -79,10 +89,62 @@ async fn nodes_of_pools(bed: &Bed) -> Vec<Node> {
     nodes.list(&params).await.expect("nodes").items
 }
 
+/// Runs an uninstall to its end, killed after each of its first steps. The later ones are those of every uninstall, which another test interrupts one by one.
+async fn killed_on_the_way(bed: &Bed, args: &[&str]) {
+    let kills = until_done(bed, args, 8).await;
+    assert!(kills >= 8, "only {kills} steps were interrupted");
+    // What did not hit anything must not hit what comes next.
+    bed.aws().expect("AWS").front().control().heal_all();
+}
+
+fn objects(bed: &Bed, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk("karpenter.sh", version, kind);
+    Api::all_with(bed.client(), &ApiResource::from_gvk_with_plural(&gvk, plural))
+}
+
+/// A NodeOverlay of the user's.
+async fn overlay(bed: &Bed) {
+    let overlay = serde_json::from_value(json!({
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": "dearer"},
+        "spec": {
+            "requirements": [{"key": "karpenter.sh/nodepool", "operator": "In", "values": ["none"]}],
+            "priceAdjustment": "+10%",
+        },
+    }));
+    let overlays = objects(bed, "v1alpha1", "NodeOverlay", "nodeoverlays");
+    let made = overlays.create(&PostParams::default(), &overlay.expect("a NodeOverlay")).await;
+    made.expect("created");
+}
+
+/// A NodePool like the first.
+async fn second_pool(bed: &Bed) {
+    let pools = objects(bed, "v1", "NodePool", "nodepools");
+    let first = pools.get("default").await.expect("there is one");
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"),
+        "nodepools",
+    );
+    let mut second = DynamicObject::new("second", &resource);
+    second.data = json!({"spec": first.data["spec"]});
+    pools.create(&PostParams::default(), &second).await.expect("created");
+}
+
+/// What the last uninstall saved.
+fn backup(bed: &Bed) -> String {
+    let files = std::fs::read_dir(bed.dir().join("state")).expect("it is there");
+    let paths = files.map(|file| file.expect("it can be read").path());
+    let is_backup = |path: &PathBuf| path.to_string_lossy().contains("/backup-");
+    let last = paths.filter(is_backup).max().expect("there is one");
+    std::fs::read_to_string(last).expect("it can be read")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later() {
     let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
     let before = inventory(&bed).await;
+    let control = bed.aws().expect("AWS").front().control();
     let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed))).display().to_string();
     let install = ["install", "-f", file.as_str(), "--yes"];
 
@@ -99,6 +161,7 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     assert!(!running.is_empty());
     let refused = run(&bed, &["uninstall", "--aws-only", "--yes"], 6).await;
     assert!(refused.stderr.contains("is still there"), "{}", refused.stderr);
+    killed_on_the_way(&bed, &["uninstall", "--keep-nodes", "--yes"]).await;
     let kept = run(&bed, &["uninstall", "--keep-nodes", "--yes", "-o", "json"], 0).await;
     let kept = json_of(&kept);
     assert_eq!(kept["left"], json!([]));
@@ -128,20 +191,36 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     assert_eq!(found, 0, "{removed:#}");
     assert_unchanged(&before, &inventory(&bed).await);
 
-    // Kubernetes first, AWS later.
+    // Kubernetes first, AWS later. Nobody looks after the nodes any more, and EC2 refuses to terminate them.
     run(&bed, &install, 0).await;
-    run(&bed, &["uninstall", "--k8s-only", "--yes"], 0).await;
+    deploy(&bed, 2).await;
+    overlay(&bed).await;
+    let running = instances(&bed);
+    let operators: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
+    let refusal = control.fail("ec2:TerminateInstances", None, 400, "OperationNotPermitted");
+    let abandon = ["uninstall", "--k8s-only", "--yes", "--force-capacity", "--drain-timeout", "1s"];
+    let abandon = [&abandon[..], &["--abandon-instances", "-o", "json"]].concat();
+    let abandoned = json_of(&run(&bed, &abandon, 4).await);
+    let ids = abandoned["abandoned"].as_array().expect("ids").iter().filter_map(Value::as_str);
+    assert_eq!(ids.map(str::to_owned).collect::<BTreeSet<_>>(), running);
+    assert!(abandoned["removed"].to_string().contains("NodeOverlays dearer"), "{abandoned:#}");
+    assert_eq!(instances(&bed), running);
+    control.heal(&refusal).expect("it was there");
+    // What was let go of is still known by the record, and is drained, terminated and proven gone now.
+    run(&bed, &["uninstall", "--k8s-only", "--yes", "--force-capacity"], 0).await;
+    assert_eq!(instances(&bed), BTreeSet::new());
+    undeploy(&bed).await;
     let left = inventory(&bed).await;
     assert!(left.iter().all(|(kind, _)| !["crd", "Deployment"].contains(&kind.as_str())
         || before.iter().any(|(of, _)| of == kind)));
     assert!(left.iter().any(|(kind, _)| kind == "queue"));
-    run(&bed, &["uninstall", "--aws-only", "--yes"], 0).await;
+    killed_on_the_way(&bed, &["uninstall", "--aws-only", "--yes"]).await;
     assert_unchanged(&before, &inventory(&bed).await);
 
     // Somebody removed the operator first, so nobody takes the finalizers off.
     run(&bed, &install, 0).await;
     deploy(&bed, 2).await;
-    let operators: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
     // Nothing else in this cluster could hold their pods.
     let forced = ["uninstall", "--yes", "--drain-timeout", "30s", "--force-capacity"];
@@ -151,13 +230,25 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     undeploy(&bed).await;
     assert_unchanged(&before, &inventory(&bed).await);
 
-    // The same, and it is brought back to do its work itself. Every call that deletes is written down.
+    // The same, and it is brought back to do its work itself, one NodePool after the other. Every call that deletes is written down.
     run(&bed, &install, 0).await;
+    second_pool(&bed).await;
     deploy(&bed, 2).await;
+    deploy_onto(&bed, "second", 2).await;
     operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
+    control.calls().clear();
     let repaired = ["uninstall", "--yes", "--repair-first", "--force-capacity", "-o", "json"];
+    let repaired = [&repaired[..], &["--parallel", "1"]].concat();
     let repaired = run(&bed, &repaired, 0).await;
     assert!(!repaired.stderr.contains("is not running"), "{}", repaired.stderr);
+    assert!(repaired.stderr.contains("default, second stand still"), "{}", repaired.stderr);
+    let steps = ["✔ NodePools default", "✔ nodes of default", "✔ NodePools second"];
+    let at = steps.map(|step| repaired.stderr.find(step).expect(step));
+    assert!(at.is_sorted(), "{}", repaired.stderr);
+    let mut launches = control.calls().of("ec2:CreateFleet");
+    launches.retain(|call| !call.dry_run);
+    assert!(launches.is_empty(), "nodes were replaced: {launches:?}");
+    assert!(!backup(&bed).contains("nodes: \"0\""), "{}", backup(&bed));
     let removed = json_of(&repaired);
     assert_eq!((&removed["left"], &removed["abandoned"]), (&json!([]), &json!([])));
     let audit = removed["audit"].as_str().expect("a file");
