@@ -33,7 +33,7 @@
       divisor: "1"
       resource: limits.memory
 - name: FEATURE_GATES
-  value: "ReservedCapacity={{ $gates.reservedCapacity }},SpotToSpotConsolidation={{ $gates.spotToSpotConsolidation }},NodeRepair={{ $gates.nodeRepair }},NodeOverlay={{ $gates.nodeOverlay }},StaticCapacity={{ $gates.staticCapacity }},CapacityBuffer={{ $gates.capacityBuffer }},PodDeletionCostManagement={{ $gates.podDeletionCostManagement }}"
+  value: "ReservedCapacity={{ $gates.reservedCapacity }},SpotToSpotConsolidation={{ $gates.spotToSpotConsolidation }},NodeRepair={{ $gates.nodeRepair }},NodeOverlay={{ $gates.nodeOverlay }},StaticCapacity={{ $gates.staticCapacity }},CapacityBuffer={{ $gates.capacityBuffer }},PodDeletionCostManagement={{ $gates.podDeletionCostManagement }},TerminateFirstDrift={{ $gates.terminateFirstDrift }},TerminateFirstRepair={{ $gates.terminateFirstRepair }}"
 {{- $texts := list
       (list "BATCH_MAX_DURATION" $settings.batchMaxDuration)
       (list "BATCH_IDLE_DURATION" $settings.batchIdleDuration)

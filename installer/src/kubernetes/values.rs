@@ -307,6 +307,10 @@ pub struct FeatureGates {
     pub capacity_buffer: bool,
     /// Let ReplicaSets that shrink empty the nodes that would go next.
     pub pod_deletion_cost_management: bool,
+    /// Let drifted nodes go first whose replacement finds room only then.
+    pub terminate_first_drift: bool,
+    /// The same for sick nodes.
+    pub terminate_first_repair: bool,
 }
 
 impl Default for FeatureGates {
@@ -319,6 +323,8 @@ impl Default for FeatureGates {
             static_capacity: false,
             capacity_buffer: false,
             pod_deletion_cost_management: false,
+            terminate_first_drift: false,
+            terminate_first_repair: false,
         }
     }
 }
@@ -334,11 +340,14 @@ impl FeatureGates {
             static_capacity,
             capacity_buffer,
             pod_deletion_cost_management,
+            terminate_first_drift,
+            terminate_first_repair,
         } = self;
         format!(
             "ReservedCapacity={reserved_capacity},SpotToSpotConsolidation={spot_to_spot_consolidation},NodeRepair={node_repair},\
              NodeOverlay={node_overlay},StaticCapacity={static_capacity},CapacityBuffer={capacity_buffer},\
-             PodDeletionCostManagement={pod_deletion_cost_management}"
+             PodDeletionCostManagement={pod_deletion_cost_management},\
+             TerminateFirstDrift={terminate_first_drift},TerminateFirstRepair={terminate_first_repair}"
         )
     }
 }

@@ -105,6 +105,8 @@ impl SourceArgs {
                 MinValues::BestEffort => MinValuesPolicy::BestEffort,
             },
             spot_to_spot: feature_gates.is_on("SpotToSpotConsolidation"),
+            terminate_first_drift: feature_gates.is_on("TerminateFirstDrift"),
+            terminate_first_repair: feature_gates.is_on("TerminateFirstRepair"),
             node_price: node_price.unwrap_or(default.node_price),
             largest_share: largest_share.unwrap_or(default.largest_share),
             ..default

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use tenon_crds::{ResourceList, labels};
-use tenon_planner::plan::{self, Exclusion, Plan, PodRef, Stay};
+use tenon_planner::plan::{self, Exclusion, Plan, PodRef, Shortage, Stay};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{
     CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
@@ -138,6 +138,9 @@ pub struct Disruption {
     pub pods: Vec<PodName>,
     /// Machines that would be launched first.
     pub replacements: Vec<Launch>,
+    /// Why the nodes go before anything comes in their place, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminate_first: Option<Shortage>,
     /// US dollars per hour; negative when it costs more.
     pub savings_per_hour: f64,
 }
@@ -410,6 +413,7 @@ impl Disruption {
                 .iter()
                 .map(|launch| Launch::new(snapshot, launch))
                 .collect(),
+            terminate_first: command.terminate_first.as_ref().map(|first| first.reason),
             savings_per_hour: command.savings.as_usd(),
         }
     }

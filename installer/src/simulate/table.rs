@@ -157,7 +157,11 @@ fn disruptions(outcome: &Outcome) -> Option<String> {
             format!("{:?}", disruption.reason),
             some(disruption.nodes.iter().cloned(), SHOWN),
             grouped(disruption.pods.len()),
-            if replaced.is_empty() { "nothing".to_owned() } else { replaced },
+            match disruption.terminate_first {
+                Some(_) => "what comes afterwards".to_owned(),
+                None if replaced.is_empty() => "nothing".to_owned(),
+                None => replaced,
+            },
             price(disruption.savings_per_hour),
         ]);
     }

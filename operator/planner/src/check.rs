@@ -7,6 +7,7 @@ mod labels;
 mod places;
 mod repair;
 mod reservations;
+mod terminate_first;
 mod topology;
 mod volumes;
 
@@ -152,6 +153,8 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     if plan.version != crate::plan::PLAN_VERSION {
         found.insert(Violation::Version(plan.version));
     }
+    let afterwards = terminate_first::afterwards(snapshot, plan, &mut found);
+    let snapshot = &*afterwards;
     let pods: BTreeMap<(&str, &str), usize> = snapshot
         .pods
         .iter()
@@ -203,7 +206,11 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     let launches: Vec<_> = plan
         .launches
         .iter()
-        .chain(plan.commands.iter().flat_map(|command| &command.replacements))
+        .chain(plan.commands.iter().flat_map(|command| {
+            let first = command.terminate_first.as_ref();
+            let after = first.and_then(|first| first.launch.as_ref());
+            command.replacements.iter().chain(after)
+        }))
         .collect();
     let in_launch: Vec<Vec<usize>> = launches
         .iter()

@@ -21,6 +21,7 @@ mod replacement;
 mod replicas;
 mod revalidate;
 mod statics;
+mod terminate_first;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -284,6 +285,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             nominations,
             devices,
             savings: MicroUsd(before.0 - after.0),
+            terminate_first: None,
             repair: None,
         });
         self.solver.claims.clear();

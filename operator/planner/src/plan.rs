@@ -141,6 +141,9 @@ pub struct Command {
     pub devices: Vec<PlacedDevices>,
     /// Price per hour of the candidates less that of the replacements.
     pub savings: MicroUsd,
+    /// The candidates go before anything comes in their place, because only what they leave makes room for it. Then there are no replacements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminate_first: Option<TerminateFirst>,
     /// For [`Method::Repair`] what is to be done, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
@@ -150,6 +153,37 @@ impl Command {
     /// Whether its node is to be rebooted, and so neither replaced nor deleted.
     pub fn is_reboot(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| repair.action == RepairAction::RebootNode)
+    }
+}
+
+/// Why a node goes before there is another one in its place (feature gates TerminateFirstDrift and TerminateFirstRepair).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminateFirst {
+    /// What is in short supply.
+    pub reason: Shortage,
+    /// What provisioning is expected to launch once the node has gone, with the pods that then have no place. Static pools launch what they always do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
+}
+
+/// What a replacement lacks as long as the node is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Shortage {
+    /// Room in the capacity reservation that the node is in, and there is nothing else to buy.
+    NoReservedCapacity,
+    /// Room under the limit `nodes` of its static NodePool.
+    StaticAtLimit,
+}
+
+impl Shortage {
+    /// As metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoReservedCapacity => "no-reserved-capacity",
+            Self::StaticAtLimit => "static-at-limit",
+        }
     }
 }
 
@@ -412,6 +446,10 @@ pub enum Stay {
     WaitsForMachine(PodRef),
     /// A static NodePool has as many machines as its limit allows, or none can be launched: nothing could come in the node's place.
     NoStaticReplacement,
+    /// The capacity reservations of a static NodePool are full, and the node is in none of them: nothing could come in its place.
+    StaticReservationsFull,
+    /// It could only go first, and the static NodePool would launch nothing afterwards: it is not ready.
+    StaticNotReady,
     /// It is being rebooted.
     Rebooting,
     /// It is sick, and `karpenter.sh/do-not-repair` on the Node forbids to do something about it.

@@ -17,6 +17,10 @@ pub struct Policy {
     pub preferences: PreferencePolicy,
     /// Feature gate SpotToSpotConsolidation.
     pub spot_to_spot: bool,
+    /// Feature gate TerminateFirstDrift: a drifted node whose replacement only finds room once it has gone, goes first.
+    pub terminate_first_drift: bool,
+    /// Feature gate TerminateFirstRepair: the same for sick nodes.
+    pub terminate_first_repair: bool,
     /// How many instance types a launch carries at most: the cheapest ones that hold its pods. Providers try no more than this at once; what is not
     /// available is left out of the next plan.
     pub max_instance_types: usize,
@@ -50,6 +54,8 @@ impl Default for Policy {
             min_values: MinValuesPolicy::Strict,
             preferences: PreferencePolicy::Respect,
             spot_to_spot: false,
+            terminate_first_drift: false,
+            terminate_first_repair: false,
             max_instance_types: 60,
             // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never outweighs a real difference in price.
             node_price: MicroUsd(500),

@@ -5,7 +5,7 @@
 //! types will be. A launch for which nothing is left is bought on other terms, and if there are none its pods wait for the next pass, which knows how
 //! much the launches of this one have really taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compile::label;
 use crate::intern::Symbols;
@@ -13,8 +13,8 @@ use crate::plan::{Exclusion, Launch, Plan, Stay, StayingNode};
 use crate::requirements::{Requirements, ValueSet};
 use crate::resources::MicroUsd;
 use crate::snapshot::{
-    CapacityType, DisruptionReason, InstanceType, NodePhase, Offering, Operator, Requirement,
-    Snapshot,
+    CapacityType, DisruptionReason, InstanceType, NodePhase, NodePool, Offering, Operator,
+    Requirement, Snapshot,
 };
 
 /// How many machines reservations still have.
@@ -31,6 +31,55 @@ pub(crate) struct Reservations<'s> {
 struct Choice<'s> {
     kind: &'s InstanceType,
     offer: &'s Offering,
+}
+
+/// What a NodePool can buy beyond reserved capacity, and which reservations it may use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reserved {
+    /// Nothing can be launched for it, and nothing that is not reserved is offered to it, be it on sale now or not.
+    pub(crate) full: bool,
+    /// Reservations that are in order, whether they have room or not.
+    pub(crate) offered: BTreeSet<String>,
+}
+
+impl Reserved {
+    pub(crate) fn of(snapshot: &Snapshot, pool: &NodePool) -> Self {
+        let mut found = Self { full: true, offered: BTreeSet::new() };
+        let Some(catalog) = pool.catalog else { return found };
+        let mut symbols = Symbols::default();
+        let wanted = Requirements::new(&pool.template.requirements, &mut symbols);
+        for kind in &snapshot.catalogs[catalog.0 as usize].instance_types {
+            let have = Requirements::new(&kind.requirements, &mut symbols);
+            if have.intersects(&wanted, &symbols).is_err() {
+                continue;
+            }
+            for offer in &kind.offerings {
+                if offered(offer, &mut symbols).intersects(&wanted, &symbols).is_err() {
+                    continue;
+                }
+                match offer.reservation() {
+                    Some(id) if offer.available => {
+                        found.offered.insert(id.to_owned());
+                    }
+                    _ => {}
+                }
+                found.full &= offer.reservation().is_some() && !offer.is_launchable();
+            }
+        }
+        found
+    }
+}
+
+/// What an offering makes of a machine.
+fn offered(offer: &Offering, symbols: &mut Symbols) -> Requirements {
+    let mut have = Requirements::new(&offer.requirements, symbols);
+    for (key, value) in
+        [(label::ZONE, offer.zone.as_str()), (label::CAPACITY_TYPE, offer.capacity_type.as_str())]
+    {
+        let (key, value) = (symbols.key(key), symbols.value(value));
+        have.add(key, ValueSet::one_of([value]), symbols);
+    }
+    have
 }
 
 impl<'s> Reservations<'s> {
@@ -162,14 +211,7 @@ impl<'s> Reservations<'s> {
         for name in &launch.instance_types {
             let Some(kind) = kinds.iter().find(|kind| kind.name == *name) else { continue };
             for offer in kind.offerings.iter().filter(|offer| offer.is_launchable()) {
-                let mut have = Requirements::new(&offer.requirements, &mut self.symbols);
-                for (key, value) in [
-                    (label::ZONE, offer.zone.as_str()),
-                    (label::CAPACITY_TYPE, offer.capacity_type.as_str()),
-                ] {
-                    let (key, value) = (self.symbols.key(key), self.symbols.value(value));
-                    have.add(key, ValueSet::one_of([value]), &self.symbols);
-                }
+                let have = offered(offer, &mut self.symbols);
                 if have.intersects(&wanted, &self.symbols).is_ok() {
                     options.push(Choice { kind, offer });
                 }

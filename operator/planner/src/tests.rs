@@ -19,5 +19,6 @@ mod scenarios;
 mod scheduling;
 mod shrinking;
 mod static_capacity;
+mod terminating_first;
 mod volumes;
 mod world;

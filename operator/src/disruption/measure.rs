@@ -165,6 +165,7 @@ mod tests {
             nominations: Vec::new(),
             devices: Vec::new(),
             savings: MicroUsd(0),
+            terminate_first: None,
             repair: None,
         });
         let stays = [

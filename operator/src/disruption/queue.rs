@@ -424,11 +424,20 @@ fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {
     let pools: BTreeSet<&str> = command.candidates.iter().map(|c| c.node_pool.as_str()).collect();
     for pool in pools {
         metrics.disruption_decisions_by_nodepool.inc([pool, decision, reason, type_]);
+        if let Some(first) = &command.terminate_first {
+            metrics.terminate_first_decisions.inc([pool, reason, first.reason.as_str()]);
+        }
     }
 }
 
 fn decision(command: &Command) -> &'static str {
-    if command.replacements.is_empty() { "delete" } else { "replace" }
+    if command.terminate_first.is_some() {
+        "terminate-first"
+    } else if command.replacements.is_empty() {
+        "delete"
+    } else {
+        "replace"
+    }
 }
 
 /// As metrics label the method.
@@ -466,6 +475,7 @@ mod tests {
             nominations: Vec::new(),
             devices: Vec::new(),
             savings: MicroUsd(0),
+            terminate_first: None,
             repair: Some(Repair {
                 condition: "Ready".to_owned(),
                 status: "False".to_owned(),

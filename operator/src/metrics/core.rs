@@ -94,6 +94,8 @@ pub struct Core {
     pub disruption_decisions: Counters<3>,
     /// `karpenter_voluntary_disruption_decisions_by_nodepool_total{nodepool,decision,reason,consolidation_type}`
     pub disruption_decisions_by_nodepool: Counters<4>,
+    /// `karpenter_voluntary_disruption_terminate_first_decisions_total{nodepool,reason,terminate_first_reason}`
+    pub terminate_first_decisions: Counters<3>,
     /// `karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type}`: passes that were cut short, of whatever type.
     pub consolidation_timeouts: Counters<1>,
     /// `karpenter_nodepools_cost_total{nodepool}`
@@ -288,6 +290,12 @@ impl Core {
                 "karpenter_voluntary_disruption_decisions_by_nodepool",
                 "Number of disruption decisions performed, by nodepool",
                 ["nodepool", "decision", "reason", "consolidation_type"],
+            ),
+            terminate_first_decisions: counters(
+                registry,
+                "karpenter_voluntary_disruption_terminate_first_decisions",
+                "Nodes that were deleted before their replacement, because it finds room only then",
+                ["nodepool", "reason", "terminate_first_reason"],
             ),
             consolidation_timeouts: counters(
                 registry,

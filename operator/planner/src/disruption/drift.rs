@@ -3,6 +3,7 @@
 use super::Pass;
 use super::candidates::Node;
 use super::moving::Search;
+use super::terminate_first;
 use crate::Cancel;
 use crate::plan::{Method, Stay};
 use crate::policy::Resume;
@@ -64,7 +65,5 @@ fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     if pass.budgets.available(node.pool, DisruptionReason::Drifted) == 0 {
         return Err(Stay::Budget(DisruptionReason::Drifted));
     }
-    let (moves, launches) = pass.move_or_replace(node, Search::DRIFT, DisruptionReason::Drifted)?;
-    pass.decide(&[node], &moves, launches, DisruptionReason::Drifted, Method::Drift);
-    Ok(())
+    terminate_first::replace(pass, node, Search::DRIFT, DisruptionReason::Drifted, Method::Drift)
 }

@@ -8,6 +8,7 @@ use super::candidates::{Node, examine_sick};
 use super::moving::Search;
 use super::replicas::lifetime_left;
 use super::statics::Slots;
+use super::terminate_first;
 use crate::Cancel;
 use crate::plan::{Command, Method, Repair, Stay};
 use crate::policy::Resume;
@@ -138,8 +139,7 @@ fn treat(
             slots.replace(pass, node, reason, Method::Repair)?;
         }
         RepairAction::ReplaceNode => {
-            let (moves, launches) = pass.move_or_replace(node, Search::REPAIR, reason)?;
-            pass.decide(&[node], &moves, launches, reason, Method::Repair);
+            terminate_first::replace(pass, node, Search::REPAIR, reason, Method::Repair)?;
         }
     }
     let claim = pass.problem.snapshot.nodes[node.index].claim.as_ref();
@@ -170,6 +170,7 @@ fn reboot(pass: &mut Pass<'_, '_>, node: &Node) {
         nominations: Vec::new(),
         devices: Vec::new(),
         savings: MicroUsd(0),
+        terminate_first: None,
         repair: None,
     });
     pass.solver.closed.insert(node.index);

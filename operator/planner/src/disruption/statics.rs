@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Pass;
 use super::candidates::Node;
-use super::{drift, replicas};
-use crate::plan::{Launch, LaunchReason, Method, Stay};
+use super::{drift, replicas, terminate_first};
+use crate::plan::{Launch, LaunchReason, Method, Shortage, Stay, TerminateFirst};
+use crate::reservations::Reserved;
 use crate::snapshot::DisruptionReason;
 
 /// What static pools can replace.
@@ -19,6 +20,7 @@ struct Slot {
     wanted: i64,
     /// What the pool launches, if it can.
     launch: Option<Launch>,
+    reserved: Reserved,
 }
 
 impl Slots {
@@ -38,6 +40,13 @@ impl Slots {
         if pass.is_initialized(node) && pass.budgets.available(node.pool, reason) == 0 {
             return Err(Stay::Budget(reason));
         }
+        if let Some(shortage) = slot.goes_first(pass, node, reason)? {
+            let moves = pass.begin(&[node]);
+            pass.decide(&[node], &moves, Vec::new(), reason, method);
+            let command = pass.commands.last_mut().expect("one was just added");
+            command.terminate_first = Some(TerminateFirst { reason: shortage, launch: None });
+            return Ok(());
+        }
         let launch = slot.launch.as_ref().filter(|_| slot.census.room > 0);
         let launch = launch.ok_or(Stay::NoStaticReplacement)?;
         slot.census.room -= 1;
@@ -49,6 +58,35 @@ impl Slots {
 }
 
 impl Slot {
+    /// Whether the node has to go before another one can come, and why; an error when it can't go at all.
+    fn goes_first(
+        &self,
+        pass: &Pass<'_, '_>,
+        node: &Node,
+        reason: DisruptionReason,
+    ) -> Result<Option<Shortage>, Stay> {
+        let snapshot = pass.problem.snapshot;
+        if !terminate_first::is_allowed(pass.problem.policy, reason) {
+            return Ok(None);
+        }
+        let shortage = if self.reserved.full {
+            let id = terminate_first::reservation(snapshot, node.index);
+            if !id.is_some_and(|id| self.reserved.offered.contains(id)) {
+                return Err(Stay::StaticReservationsFull);
+            }
+            Shortage::NoReservedCapacity
+        } else if self.census.room <= 0 {
+            Shortage::StaticAtLimit
+        } else {
+            return Ok(None);
+        };
+        match snapshot.node_pools[node.pool].not_ready {
+            None => Ok(Some(shortage)),
+            // Nothing would be launched in its place.
+            Some(_) => Err(Stay::StaticNotReady),
+        }
+    }
+
     fn of(pass: &Pass<'_, '_>, pool: usize) -> Self {
         let (snapshot, policy) = (pass.problem.snapshot, pass.problem.policy);
         let source = &snapshot.node_pools[pool];
@@ -57,21 +95,26 @@ impl Slot {
             census: replicas::Census::of(snapshot, source),
             wanted: source.replicas.unwrap_or(0),
             launch: replicas::launch(snapshot, policy, pool, reason, pass.seed),
+            reserved: Reserved::of(snapshot, source),
         }
     }
 }
 
 pub(super) fn plan(pass: &mut Pass<'_, '_>, slots: &mut Slots, nodes: &[Node]) {
     let snapshot = pass.problem.snapshot;
+    let first = terminate_first::is_allowed(pass.problem.policy, DisruptionReason::Drifted);
     let mut drifted: Vec<_> = nodes
         .iter()
         .filter(|node| snapshot.node_pools[node.pool].replicas.is_some() && !pass.is_going(node))
         .filter_map(|node| {
             let claim = snapshot.nodes[node.index].claim.as_ref()?;
-            Some((node.pool, claim.drifted.as_ref()?.1, node.index, node))
+            // Those that may go first where reservations are full are not kept waiting by those that can't go at all.
+            let reserved = terminate_first::reservation(snapshot, node.index).is_some();
+            let later = first && !reserved;
+            Some((node.pool, later, claim.drifted.as_ref()?.1, node.index, node))
         })
         .collect();
-    drifted.sort_unstable_by_key(|&(pool, since, index, _)| (pool, since, index));
+    drifted.sort_unstable_by_key(|&(pool, later, since, index, _)| (pool, later, since, index));
     for (.., node) in drifted {
         let replaced = drift::permitted(pass, node)
             .and_then(|()| slots.replace(pass, node, DisruptionReason::Drifted, Method::Drift));

@@ -9,8 +9,8 @@ use crate::snapshot::{
 use crate::testing::{Builder, apply, usd};
 use crate::{Plan, Policy, disrupt, provision};
 
-const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-const ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+pub(super) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+pub(super) const ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 
 fn reservation(id: &str, zone: &str, left: u32) -> Offering {
     Offering {
@@ -24,7 +24,7 @@ fn reservation(id: &str, zone: &str, left: u32) -> Offering {
 }
 
 /// Types with reservations: type, id and how many machines are left.
-fn with_reservations(list: &[(&str, &str, u32)]) -> Vec<InstanceType> {
+pub(super) fn with_reservations(list: &[(&str, &str, u32)]) -> Vec<InstanceType> {
     let mut kinds = kinds();
     for kind in &mut kinds {
         for &(_, id, left) in list.iter().filter(|(name, ..)| *name == kind.name) {
@@ -39,7 +39,7 @@ fn with_reservations(list: &[(&str, &str, u32)]) -> Vec<InstanceType> {
 }
 
 /// A pool without spot, so that what is not reserved costs the list price.
-fn pool_of(name: &str, capacity_types: &[&str]) -> NodePool {
+pub(super) fn pool_of(name: &str, capacity_types: &[&str]) -> NodePool {
     let mut pool = pool(name);
     pool.template.requirements.push(need(CAPACITY_TYPE, Operator::In, capacity_types));
     pool

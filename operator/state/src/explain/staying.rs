@@ -46,6 +46,15 @@ pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> 
             BLOCKED,
             "static NodePool is at its node limit and cannot stage a replacement".to_owned(),
         ),
+        Stay::StaticReservationsFull => (
+            BLOCKED,
+            "static NodePool's capacity reservations are full and cannot stage a replacement"
+                .to_owned(),
+        ),
+        Stay::StaticNotReady => (
+            BLOCKED,
+            "static NodePool is not ready and would not launch a replacement".to_owned(),
+        ),
         Stay::Rebooting => (BLOCKED, "Node is rebooting".to_owned()),
         Stay::DoNotRepair => (
             BLOCKED,

@@ -1,0 +1,160 @@
+//! Terminate-first: nodes whose replacement only finds room once they have gone. They go first, and provisioning fills the place.
+//!
+//! A node in a full capacity reservation is such a case when its pods may run nowhere else: the reservation has room again when the node has gone. So its pods
+//! are planned for once more as if it had room for one more machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::candidates::Node;
+use super::moving::Search;
+use super::{Pass, prepare};
+use crate::compile::label;
+use crate::plan::{Command, Launch, Method, Shortage, Stay, TerminateFirst};
+use crate::policy::Policy;
+use crate::reservations::Reservations;
+use crate::snapshot::{DisruptionReason, Snapshot};
+
+/// Whether nodes may go first when they go for this reason.
+pub(super) fn is_allowed(policy: &Policy, reason: DisruptionReason) -> bool {
+    match reason {
+        DisruptionReason::Drifted => policy.terminate_first_drift,
+        DisruptionReason::Unhealthy => policy.terminate_first_repair,
+        DisruptionReason::Empty | DisruptionReason::Underutilized => false,
+    }
+}
+
+/// The capacity reservation that a node is in.
+pub(super) fn reservation(snapshot: &Snapshot, node: usize) -> Option<&str> {
+    let labels = &snapshot.nodes[node].labels;
+    let is_reserved = labels.get(label::CAPACITY_TYPE).is_some_and(|kind| kind == "reserved");
+    let mut ids = labels.iter().filter(|(key, _)| is_reserved && key.ends_with("reservation-id"));
+    ids.next().map(|(_, id)| id.as_str())
+}
+
+/// Replaces a node: by what is launched first, or where that is not possible, by what can be launched afterwards.
+pub(super) fn replace(
+    pass: &mut Pass<'_, '_>,
+    node: &Node,
+    search: Search,
+    reason: DisruptionReason,
+    method: Method,
+) -> Result<(), Stay> {
+    match pass.move_or_replace(node, search, reason) {
+        Ok((moves, launches)) => pass.decide(&[node], &moves, launches, reason, method),
+        Err(Stay::PodsDontFit(_)) if go_first(pass, node, search, reason, method) => {}
+        Err(stay) => return Err(stay),
+    }
+    Ok(())
+}
+
+/// Lets a node go first whose pods find no place as long as it is there, if what it leaves in its reservation is room for one machine with all of them.
+fn go_first(
+    pass: &mut Pass<'_, '_>,
+    node: &Node,
+    search: Search,
+    reason: DisruptionReason,
+    method: Method,
+) -> bool {
+    let command = is_allowed(pass.problem.policy, reason)
+        .then(|| gone_first(pass, node, search, reason, method))
+        .flatten();
+    let Some(command) = command else { return false };
+    pass.replay(&command);
+    pass.evicted.extend(&node.pods);
+    if pass.is_initialized(node) {
+        pass.budgets.take(node.pool);
+    }
+    pass.touch(node);
+    pass.commands.push(command);
+    true
+}
+
+fn gone_first(
+    pass: &Pass<'_, '_>,
+    node: &Node,
+    search: Search,
+    reason: DisruptionReason,
+    method: Method,
+) -> Option<Command> {
+    let snapshot = pass.problem.snapshot;
+    // Which devices are left when commands of this plan have taken theirs only its own pass knows.
+    if snapshot.devices.is_some() {
+        return None;
+    }
+    let id = reservation(snapshot, node.index)?;
+    // What others of this plan launch counts for the limits, and only they know how much.
+    let launches = pass.commands.iter().any(|command| !command.replacements.is_empty());
+    if launches && !snapshot.node_pools[node.pool].limits.is_empty() {
+        return None;
+    }
+    let credited = credit(snapshot, &BTreeMap::from([(id, 1)]))?;
+    let (problem, candidates) = prepare(&credited, pass.problem.policy, pass.now);
+    let (mut after, _) = Pass::new(&problem, candidates, pass.now, pass.seed);
+    after.touched.clone_from(&pass.touched);
+    for command in &pass.commands {
+        after.replay(command);
+    }
+    let (moves, launches) = after.move_or_replace(node, search, reason).ok()?;
+    let [launch] = <[_; 1]>::try_from(launches).ok()?;
+    let mut settled = vec![launch.clone()];
+    let lost = Reservations::new(&credited).settle(&mut settled);
+    let pinned = settled.pop().filter(|pinned| lost.is_empty() && is_pinned_to(pinned, id))?;
+    after.decide(&[node], &moves, vec![launch], reason, method);
+    let mut command = after.commands.pop().expect("one was just added");
+    command.replacements.clear();
+    let reason = Shortage::NoReservedCapacity;
+    command.terminate_first = Some(TerminateFirst { reason, launch: Some(pinned) });
+    Some(command)
+}
+
+fn is_pinned_to(launch: &Launch, reservation: &str) -> bool {
+    launch.requirements.iter().any(|need| {
+        need.key.ends_with("reservation-id") && need.values.iter().any(|id| id == reservation)
+    })
+}
+
+/// The snapshot with room for so many more machines in capacity reservations that are in order; nothing when no offering is of one of them.
+fn credit(snapshot: &Snapshot, machines: &BTreeMap<&str, u32>) -> Option<Snapshot> {
+    let mut credited = snapshot.clone();
+    let mut any = false;
+    for catalog in &mut credited.catalogs {
+        for offer in Arc::make_mut(catalog)
+            .instance_types
+            .iter_mut()
+            .flat_map(|kind| &mut kind.offerings)
+            .filter(|offer| offer.available)
+        {
+            let more = offer.reservation().and_then(|id| machines.get(id)).copied();
+            if let Some(more) = more {
+                let left = offer.reservation_capacity.unwrap_or(0);
+                offer.reservation_capacity = Some(left.saturating_add(more));
+                any = true;
+            }
+        }
+    }
+    any.then_some(credited)
+}
+
+impl Pass<'_, '_> {
+    /// Takes in a command that was decided elsewhere: its nodes go, and its pods are where it moves them.
+    fn replay(&mut self, command: &Command) {
+        let problem = self.problem;
+        let snapshot = problem.snapshot;
+        let find =
+            |key: &str| snapshot.nodes.binary_search_by(|node| node.key.as_str().cmp(key)).ok();
+        let going = command.candidates.iter().filter_map(|candidate| find(&candidate.node));
+        let going: Vec<usize> = going.collect();
+        self.solver.closed.extend(going.iter().copied());
+        for nomination in &command.nominations {
+            let is_it = |&&pod: &&usize| snapshot.pods[pod].uid == nomination.pod.uid;
+            let pod = going.iter().flat_map(|&node| &problem.pods_on[node]).find(is_it);
+            if let (Some(&pod), Some(machine)) = (pod, find(&nomination.node)) {
+                let shape = snapshot.pods[pod].shape.0 as usize;
+                self.solver.occupy(machine, shape, 1);
+                self.solver.counts.add_on_machine(problem, shape, machine, 1);
+                self.receiving.insert(machine);
+            }
+        }
+    }
+}
