@@ -109,6 +109,8 @@ pub mod capacitybuffer {
     pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
     /// There is room for all pods.
     pub const PROVISIONING: &str = "Provisioning";
+    /// ResourceQuotas leave less than the buffer asks for.
+    pub const LIMITED_BY_QUOTAS: &str = "LimitedByQuotas";
     /// No condition sums up the others.
     pub const TYPES: super::ConditionTypes = super::ConditionTypes { root: None, dependents: &[] };
 }

@@ -445,6 +445,21 @@ fn machines_keep_room_for_what_capacity_buffers_stand_for() {
 }
 
 #[test]
+fn no_room_is_kept_for_pods_that_a_quota_forbids() {
+    let bench = Bench::new();
+    let text = buffer("unit", "{ podTemplateRef: { name: small }, replicas: 5 }")
+        + "apiVersion: v1\nkind: PodTemplate\nmetadata: { name: small }\ntemplate:\n  spec: { containers: [{ name: main, resources: { requests: { cpu: 100m } } }] }\n---\n"
+        + "apiVersion: v1\nkind: ResourceQuota\nmetadata: { name: compute }\nstatus: { hard: { cpu: \"1\" }, used: { cpu: 750m } }\n";
+    bench.write("buffers.yaml", &text);
+    let args = "simulate -f pool.yaml -f buffers.yaml --catalog catalog.json";
+    let outcome = bench.json(args);
+    assert_eq!(outcome["buffers"][0]["pods"], 2);
+    let screen = bench.screen(args);
+    let warning = "CapacityBuffer default/unit keeps room for 2 of 5 pods: ResourceQuota compute leaves no more";
+    assert!(screen.contains(warning), "{screen}");
+}
+
+#[test]
 fn plans_go_by_the_options_of_the_operator() {
     let bench = Bench::new();
     let args = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";

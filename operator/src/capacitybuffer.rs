@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenon_crds::capacitybuffer::LocalReference;
-use tenon_crds::conditions::capacitybuffer::{PROVISIONING, READY_FOR_PROVISIONING, TYPES};
+use tenon_crds::conditions::capacitybuffer::{
+    LIMITED_BY_QUOTAS, PROVISIONING, READY_FOR_PROVISIONING, TYPES,
+};
 use tenon_crds::conditions::{Conditions, Subject};
 use tenon_crds::{CapacityBuffer, CapacityBufferStatus};
 use tenon_planner::plan::Plan;
@@ -18,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::change::{Kind, ObjectKey, Touched};
-use crate::state::cluster::{Room, Unresolved};
+use crate::state::cluster::{Limited, Room, Unresolved};
 use crate::work::{Action, Backoff, WorkQueue, settle};
 use crate::write::WriteError;
 
@@ -152,7 +154,7 @@ pub async fn run<P: CloudProvider>(
     }
 }
 
-/// A CapacityBuffer, or something that one may refer to.
+/// A CapacityBuffer, something that one may refer to, or a ResourceQuota that bounds one.
 pub fn is_about_buffers(touched: &Touched) -> bool {
     matches!(touched, Touched::Other(kind) if Kind::BUFFERS.contains(kind))
 }
@@ -220,13 +222,31 @@ fn judged(
             let (reason, message) = unresolved.told();
             set.set_false(READY_FOR_PROVISIONING, reason, message);
             set.set_false(PROVISIONING, "NotReadyForProvisioning", message);
+            // Nobody knows of what they would leave too little.
+            set.clear(LIMITED_BY_QUOTAS).expect("it is independent");
         }
         Ok(room) => {
             set.set_true_because(READY_FOR_PROVISIONING, "Resolved", "The pods are known");
+            quotas(&mut set, room);
             provisioning(&mut set, room, outcome, still_holds);
         }
     }
     status
+}
+
+/// Says whether quotas leave less than the buffer asks for, in the words that other autoscalers use.
+fn quotas(set: &mut Conditions<'_>, room: &Room) {
+    const REASON: &str = "ResourceQuotasAllocated";
+    match &room.limited {
+        None => set.set_false(LIMITED_BY_QUOTAS, REASON, ""),
+        Some(Limited { wanted, quotas }) => {
+            let (pods, quotas) = (room.replicas, quotas.join(", "));
+            let message = format!(
+                "Room is kept for {pods} of {wanted} pod(s), for more could not be created: ResourceQuota {quotas}"
+            );
+            set.set_true_because(LIMITED_BY_QUOTAS, REASON, &message)
+        }
+    };
 }
 
 /// Says whether there is room. `still_holds` when what was said before is about the buffer as it is now.
@@ -264,7 +284,7 @@ fn provisioning(
 
 #[cfg(test)]
 mod tests {
-    use tenon_crds::CapacityBufferSpec;
+    use tenon_crds::{CapacityBufferSpec, ConditionStatus};
     use tenon_planner::plan::{Nomination, PodRef};
 
     use super::*;
@@ -272,6 +292,10 @@ mod tests {
     fn lines(status: &CapacityBufferStatus) -> Vec<String> {
         let conditions = status.conditions.iter();
         conditions.map(|c| format!("{} {} {}", c.type_, c.status, c.reason)).collect()
+    }
+
+    fn said(status: &CapacityBufferStatus, type_: &str) -> String {
+        lines(status).into_iter().find(|line| line.starts_with(type_)).unwrap()
     }
 
     fn shape(cpu: i64) -> Arc<PodShape> {
@@ -285,6 +309,7 @@ mod tests {
             shape: shape(1),
             replicas,
             template: Some(("unit".to_owned(), Some(2))),
+            limited: None,
             problem: None,
         }
     }
@@ -309,7 +334,11 @@ mod tests {
         let not_planned = judge(&Ok(room(3)), None);
         assert_eq!(
             lines(&not_planned),
-            ["ReadyForProvisioning True Resolved", "Provisioning Unknown AwaitingReconciliation"]
+            [
+                "ReadyForProvisioning True Resolved",
+                "LimitedByQuotas False ResourceQuotasAllocated",
+                "Provisioning Unknown AwaitingReconciliation",
+            ]
         );
         assert_eq!(not_planned.replicas, Some(3));
         assert_eq!(not_planned.pod_template_ref.unwrap().name, "unit");
@@ -320,7 +349,7 @@ mod tests {
             (3, planned(1, 2, 1), "Provisioning False RequiresNewCapacity"),
             (0, planned(1, 3, 0), "Provisioning False BufferEmpty"),
         ] {
-            assert_eq!(lines(&judge(&Ok(room(replicas)), Some(&outcome)))[1], expected);
+            assert_eq!(said(&judge(&Ok(room(replicas)), Some(&outcome)), PROVISIONING), expected);
         }
         let gone = Unresolved::PodTemplateNotFound("PodTemplate unit does not exist".to_owned());
         assert_eq!(
@@ -339,16 +368,31 @@ mod tests {
         let unknown = "Provisioning Unknown AwaitingReconciliation";
         let say = |object: &CapacityBuffer, room: Room, outcome: Option<&Outcome>| {
             let now = jiff::Timestamp::UNIX_EPOCH;
-            lines(&judged(object, &Ok(room), outcome, now))[1].clone()
+            said(&judged(object, &Ok(room), outcome, now), PROVISIONING)
         };
         let same = object(7, Some(before.clone()));
         let of_others = Room { shape: shape(2), ..room(3) };
         assert_eq!(say(&same, room(4), Some(&fits)), unknown, "more pods");
         assert_eq!(say(&same, of_others, Some(&fits)), unknown, "other pods");
         // After a restart nothing is planned yet.
-        assert_eq!(say(&same, room(3), None), lines(&before)[1]);
+        assert_eq!(say(&same, room(3), None), said(&before, PROVISIONING));
         assert_eq!(say(&same, room(4), None), unknown);
         assert_eq!(say(&object(8, Some(before)), room(3), None), unknown, "it was edited");
+    }
+
+    #[test]
+    fn a_buffer_says_which_quotas_limit_it_as_long_as_its_pods_are_known() {
+        let quotas = vec!["compute".to_owned(), "pods".to_owned()];
+        let limited = Room { limited: Some(Limited { wanted: 5, quotas }), ..room(2) };
+        let status = judge(&Ok(limited), None);
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|it| it.type_ == LIMITED_BY_QUOTAS).unwrap();
+        assert_eq!((found.status, status.replicas), (ConditionStatus::True, Some(2)));
+        assert!(found.message.starts_with("Room is kept for 2 of 5 pod(s)"), "{}", found.message);
+        assert!(found.message.ends_with("ResourceQuota compute, pods"), "{}", found.message);
+        let gone = Unresolved::PodTemplateNotFound("PodTemplate unit does not exist".to_owned());
+        let after = judged(&object(7, Some(status)), &Err(gone), None, jiff::Timestamp::UNIX_EPOCH);
+        assert!(after.conditions.iter().all(|it| it.type_ != LIMITED_BY_QUOTAS));
     }
 
     #[test]

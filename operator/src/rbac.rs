@@ -36,6 +36,7 @@ pub const CLUSTER: &[Rule] = &[
             "persistentvolumeclaims",
             "namespaces",
             "podtemplates",
+            "resourcequotas",
         ],
         READ,
     ),
@@ -125,6 +126,7 @@ mod tests {
         reads::<wire::Deployment>(CLUSTER);
         reads::<wire::StatefulSet>(CLUSTER);
         reads::<wire::ReplicaSet>(CLUSTER);
+        reads::<wire::ResourceQuota>(CLUSTER);
         reads::<wire::Node>(CLUSTER);
         reads::<wire::Pod>(CLUSTER);
         reads::<wire::DaemonSet>(CLUSTER);

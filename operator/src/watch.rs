@@ -55,6 +55,7 @@ pub fn start(
     watches.add::<wire::Deployment>("watch.deployments");
     watches.add::<wire::StatefulSet>("watch.statefulsets");
     watches.add::<wire::ReplicaSet>("watch.replicasets");
+    watches.add::<wire::ResourceQuota>("watch.resourcequotas");
     watches.add::<wire::DeviceClass>("watch.deviceclasses");
     watches.add::<wire::ResourceClaim>("watch.resourceclaims");
     watches.add::<wire::ResourceClaimTemplate>("watch.resourceclaimtemplates");

@@ -67,11 +67,16 @@ impl User {
         match kind {
             "NodePool" => cluster::node_pools(&self.client),
             "NodeOverlay" => cluster::node_overlays(&self.client),
-            "CapacityBuffer" => cluster::capacity_buffers(&self.client),
+            "CapacityBuffer" => self.buffers("default"),
             "EC2NodeClass" => cluster::node_classes(&self.client),
             "KWOKNodeClass" => cluster::kwok_node_classes(&self.client),
             _ => cluster::node_claims(&self.client),
         }
+    }
+
+    /// The CapacityBuffers of a namespace.
+    pub fn buffers(&self, namespace: &str) -> Api<DynamicObject> {
+        cluster::capacity_buffers(&self.client, namespace)
     }
 
     /// Applies a manifest as `kubectl apply` does: made if it is not there.

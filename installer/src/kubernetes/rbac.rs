@@ -69,6 +69,7 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
             &[""],
             &[
                 "podtemplates",
+                "resourcequotas",
                 "pods",
                 "nodes",
                 "persistentvolumes",

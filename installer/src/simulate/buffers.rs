@@ -7,7 +7,7 @@ use tenon_crds::CapacityBuffer;
 use tenon_planner::Snapshot;
 use tenon_planner::plan::{Plan, PodRef};
 use tenon_state::change::{Object, ObjectKey};
-use tenon_state::cluster::Cluster;
+use tenon_state::cluster::{Cluster, Room};
 use tenon_state::wire;
 
 use super::input::{Input, Workload, WorkloadKind};
@@ -77,14 +77,20 @@ fn object(workload: &Workload) -> Object {
     }
 }
 
-/// Buffers that keep no room, and why.
+/// Buffers that keep no room or less than they ask for, and why.
 pub(super) fn warnings(cluster: &Cluster) -> Vec<String> {
     let says = |(key, buffer): (&ObjectKey, &std::sync::Arc<CapacityBuffer>)| {
-        let why = match cluster.room(buffer) {
-            Ok(room) => room.problem?,
-            Err(unresolved) => unresolved.told().1.to_owned(),
+        let what = match cluster.room(buffer) {
+            Ok(Room { problem: Some(why), .. }) => format!("no room: {why}"),
+            Ok(Room { limited: Some(limited), replicas, .. }) => format!(
+                "room for {replicas} of {} pods: ResourceQuota {} leaves no more",
+                limited.wanted,
+                limited.quotas.join(", ")
+            ),
+            Ok(_) => return None,
+            Err(unresolved) => format!("no room: {}", unresolved.told().1),
         };
-        Some(format!("CapacityBuffer {}/{} keeps no room: {why}", key.namespace, key.name))
+        Some(format!("CapacityBuffer {}/{} keeps {what}", key.namespace, key.name))
     };
     cluster.buffers().filter_map(says).collect()
 }

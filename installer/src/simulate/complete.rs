@@ -110,6 +110,7 @@ fn identify(input: &mut Input, now: Timestamp) {
                 metadata("CapacityBuffer", &mut buffer.metadata, true);
             }
             Object::PodTemplate(template) => metadata("PodTemplate", &mut template.metadata, true),
+            Object::ResourceQuota(quota) => metadata("ResourceQuota", &mut quota.metadata, true),
             _ => {}
         }
     }

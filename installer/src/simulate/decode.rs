@@ -75,6 +75,7 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
             object::<CapacityBuffer>(document, kind)?
         }
         ("v1", "PodTemplate") => object::<wire::PodTemplate>(document, kind)?,
+        ("v1", "ResourceQuota") => object::<wire::ResourceQuota>(document, kind)?,
         ("apps/v1", "Deployment") => workload(document, WorkloadKind::Deployment)?,
         ("apps/v1", "ReplicaSet") => workload(document, WorkloadKind::ReplicaSet)?,
         ("apps/v1", "StatefulSet") => workload(document, WorkloadKind::StatefulSet)?,

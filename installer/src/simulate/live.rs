@@ -87,19 +87,20 @@ pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, Ex
     Ok(input)
 }
 
-/// CapacityBuffers, and where there are some, what they may refer to.
+/// CapacityBuffers, and where there are some, what they may refer to and what bounds them.
 async fn buffers(client: &Client, input: &mut Input) -> Result<(), ExpectedError> {
     let found = objects::<CapacityBuffer>(client).await?;
     if found.is_empty() {
         return Ok(());
     }
-    let (templates, deployments, sets, replicas) = futures::try_join!(
+    let (quotas, templates, deployments, sets, replicas) = futures::try_join!(
+        objects::<wire::ResourceQuota>(client),
         objects::<wire::PodTemplate>(client),
         objects::<wire::Deployment>(client),
         objects::<wire::StatefulSet>(client),
         objects::<wire::ReplicaSet>(client),
     )?;
-    for read in [found, templates, deployments, sets, replicas].into_iter().flatten() {
+    for read in [found, quotas, templates, deployments, sets, replicas].into_iter().flatten() {
         input.add(read);
     }
     Ok(())

@@ -36,6 +36,7 @@ pub enum Kind {
     Deployment,
     StatefulSet,
     ReplicaSet,
+    ResourceQuota,
 }
 
 impl Kind {
@@ -59,13 +60,14 @@ impl Kind {
     pub const DEVICES: [Self; 4] =
         [Self::DeviceClass, Self::ResourceClaim, Self::ResourceClaimTemplate, Self::ResourceSlice];
 
-    /// CapacityBuffers and what they refer to.
-    pub const BUFFERS: [Self; 5] = [
+    /// CapacityBuffers, what they refer to, and what bounds them.
+    pub const BUFFERS: [Self; 6] = [
         Self::CapacityBuffer,
         Self::PodTemplate,
         Self::Deployment,
         Self::StatefulSet,
         Self::ReplicaSet,
+        Self::ResourceQuota,
     ];
 
     /// Its CRD need not be installed: as long as it is not there are no such objects.
@@ -100,6 +102,7 @@ pub enum Object {
     Deployment(Box<wire::Deployment>),
     StatefulSet(Box<wire::StatefulSet>),
     ReplicaSet(Box<wire::ReplicaSet>),
+    ResourceQuota(Box<wire::ResourceQuota>),
 }
 
 /// A kind that the state is made of.

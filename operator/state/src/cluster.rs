@@ -3,6 +3,7 @@
 mod apply;
 mod buffers;
 mod devices;
+mod quotas;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::node_class::NodeClassKind;
 use crate::pod::Pod;
 use crate::shape::Shapes;
 use crate::{resources, wire};
-pub use buffers::{Room, Unresolved};
+pub use buffers::{Limited, Room, Unresolved};
 pub(crate) use devices::DeviceObjects;
 
 /// Everything that is known about the cluster.

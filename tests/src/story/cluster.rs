@@ -66,10 +66,10 @@ pub(crate) fn node_overlays(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays")
 }
 
-pub(crate) fn capacity_buffers(client: &Client) -> Api<DynamicObject> {
+pub(crate) fn capacity_buffers(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let version = GroupVersionKind::gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer");
     let resource = ApiResource::from_gvk_with_plural(&version, "capacitybuffers");
-    Api::namespaced_with(client.clone(), "default", &resource)
+    Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
 pub(crate) fn kwok_node_classes(client: &Client) -> Api<DynamicObject> {

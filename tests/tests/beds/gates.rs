@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, PodTemplate};
+use k8s_openapi::api::core::v1::{Namespace, Node, PodTemplate, ResourceQuota};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -200,6 +200,63 @@ async fn a_buffer_keeps_machines_for_pods_to_come(tenon: Tenon) {
     assert_eq!(nodes(user, scenario, 2).await, kept, "only what pods run on is left");
 }
 
+async fn a_buffer_keeps_no_room_for_pods_that_a_quota_forbids(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "quota");
+    must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
+    let namespaces: Api<Namespace> = Api::all(user.client());
+    let namespace = must(serde_json::from_value(json!({ "metadata": { "name": scenario } })));
+    must(namespaces.create(&PostParams::default(), &namespace).await);
+    let quotas: Api<ResourceQuota> = Api::namespaced(user.client(), scenario);
+    let hard = |cpu: &str| json!({ "spec": { "hard": { "requests.cpu": cpu } } });
+    let mut quota = hard("500m");
+    quota["metadata"] = json!({ "name": "compute" });
+    let quota = must(serde_json::from_value(quota));
+    must(quotas.create(&PostParams::default(), &quota).await);
+    let resources = json!({ "requests": { "cpu": "500m", "memory": "512Mi" } });
+    let container =
+        json!({ "name": "main", "image": "registry.example/app:1", "resources": resources });
+    let spec = json!({ "nodeSelector": { "scenario": scenario }, "containers": [container] });
+    let template = json!({ "metadata": { "name": scenario }, "template": { "spec": spec } });
+    let templates: Api<PodTemplate> = Api::namespaced(user.client(), scenario);
+    let template = must(serde_json::from_value(template));
+    must(templates.create(&PostParams::default(), &template).await);
+    let allowed = async || {
+        let quota = quotas.get("compute").await?;
+        Ok(quota.status.is_some_and(|status| status.hard.is_some()))
+    };
+    must(eventually("the quota is in force", LIMIT, allowed).await);
+    let buffers = user.buffers(scenario);
+    let buffer = json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": { "name": scenario },
+        "spec": { "podTemplateRef": { "name": scenario }, "replicas": 3 },
+    });
+    let buffer = must(serde_json::from_value(buffer));
+    must(buffers.create(&PostParams::default(), &buffer).await);
+    let keeps = async |replicas: u32, limited: &str| {
+        let look = async || {
+            let buffer = buffers.get(scenario).await?;
+            let (status, _, message) = condition(&buffer, "LimitedByQuotas");
+            let said = (&buffer.data["status"]["replicas"], status.as_str());
+            if said == (&replicas.into(), limited) {
+                Ok(true)
+            } else {
+                Err(format!("{said:?} {message}").into())
+            }
+        };
+        must(eventually(&format!("the buffer is for {replicas}"), LIMIT, look).await);
+    };
+    keeps(1, "True").await;
+    nodes(user, scenario, 1).await;
+    let (message, patch) =
+        (condition(&must(buffers.get(scenario).await), "LimitedByQuotas").2, hard("4"));
+    assert!(message.contains("1 of 3") && message.contains("compute"), "{message}");
+    must(quotas.patch("compute", &PatchParams::default(), &Patch::Merge(patch)).await);
+    keeps(3, "False").await;
+    nodes(user, scenario, 3).await;
+}
+
 /// Lets a node say from now on that it is sick, or that it is not.
 async fn diagnose(user: &User, node: &str, sick: bool) {
     let nodes: Api<Node> = Api::all(user.client());
@@ -328,6 +385,7 @@ const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     a_resource_that_an_overlay_adds_lets_pods_run,
     of_two_overlays_with_the_same_weight_one_counts,
     a_buffer_keeps_machines_for_pods_to_come,
+    a_buffer_keeps_no_room_for_pods_that_a_quota_forbids,
     a_sick_node_is_replaced,
     sick_nodes_stay_where_too_many_are,
     machines_come_for_devices_and_count_when_these_are_published,

@@ -127,6 +127,7 @@ impl Cluster {
             Object::ReplicaSet(it) => {
                 self.put_workload(Kind::ReplicaSet, &it.metadata, &it.spec, touched);
             }
+            Object::ResourceQuota(quota) => self.put_quota(&quota, touched),
             Object::CSINode(node) => {
                 let wire::CSINode { metadata, spec } = *node;
                 let limits = spec.drivers.into_iter().map(|driver| {
@@ -328,7 +329,8 @@ impl Cluster {
             | Kind::PodTemplate
             | Kind::Deployment
             | Kind::StatefulSet
-            | Kind::ReplicaSet => self.buffers.keys(kind),
+            | Kind::ReplicaSet
+            | Kind::ResourceQuota => self.buffers.keys(kind),
             Kind::DeviceClass
             | Kind::ResourceClaim
             | Kind::ResourceClaimTemplate
@@ -395,7 +397,8 @@ impl Cluster {
             | Kind::PodTemplate
             | Kind::Deployment
             | Kind::StatefulSet
-            | Kind::ReplicaSet => {
+            | Kind::ReplicaSet
+            | Kind::ResourceQuota => {
                 self.buffers.remove(kind, key);
                 touched.push(Touched::Other(kind));
             }

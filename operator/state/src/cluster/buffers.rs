@@ -10,6 +10,7 @@ use tenon_planner::snapshot::PodShape;
 
 use super::Cluster;
 use super::apply::{is_newer, key};
+use super::quotas::{Pods, Quota, Quotas, Shares};
 use crate::change::{Kind, ObjectKey, Touched};
 use crate::{resources, shape, wire};
 
@@ -23,6 +24,7 @@ pub(super) struct Buffers {
     objects: BTreeMap<ObjectKey, Arc<CapacityBuffer>>,
     templates: BTreeMap<ObjectKey, Template>,
     workloads: BTreeMap<(Kind, ObjectKey), Workload>,
+    quotas: Quotas,
 }
 
 /// The pods of a PodTemplate or a workload.
@@ -30,7 +32,14 @@ pub(super) struct Buffers {
 struct Template {
     generation: Option<i64>,
     shape: Arc<PodShape>,
+    priority_class: Option<String>,
     has_match_fields: bool,
+}
+
+impl Template {
+    fn pods(&self) -> Pods<'_> {
+        Pods { shape: &self.shape, priority_class: self.priority_class.as_deref() }
+    }
 }
 
 /// A Deployment, StatefulSet or ReplicaSet.
@@ -51,8 +60,27 @@ pub struct Room {
     pub replicas: u32,
     /// The PodTemplate, when it refers to one, with its generation.
     pub template: Option<(String, Option<i64>)>,
+    /// Where ResourceQuotas leave less than it asks for.
+    pub limited: Option<Limited>,
     /// Why its pods can't be planned for.
     pub problem: Option<String>,
+}
+
+/// What ResourceQuotas forbid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// How many pods there would be without them, 10,000 at most.
+    pub wanted: u32,
+    /// The names of those that forbid more.
+    pub quotas: Vec<String>,
+}
+
+/// What a CapacityBuffer asks for.
+struct Asked<'a> {
+    template: &'a Template,
+    /// The PodTemplate's name, when it refers to one.
+    name: Option<&'a str>,
+    replicas: i64,
 }
 
 /// Why nothing is known about the pods of a CapacityBuffer, with what is to be told.
@@ -82,6 +110,7 @@ impl Buffers {
         match kind {
             Kind::CapacityBuffer => self.objects.keys().cloned().collect(),
             Kind::PodTemplate => self.templates.keys().cloned().collect(),
+            Kind::ResourceQuota => self.quotas.keys().cloned().collect(),
             _ => {
                 let keys = self.workloads.keys().filter(|(of, _)| *of == kind);
                 keys.map(|(_, key)| key.clone()).collect()
@@ -107,6 +136,7 @@ impl Buffers {
         match kind {
             Kind::CapacityBuffer => drop(self.objects.remove(key)),
             Kind::PodTemplate => drop(self.templates.remove(key)),
+            Kind::ResourceQuota => drop(self.quotas.remove(key)),
             _ => drop(self.workloads.remove(&(kind, key.clone()))),
         }
     }
@@ -121,8 +151,46 @@ impl Cluster {
         })
     }
 
-    /// What a CapacityBuffer comes to.
+    /// What a CapacityBuffer comes to: what it asks for, within what the ResourceQuotas of its namespace leave to it. Buffers whose names come earlier in the
+    /// alphabet have their share first.
     pub fn room(&self, buffer: &CapacityBuffer) -> Result<Room, Unresolved> {
+        let Asked { template, name, replicas: wanted } = self.asked(buffer)?;
+        let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
+        let mut shares = Shares::of(&self.buffers.quotas, namespace);
+        let (replicas, quotas) = if shares.is_unlimited() {
+            (wanted, Vec::new())
+        } else {
+            let earlier = self.buffers_in(namespace).take_while(|other| {
+                other.metadata.name.as_deref() < buffer.metadata.name.as_deref()
+            });
+            for Asked { template, replicas, .. } in earlier.filter_map(|it| self.asked(it).ok()) {
+                shares.take(template.pods(), replicas);
+            }
+            shares.take(template.pods(), wanted)
+        };
+        let at_most = |pods: i64| u32::try_from(pods.min(MOST_PODS)).unwrap_or(0);
+        let problem = if template.has_match_fields {
+            Some("node selector term with matchFields is not supported".to_owned())
+        } else if replicas > MOST_PODS {
+            Some(format!(
+                "the buffer comes to {replicas} pods: no room is kept for more than {MOST_PODS}, use lower limits, replicas or percentage"
+            ))
+        } else if template.shape.resource_claims.is_empty() {
+            None
+        } else {
+            Some("no room can be kept for pods with resource claims".to_owned())
+        };
+        Ok(Room {
+            shape: Arc::clone(&template.shape),
+            replicas: at_most(replicas),
+            template: name.map(|name| (name.to_owned(), template.generation)),
+            limited: (replicas < wanted).then(|| Limited { wanted: at_most(wanted), quotas }),
+            problem,
+        })
+    }
+
+    /// What a buffer asks for, whatever quotas say.
+    fn asked<'a>(&'a self, buffer: &'a CapacityBuffer) -> Result<Asked<'a>, Unresolved> {
         let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
         let spec = &buffer.spec;
         let (template, name, of_workload) = match (&spec.pod_template_ref, &spec.scalable_ref) {
@@ -132,7 +200,7 @@ impl Cluster {
                     let name = &reference.name;
                     Unresolved::PodTemplateNotFound(format!("PodTemplate {name} does not exist"))
                 })?;
-                (template, Some(reference.name.clone()), None)
+                (template, Some(reference.name.as_str()), None)
             }
             (None, Some(reference)) => {
                 let workload = self.workload(namespace, reference)?;
@@ -150,24 +218,12 @@ impl Cluster {
             (Some(wanted), Some(limit)) => wanted.min(limit),
             (wanted, limit) => wanted.or(limit).unwrap_or(0),
         };
-        let replicas = replicas.max(0);
-        let problem = if template.has_match_fields {
-            Some("node selector term with matchFields is not supported".to_owned())
-        } else if replicas > MOST_PODS {
-            Some(format!(
-                "the buffer comes to {replicas} pods: no room is kept for more than {MOST_PODS}, use lower limits, replicas or percentage"
-            ))
-        } else if template.shape.resource_claims.is_empty() {
-            None
-        } else {
-            Some("no room can be kept for pods with resource claims".to_owned())
-        };
-        Ok(Room {
-            shape: Arc::clone(&template.shape),
-            replicas: u32::try_from(replicas.min(MOST_PODS)).unwrap_or(0),
-            template: name.map(|name| (name, template.generation)),
-            problem,
-        })
+        Ok(Asked { template, name, replicas: replicas.max(0) })
+    }
+
+    fn buffers_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a CapacityBuffer> {
+        let of_namespace = self.buffers().filter(move |(key, _)| key.namespace == namespace);
+        of_namespace.map(|(_, buffer)| &**buffer)
     }
 
     fn workload(
@@ -215,6 +271,23 @@ impl Cluster {
         }
     }
 
+    /// What is used of a quota changes all the time; only what changes a buffer is told.
+    pub(super) fn put_quota(&mut self, object: &wire::ResourceQuota, touched: &mut Vec<Touched>) {
+        let (key, quota) = (key(&object.metadata), Quota::of(object));
+        if self.buffers.quotas.get(&key) == Some(&quota) {
+            return;
+        }
+        let replicas = |cluster: &Self| -> Vec<Option<u32>> {
+            let rooms = cluster.buffers_in(&key.namespace).map(|buffer| cluster.room(buffer));
+            rooms.map(|room| room.ok().map(|room| room.replicas)).collect()
+        };
+        let before = replicas(self);
+        self.buffers.quotas.insert(key.clone(), quota);
+        if replicas(self) != before {
+            touched.push(Touched::Other(Kind::ResourceQuota));
+        }
+    }
+
     /// The status of workloads changes all the time, and most of them have no buffer; only what changes a buffer is told.
     pub(super) fn put_workload(
         &mut self,
@@ -249,6 +322,7 @@ impl Cluster {
         Template {
             generation: owner.generation,
             shape: self.shapes.intern(shape),
+            priority_class: template.spec.priority_class_name.clone(),
             has_match_fields: shape::has_match_fields(&template.spec),
         }
     }
@@ -282,196 +356,4 @@ fn limit(buffer: &CapacityBuffer, shape: &PodShape) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-    use tenon_crds::labels::LabelRules;
-
-    use super::*;
-    use crate::change::{Change, Object};
-
-    fn cluster() -> Cluster {
-        let mut cluster = Cluster::new(&[], LabelRules::core());
-        let pod = json!({"metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}});
-        let template = json!({"metadata": {"name": "unit", "namespace": "default", "generation": 3},
-            "template": pod});
-        let deployment = json!({"metadata": {"name": "web", "namespace": "default"},
-            "spec": {"replicas": 11, "template": pod}});
-        let template = serde_json::from_value(template).unwrap();
-        cluster.apply(Change::Applied(Object::PodTemplate(Box::new(template))));
-        let deployment = serde_json::from_value(deployment).unwrap();
-        cluster.apply(Change::Applied(Object::Deployment(Box::new(deployment))));
-        cluster
-    }
-
-    fn buffer(spec: &Value) -> CapacityBuffer {
-        serde_json::from_value(json!({
-            "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
-            "metadata": {"name": "spare", "namespace": "default", "uid": "4711"}, "spec": spec,
-        }))
-        .unwrap()
-    }
-
-    fn replicas(spec: &Value) -> u32 {
-        cluster().room(&buffer(spec)).unwrap().replicas
-    }
-
-    #[test]
-    fn room_is_for_the_larger_of_replicas_and_percentage_within_the_limits() {
-        let template = json!({"name": "unit"});
-        let web = json!({"apiGroup": "apps", "kind": "Deployment", "name": "web"});
-        for (spec, expected) in [
-            (json!({"podTemplateRef": template, "replicas": 3}), 3),
-            (json!({"podTemplateRef": template, "replicas": 3, "limits": {"cpu": "1"}}), 2),
-            (json!({"podTemplateRef": template, "limits": {"cpu": "10", "memory": "4Gi"}}), 4),
-            (json!({"podTemplateRef": template, "limits": {"example.com/gpu": "4"}}), 0),
-            (json!({"scalableRef": web, "percentage": 10}), 2),
-            (json!({"scalableRef": web, "percentage": 1}), 1),
-            (json!({"scalableRef": web, "percentage": 0}), 0),
-            (json!({"scalableRef": web, "percentage": 10, "replicas": 5}), 5),
-            (json!({"scalableRef": {"kind": "Deployment", "name": "web"}, "replicas": 1}), 1),
-            (json!({"scalableRef": web}), 0),
-        ] {
-            assert_eq!(replicas(&spec), expected, "{spec}");
-        }
-    }
-
-    #[test]
-    fn no_room_is_kept_for_more_pods_than_anybody_wants() {
-        let room = |spec: Value| {
-            let room = cluster().room(&buffer(&spec)).unwrap();
-            (room.replicas, room.problem)
-        };
-        let unit = json!({"name": "unit"});
-        let most = json!({"podTemplateRef": unit, "replicas": 10_000});
-        assert_eq!(room(most), (10_000, None));
-        for (spec, pods) in [
-            (json!({"podTemplateRef": unit, "limits": {"memory": "1Ei"}}), 1 << 30),
-            (json!({"podTemplateRef": unit, "replicas": 10_001}), 10_001),
-        ] {
-            let (replicas, problem) = room(spec);
-            assert_eq!(replicas, 10_000);
-            let start = format!("the buffer comes to {pods} pods: no room is kept");
-            assert!(problem.unwrap().starts_with(&start));
-        }
-        let within = json!({"podTemplateRef": unit, "replicas": i32::MAX, "limits": {"cpu": "1"}});
-        assert_eq!(room(within), (2, None));
-    }
-
-    #[test]
-    fn what_is_missing_is_said() {
-        let why = |spec: Value| {
-            let unresolved = cluster().room(&buffer(&spec)).unwrap_err();
-            let (reason, message) = unresolved.told();
-            format!("{reason}: {message}")
-        };
-        assert_eq!(
-            why(json!({"podTemplateRef": {"name": "gone"}, "replicas": 1})),
-            "PodTemplateNotFound: PodTemplate gone does not exist"
-        );
-        assert_eq!(
-            why(json!({"scalableRef": {"kind": "StatefulSet", "name": "web"}, "replicas": 1})),
-            "ScalableRefNotFound: StatefulSet web does not exist"
-        );
-        assert!(
-            why(json!({"scalableRef": {"apiGroup": "batch", "kind": "Job", "name": "web"}}))
-                .starts_with("ResolutionFailed: scalableRef is a Deployment")
-        );
-        assert!(why(json!({"replicas": 1})).starts_with("ResolutionFailed: exactly one"));
-    }
-
-    #[test]
-    fn buffers_of_another_strategy_are_somebody_elses() {
-        let mut cluster = cluster();
-        let spec = json!({"podTemplateRef": {"name": "unit"}, "replicas": 1});
-        let mut other = buffer(&spec);
-        other.spec.provisioning_strategy = Some("example.com/standby".to_owned());
-        for (name, object) in [("mine", buffer(&spec)), ("others", other)] {
-            let mut object = object;
-            object.metadata.name = Some(name.to_owned());
-            cluster.apply(Change::Applied(Object::CapacityBuffer(Box::new(object))));
-        }
-        let names: Vec<&str> = cluster.buffers().map(|(key, _)| key.name.as_str()).collect();
-        assert_eq!(names, ["mine"]);
-    }
-
-    fn put_buffer(cluster: &mut Cluster, object: CapacityBuffer) -> Vec<Touched> {
-        cluster.apply(Change::Applied(Object::CapacityBuffer(Box::new(object))))
-    }
-
-    fn of_web() -> CapacityBuffer {
-        let web = json!({"apiGroup": "apps", "kind": "Deployment", "name": "web"});
-        buffer(&json!({"scalableRef": web, "percentage": 10}))
-    }
-
-    #[test]
-    fn a_workload_whose_status_changed_touches_nothing() {
-        let mut cluster = cluster();
-        put_buffer(&mut cluster, of_web());
-        let deployment = json!({"metadata": {"name": "web", "namespace": "default", "resourceVersion": "9"},
-            "spec": {"replicas": 11, "template": {"metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}}}});
-        let mut put = |replicas: i32| {
-            let mut deployment = deployment.clone();
-            deployment["spec"]["replicas"] = json!(replicas);
-            let deployment = serde_json::from_value(deployment).unwrap();
-            cluster.apply(Change::Applied(Object::Deployment(Box::new(deployment))))
-        };
-        assert_eq!(put(11), []);
-        assert_eq!(put(12), [Touched::Other(Kind::Deployment)]);
-    }
-
-    #[test]
-    fn of_one_generation_a_workload_is_looked_at_once() {
-        let mut cluster = cluster();
-        put_buffer(&mut cluster, of_web());
-        let mut put = |uid: &str, generation: i64, cpu: &str| {
-            let deployment = json!({
-                "metadata": {"name": "web", "namespace": "default", "uid": uid, "generation": generation},
-                "spec": {"replicas": 10, "template": {"spec": {
-                    "containers": [{"resources": {"requests": {"cpu": cpu}}}]}}},
-            });
-            let deployment = serde_json::from_value(deployment).unwrap();
-            let touched = cluster.apply(Change::Applied(Object::Deployment(Box::new(deployment))));
-            (touched.len(), cluster.room(&of_web()).unwrap().shape.requests.cpu)
-        };
-        assert_eq!(put("1", 1, "1"), (1, 1000));
-        // No API server shows such a thing: it only tells that nobody looked.
-        assert_eq!(put("1", 1, "2"), (0, 1000));
-        assert_eq!(put("1", 2, "2"), (1, 2000));
-        // Another one of the same name has generations of its own.
-        assert_eq!(put("2", 2, "3"), (1, 3000));
-    }
-
-    #[test]
-    fn what_no_buffer_refers_to_touches_nothing_and_nor_does_a_buffers_status() {
-        let mut cluster = cluster();
-        let mut put = |object: &Value| {
-            let object = serde_json::from_value(object.clone()).unwrap();
-            cluster.apply(Change::Applied(Object::PodTemplate(Box::new(object))))
-        };
-        let unit = json!({"metadata": {"name": "unit", "namespace": "default", "generation": 4},
-            "template": {"spec": {"containers": []}}});
-        assert_eq!(put(&unit), []);
-        let spec = json!({"podTemplateRef": {"name": "unit"}, "replicas": 1});
-        let touched = [Touched::Other(Kind::CapacityBuffer)];
-        assert_eq!(put_buffer(&mut cluster, buffer(&spec)), touched);
-        let mut judged = buffer(&spec);
-        judged.status = Some(tenon_crds::CapacityBufferStatus::default());
-        assert_eq!(put_buffer(&mut cluster, judged.clone()), []);
-        let stored = cluster.buffers().next().unwrap().1;
-        assert_eq!(stored.status, judged.status);
-        judged.spec.replicas = Some(2);
-        assert_eq!(put_buffer(&mut cluster, judged.clone()), touched);
-        judged.metadata.uid = Some("4712".to_owned());
-        assert_eq!(put_buffer(&mut cluster, judged), touched);
-        let mut put = |generation: i64| {
-            let mut unit = unit.clone();
-            unit["metadata"]["generation"] = json!(generation);
-            let object = serde_json::from_value(unit).unwrap();
-            cluster.apply(Change::Applied(Object::PodTemplate(Box::new(object))))
-        };
-        assert_eq!(put(4), []);
-        assert_eq!(put(5), [Touched::Other(Kind::PodTemplate)]);
-    }
-}
+mod tests;

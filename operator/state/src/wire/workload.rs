@@ -1,10 +1,12 @@
-//! What CapacityBuffers refer to: pod templates, and workloads that have pods.
+//! What CapacityBuffers refer to: pod templates, and workloads that have pods; and what bounds them.
 
 use std::borrow::Cow;
 
+use k8s_openapi::api::core::v1::ScopeSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Serialize};
+use tenon_crds::ResourceList;
 
 use super::{Namespaced, PodTemplateSpec};
 use crate::change::{Kind, Object, Watched};
@@ -13,6 +15,7 @@ wire!(PodTemplate, Namespaced, "", "v1", "podtemplates");
 wire!(Deployment, Namespaced, "apps", "v1", "deployments");
 wire!(StatefulSet, Namespaced, "apps", "v1", "statefulsets");
 wire!(ReplicaSet, Namespaced, "apps", "v1", "replicasets");
+wire!(ResourceQuota, Namespaced, "", "v1", "resourcequotas");
 
 /// A PodTemplate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,4 +65,36 @@ pub struct WorkloadSpec {
     pub replicas: Option<i32>,
     /// The pods.
     pub template: PodTemplateSpec,
+}
+
+/// A ResourceQuota.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceQuota {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it is about.
+    pub spec: ResourceQuotaSpec,
+    /// What it allows, and what is used of that.
+    pub status: ResourceQuotaStatus,
+}
+
+/// `spec` of a ResourceQuota.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceQuotaSpec {
+    /// `scopes`.
+    pub scopes: Vec<String>,
+    /// `scopeSelector`.
+    pub scope_selector: Option<ScopeSelector>,
+}
+
+/// `status` of a ResourceQuota.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceQuotaStatus {
+    /// `hard`: the limits that are in force.
+    pub hard: ResourceList,
+    /// `used`.
+    pub used: ResourceList,
 }
