@@ -233,3 +233,63 @@ async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeEr
     })?;
     Ok(found.map(|lease| Object::new(&lease)))
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_credential_types::Credentials;
+    use aws_sdk_eks::config::{BehaviorVersion, Region};
+    use aws_sdk_eks::operation::describe_access_entry::DescribeAccessEntryOutput;
+    use aws_sdk_eks::operation::list_access_entries::ListAccessEntriesOutput;
+    use aws_sdk_eks::types::AccessEntry;
+    use aws_smithy_mocks::{MockResponseInterceptor, RuleMode, create_mock_http_client, mock};
+
+    use super::*;
+    use crate::aws::Aws;
+    use crate::kubernetes::double::Double;
+    use crate::ownership::Tags;
+    use crate::plan::tests::desired;
+
+    const OURS: &str = "arn:aws:iam::111122223333:role/former";
+    const THEIRS: &str = "arn:aws:iam::111122223333:role/theirs";
+
+    #[tokio::test]
+    async fn an_access_entry_of_others_is_described_once() {
+        let desired = desired("");
+        let (nodes, tags) = (desired.node_role.arn.clone(), desired.installation.tags("entry", ""));
+        let list = mock!(aws_sdk_eks::Client::list_access_entries).then_output(move || {
+            let entries = ListAccessEntriesOutput::builder().access_entries(&nodes);
+            entries.access_entries(OURS).access_entries(THEIRS).build()
+        });
+        let described = move |tags: Tags| {
+            let entry = AccessEntry::builder().set_tags(Some(tags.into_iter().collect()));
+            DescribeAccessEntryOutput::builder().access_entry(entry.build()).build()
+        };
+        let ours = mock!(aws_sdk_eks::Client::describe_access_entry)
+            .match_requests(|request| request.principal_arn() == Some(OURS))
+            .then_output(move || described(tags.clone()));
+        let theirs = mock!(aws_sdk_eks::Client::describe_access_entry)
+            .match_requests(|request| request.principal_arn() == Some(THEIRS))
+            .then_output(move || described(Tags::new()));
+        let answers = MockResponseInterceptor::new().rule_mode(RuleMode::MatchAny);
+        let config = aws_sdk_eks::config::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .http_client(create_mock_http_client())
+            .interceptor(answers.with_rule(&list).with_rule(&ours).with_rule(&theirs));
+        let server = Double::start(&[]).await;
+        let context = Context {
+            aws: Aws { eks: aws_sdk_eks::Client::from_conf(config.build()), ..Aws::nowhere() },
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: desired.installation.id.clone(),
+        };
+        let mut others = BTreeSet::new();
+        for _ in 0..3 {
+            let found = entries(&context, &desired, &others).await.expect("it is answered");
+            assert_eq!(found, (vec![OURS.to_owned()], [THEIRS.to_owned()].into()));
+            others = found.1;
+        }
+        assert_eq!((theirs.num_calls(), ours.num_calls()), (1, 3));
+    }
+}

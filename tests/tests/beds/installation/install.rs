@@ -137,7 +137,7 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     let mut turns: Vec<_> = QUESTIONS.map(|question| (question, "\n")).into();
     turns.push(("Apply this plan?", "y"));
     for at in 0..turns.len() {
-        interrupted(&bed, &turns[..at], turns[at].0).await;
+        interrupted(&bed, "install", &turns[..at], turns[at].0).await;
     }
     assert_unchanged(&before, &inventory(&bed).await);
 
@@ -164,7 +164,7 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
 
     // With the permission it goes on, also when it is interrupted once more, and then there is nothing left to do.
     assert!(guard.identities.set_grants(&administrator, Grants::Everything));
-    interrupted(&bed, &turns, "created").await;
+    interrupted(&bed, "install", &turns, "created").await;
     let installed = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
     assert_eq!(installed.code, 0, "{}", installed.stderr);
     assert!(installed.stderr.contains("the last `tenon install` ended"), "{}", installed.stderr);
@@ -173,6 +173,8 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     assert_eq!(again.code, 0, "{}", again.stderr);
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
 
+    interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to go on").await;
+    assert_unchanged(&named(&made), &named(&inventory(&bed).await));
     let removed = tenon(&bed, &["uninstall", "--yes"], None).await;
     assert_eq!(removed.code, 0, "{}", removed.stderr);
     assert_unchanged(&before, &inventory(&bed).await);

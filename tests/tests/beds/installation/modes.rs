@@ -281,7 +281,7 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
     let before = inventory(&world.bed).await;
     // Whether to install the agent is asked; Ctrl-C there changes nothing.
     let question = format!("The add-on {AGENT}");
-    interrupted(&world.bed, &[("Name of the EKS cluster", "\n")], &question).await;
+    interrupted(&world.bed, "install", &[("Name of the EKS cluster", "\n")], &question).await;
     // Nothing is made while EventBridge may not use the key: its messages would vanish.
     let refused = tenon(&world.bed, &["install", "-f", &world.file(), "--yes"], None).await;
     assert_eq!(refused.code, 3, "{}", refused.stderr);

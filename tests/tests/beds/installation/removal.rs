@@ -238,10 +238,13 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
     control.calls().clear();
     let repaired = ["uninstall", "--yes", "--repair-first", "--force-capacity", "-o", "json"];
+    let too_short = [&repaired[..], &["--timeout", "0s"]].concat();
+    let too_short = run(&bed, &too_short, 4).await;
+    assert!(too_short.stderr.contains("default, second stand still"), "{}", too_short.stderr);
     let repaired = [&repaired[..], &["--parallel", "1"]].concat();
     let repaired = run(&bed, &repaired, 0).await;
+    assert!(repaired.stderr.contains("the last `tenon uninstall` ended"), "{}", repaired.stderr);
     assert!(!repaired.stderr.contains("is not running"), "{}", repaired.stderr);
-    assert!(repaired.stderr.contains("default, second stand still"), "{}", repaired.stderr);
     let steps = ["✔ NodePools default", "✔ nodes of default", "✔ NodePools second"];
     let at = steps.map(|step| repaired.stderr.find(step).expect(step));
     assert!(at.is_sorted(), "{}", repaired.stderr);

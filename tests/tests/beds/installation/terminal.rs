@@ -11,11 +11,11 @@ use tokio::time::timeout;
 /// How long the screen may take to show what is waited for.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Runs the wizard, answers its questions, and presses Ctrl-C once the screen shows `at`: the program ends with its code for that, and says how to go on.
-pub(super) async fn interrupted(bed: &Bed, answers: &[(&str, &str)], at: &str) {
+/// Runs a command, answers its questions, and presses Ctrl-C once the screen shows `at`: it ends with the code for that, and says how to go on.
+pub(super) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str)], at: &str) {
     let mut turns = answers.to_vec();
     turns.push((at, "\u{3}"));
-    let screen = converse(bed, "install", &turns).await;
+    let screen = converse(bed, command, &turns).await;
     let parts =
         ["exit code 130", "interrupted; what is done stays", "run the same command again to go on"];
     for part in parts {
