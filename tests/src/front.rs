@@ -41,6 +41,7 @@ pub mod moto_client;
 pub mod policy;
 pub mod prices;
 pub mod pricing;
+pub mod quotas;
 pub mod request;
 pub mod reservations;
 pub mod response;

@@ -294,7 +294,7 @@ pub fn one_of(key: &str, values: &[&str]) -> Value {
 }
 
 /// Puts `extra` into `target`, object by object; everything else is replaced.
-fn merge(target: &mut Value, extra: &Value) {
+pub(crate) fn merge(target: &mut Value, extra: &Value) {
     match (target, extra) {
         (Value::Object(target), Value::Object(extra)) => {
             for (key, value) in extra {

@@ -20,6 +20,7 @@ use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
 use super::world::{Cluster, World};
 use crate::clock::Clock;
+use crate::user::merge;
 
 pub mod access;
 mod addons;
@@ -75,6 +76,8 @@ struct State {
     node_groups: BTreeMap<String, NodeGroup>,
     /// By id.
     updates: BTreeMap<String, Value>,
+    /// What `DescribeCluster` says instead.
+    told: Value,
 }
 
 /// Something that takes a while to be made and to be deleted.
@@ -99,6 +102,7 @@ impl Eks {
             fargate_profiles: BTreeMap::new(),
             node_groups: BTreeMap::new(),
             updates: BTreeMap::new(),
+            told: Value::Null,
         };
         Self { clock, policies, state: Mutex::new(state) }
     }
@@ -116,6 +120,12 @@ impl Eks {
     /// Takes an add-on away at once, as if it had never been there.
     pub fn remove_addon(&self, name: &str) {
         self.state.lock().addons.remove(name);
+    }
+
+    /// Lets `DescribeCluster` say this instead, field by field of its answer: a version in extended support, Auto Mode, another status. Nothing else
+    /// changes. `Null` ends it.
+    pub fn tell(&self, instead: Value) {
+        self.state.lock().told = instead;
     }
 
     /// Changes how long add-ons and Fargate profiles take to be made and deleted.
@@ -205,7 +215,7 @@ impl Eks {
     fn describe(&self, call: &OnCluster<'_>) -> Value {
         let cluster = call.cluster;
         let state = self.state.lock();
-        json!({
+        let mut answer = json!({
             "name": cluster.name,
             "arn": call.arn(&format!("cluster/{}", cluster.name)),
             "createdAt": seconds(state.created),
@@ -240,7 +250,11 @@ impl Eks {
             "upgradePolicy": { "supportType": "STANDARD" },
             "zonalShiftConfig": { "enabled": state.zonal_shift },
             "deletionProtection": false,
-        })
+        });
+        if state.told.is_object() {
+            merge(&mut answer, &state.told);
+        }
+        answer
     }
 
     fn update_config(&self, call: &OnCluster<'_>) -> Result<Value, AwsError> {

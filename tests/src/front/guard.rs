@@ -12,6 +12,7 @@ use super::credentials::{POD_CREDENTIALS_PATH, SessionIssuer};
 use super::eks::Eks;
 use super::identity::{Credentials, Grants, Identities};
 use super::pricing::Pricing;
+use super::quotas::Quotas;
 use super::simulation::Simulation;
 use super::ssm::Ssm;
 use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
@@ -25,6 +26,8 @@ pub struct Guard {
     pub policies: Arc<PolicyStore>,
     /// EKS.
     pub eks: Arc<Eks>,
+    /// Service Quotas.
+    pub quotas: Quotas,
     /// Tokens of service accounts; give it the API server's client once there is one.
     pub tokens: Arc<ApiServerTokens>,
     /// The gate; tells which statements were needed.
@@ -61,6 +64,7 @@ impl Guard {
             identities,
             policies,
             eks,
+            quotas: Quotas::default(),
             tokens,
             authorization,
             authenticator,
@@ -76,6 +80,7 @@ impl Guard {
             Box::new(Arc::clone(&self.eks)),
             Box::new(Ssm::new()),
             Box::new(Pricing),
+            Box::new(self.quotas.clone()),
             Box::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
         ]);
         config.endpoints.push(Box::new(Arc::clone(&self.sessions)));

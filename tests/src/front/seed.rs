@@ -74,6 +74,13 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
     ];
     let cluster_security_group_id =
         security_group(world, &vpc_id, &cluster_group, &cluster_tags).await?;
+    // As EKS makes it: its members reach one another.
+    let own = [
+        ("GroupId", cluster_security_group_id.as_str()),
+        ("IpPermissions.1.IpProtocol", "-1"),
+        ("IpPermissions.1.Groups.1.GroupId", cluster_security_group_id.as_str()),
+    ];
+    moto.query("ec2", "AuthorizeSecurityGroupIngress", own).await?;
     let node_group = format!("{cluster}-nodes");
     let node_security_group_id =
         security_group(world, &vpc_id, &node_group, &[("Name", node_group.as_str())]).await?;

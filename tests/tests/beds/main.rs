@@ -3,6 +3,7 @@
 
 mod authentication;
 mod bed;
+mod checks;
 mod control_plane;
 mod crd_cases;
 mod devices;

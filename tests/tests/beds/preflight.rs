@@ -31,7 +31,7 @@ async fn tenon(bed: &Bed, args: &[&str]) -> (Finished, Value) {
 }
 
 /// How a check came out, and the details.
-fn outcome(report: &Value, id: &str) -> (String, String) {
+pub(super) fn outcome(report: &Value, id: &str) -> (String, String) {
     let groups = report["categories"].as_array().expect("a report");
     let mut lines = groups.iter().flat_map(|group| group["checks"].as_array().expect("checks"));
     let line = lines.find(|line| line["id"] == id).unwrap_or_else(|| panic!("no check {id}"));
@@ -52,7 +52,7 @@ fn fatal(report: &Value) -> Vec<String> {
         .collect()
 }
 
-async fn apply(bed: &Bed, plural: &str, body: &Value) {
+pub(super) async fn apply(bed: &Bed, plural: &str, body: &Value) {
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let api_version = text("/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

@@ -1,0 +1,315 @@
+//! What is wrong with an account, a network and a cluster before anything is installed: each check passes first, and fails once its fault is there.
+
+use serde_json::{Value, json};
+use tenon_tests::bed::{Bed, BedConfig, Finished};
+use tenon_tests::wait::must;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::preflight::{apply, outcome};
+
+/// `tenon preflight` with these flags and variables.
+async fn preflight(bed: &Bed, flags: &[&str], env: &[(&str, &str)]) -> (Finished, Value) {
+    let mut command = bed.command(must(bed.tenon()));
+    command.args(["preflight", "-o", "json", "--cluster", bed.cluster(), "--region", bed.region()]);
+    let output = must(command.args(flags).envs(env.iter().copied()).output().await);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let finished = Finished {
+        code: output.status.code().unwrap_or(-1),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    };
+    let report = serde_json::from_str(&finished.stdout);
+    (finished.clone(), report.unwrap_or_else(|_| panic!("no report: {}", finished.stderr)))
+}
+
+fn passes(report: &Value, ids: &[&str]) {
+    let failed: Vec<_> = ids
+        .iter()
+        .map(|id| (*id, outcome(report, id)))
+        .filter(|(_, (outcome, _))| outcome != "pass")
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// Whether each check fails, and says this.
+fn fails(report: &Value, checks: &[(&str, &str)]) {
+    let unnamed: Vec<_> = checks
+        .iter()
+        .map(|(id, part)| (*id, *part, outcome(report, id)))
+        .filter(|(_, part, (outcome, detail))| outcome != "fail" || !detail.contains(part))
+        .collect();
+    assert!(unnamed.is_empty(), "{unnamed:#?}");
+}
+
+async fn ec2(bed: &Bed, action: &str, parameters: &[(&str, &str)], path: &[&str]) -> String {
+    let answer = must(must(bed.aws()).caller().query("ec2", action, parameters).await);
+    answer.at(path).map(|element| element.text.clone()).unwrap_or_default()
+}
+
+/// A subnet with a route table of its own, and with nothing but this route out.
+async fn subnet(bed: &Bed, cidr: &str, gateway: Option<&str>) -> String {
+    let vpc = must(bed.aws()).seed().vpc_id.clone();
+    let (vpc, zone) = (("VpcId", vpc.as_str()), format!("{}a", bed.region()));
+    let of = [vpc, ("CidrBlock", cidr), ("AvailabilityZone", &zone)];
+    let subnet = ec2(bed, "CreateSubnet", &of, &["subnet", "subnetId"]).await;
+    let table = ec2(bed, "CreateRouteTable", &[vpc], &["routeTable", "routeTableId"]).await;
+    let table = ("RouteTableId", table.as_str());
+    if let Some(gateway) = gateway {
+        let route = [table, ("DestinationCidrBlock", "0.0.0.0/0"), ("GatewayId", gateway)];
+        ec2(bed, "CreateRoute", &route, &[]).await;
+    }
+    ec2(bed, "AssociateRouteTable", &[table, ("SubnetId", &subnet)], &[]).await;
+    subnet
+}
+
+async fn security_group(bed: &Bed, name: &str, vpc: &str) -> String {
+    let group = [("GroupName", name), ("GroupDescription", name), ("VpcId", vpc)];
+    ec2(bed, "CreateSecurityGroup", &group, &["groupId"]).await
+}
+
+/// A proxy for HTTPS as companies have them; answers its address.
+async fn proxy(tasks: &mut JoinSet<()>) -> String {
+    let listener = must(TcpListener::bind("127.0.0.1:0").await);
+    let address = must(listener.local_addr());
+    tasks.spawn(async move {
+        let mut tunnels = JoinSet::new();
+        while let Ok((client, _)) = listener.accept().await {
+            tunnels.spawn(async move {
+                let mut client = BufReader::new(client);
+                let mut first = String::new();
+                client.read_line(&mut first).await.ok()?;
+                let target = first.strip_prefix("CONNECT ")?.split(' ').next()?.to_owned();
+                let mut line = String::new();
+                while client.read_line(&mut line).await.ok()? > 2 {
+                    line.clear();
+                }
+                let mut server = TcpStream::connect(target).await.ok()?;
+                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await.ok()
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+async fn a_cluster_that_is_not_as_it_should_be(bed: &Bed) {
+    let eks = &must(bed.aws()).guard().eks;
+    eks.tell(json!({
+        "status": "FAILED",
+        "version": "1.36",
+        "upgradePolicy": { "supportType": "EXTENDED" },
+        "computeConfig": { "enabled": true },
+        "kubernetesNetworkConfig": { "ipFamily": "ipv6" },
+        "outpostConfig": { "outpostArns": ["arn:aws:outposts:::outpost/op-1"], "controlPlaneInstanceType": "m5.large" },
+        "resourcesVpcConfig": { "endpointPrivateAccess": false },
+    }));
+    let isolated = subnet(bed, "10.0.200.0/28", None).await;
+    let gateway =
+        ec2(bed, "CreateInternetGateway", &[], &["internetGateway", "internetGatewayId"]).await;
+    let vpc = must(bed.aws()).seed().vpc_id.clone();
+    ec2(bed, "AttachInternetGateway", &[("InternetGatewayId", &gateway), ("VpcId", &vpc)], &[])
+        .await;
+    let public = subnet(bed, "10.0.201.0/24", Some(&gateway)).await;
+    let private = must(bed.aws()).seed().subnet_ids[0].clone();
+    let other = ec2(bed, "CreateVpc", &[("CidrBlock", "10.9.0.0/16")], &["vpc", "vpcId"]).await;
+    let foreign = security_group(bed, "foreign", &other).await;
+    let subnets = [isolated.as_str(), &public, &private].join(",");
+    let (_, report) =
+        preflight(bed, &["--subnets", &subnets, "--security-groups", &foreign], &[]).await;
+    fails(
+        &report,
+        &[
+            ("CL-01", "it is FAILED"),
+            ("CL-03", "when standard support ends"),
+            ("CL-04", "it is on"),
+            ("CL-05", "has no way out, and the private endpoint is off"),
+            ("CL-07", "on an Outpost"),
+            ("CL-08", "it is IPv6"),
+            ("SN-02", &format!("{isolated} has 11 left")),
+            ("SN-03", &format!("{public} is public and gives no public addresses")),
+            ("SN-04", &format!("public: {public}; private: {private}")),
+            ("SN-05", "no endpoint for ecr.api"),
+            ("SN-09", &format!("{isolated} is not one")),
+            ("SG-02", "none does"),
+            ("SG-03", &format!("no rule of {foreign}")),
+            ("SG-04", &format!("{foreign} is in {other}")),
+        ],
+    );
+    eks.tell(Value::Null);
+    let mut groups = Vec::new();
+    for number in 0..6 {
+        groups.push(security_group(bed, &format!("group-{number}"), &vpc).await);
+    }
+    eks.set_authentication_mode(tenon_tests::front::eks::AuthenticationMode::ConfigMap);
+    let (_, report) = preflight(bed, &["--security-groups", &groups.join(",")], &[]).await;
+    fails(&report, &[("SG-01", "they get 6"), ("CL-06", "only aws-auth")]);
+    eks.set_authentication_mode(tenon_tests::front::eks::AuthenticationMode::ApiAndConfigMap);
+}
+
+/// What is in the way in Kubernetes.
+async fn objects_in_the_way(bed: &Bed) {
+    let pods = json!({ "metadata": { "labels": { "app": "node" } }, "spec": {
+        "nodeSelector": { "example.com/nowhere": "true" },
+        "containers": [{ "name": "main", "image": "registry.example/cni:1" }],
+    }});
+    let name = |name: &str| json!({ "name": name, "namespace": "kube-system" });
+    let scope = json!([{ "operator": "In", "scopeName": "PriorityClass", "values": ["system-cluster-critical"] }]);
+    apply(
+        bed,
+        "daemonsets",
+        &json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": name("aws-node"),
+            "spec": { "selector": { "matchLabels": { "app": "node" } }, "template": pods },
+        }),
+    )
+    .await;
+    apply(
+        bed,
+        "resourcequotas",
+        &json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": name("critical"),
+            "spec": { "hard": { "pods": "0" }, "scopeSelector": { "matchExpressions": scope } },
+        }),
+    )
+    .await;
+    apply(bed, "customresourcedefinitions", &json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "provisioners.karpenter.sh",
+            "annotations": { "meta.helm.sh/release-name": "karpenter-crd" },
+            "labels": { "kustomize.toolkit.fluxcd.io/name": "apps" },
+        },
+        "spec": {
+            "group": "karpenter.sh", "scope": "Cluster",
+            "names": { "kind": "Provisioner", "plural": "provisioners", "singular": "provisioner", "listKind": "ProvisionerList" },
+            "versions": [{ "name": "v1alpha5", "served": true, "storage": true, "schema": { "openAPIV3Schema": { "type": "object" } } }],
+        },
+    })).await;
+    apply(bed, "secrets", &json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {
+            "name": "sh.helm.release.v1.tenon.v1", "namespace": "kube-system",
+            "labels": { "owner": "helm", "name": "tenon", "status": "pending-upgrade", "version": "1" },
+        },
+    })).await;
+    apply(
+        bed,
+        "nodes",
+        &json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": "kops", "labels": { "kops.k8s.io/instancegroup": "nodes" } },
+        }),
+    )
+    .await;
+}
+
+async fn things_in_the_way(bed: &Bed) {
+    objects_in_the_way(bed).await;
+    let aws = must(bed.aws());
+    let caller = aws.caller();
+    let trust = json!({ "Version": "2012-10-17", "Statement": [] }).to_string();
+    let role = format!("tenon-{}-controller", bed.cluster());
+    let role = [("RoleName", role.as_str()), ("AssumeRolePolicyDocument", &trust)];
+    must(caller.query("iam", "CreateRole", &role).await);
+    let narrow = json!({ "Version": "2012-10-17", "Statement": [{ "Effect": "Allow", "Action": "ec2:Describe*", "Resource": "*" }] });
+    let narrow = [("PolicyName", "narrow"), ("PolicyDocument", &*narrow.to_string())];
+    let answer = must(caller.query("iam", "CreatePolicy", &narrow).await);
+    let boundary = answer
+        .at(&["CreatePolicyResult", "Policy", "Arn"])
+        .map(|arn| arn.text.clone())
+        .expect("an ARN");
+    let subnet = aws.seed().subnet_ids[0].clone();
+    let owned = format!("kubernetes.io/cluster/{}", bed.cluster());
+    let images = must(caller.query("ec2", "DescribeImages", &[("Owner.1", "amazon")]).await);
+    let images = images.items("imagesSet");
+    let image = images.first().and_then(|image| image.get("imageId")).expect("an image");
+    let run = [
+        ("ImageId", image),
+        ("InstanceType", "m5.large"),
+        ("MinCount", "1"),
+        ("MaxCount", "1"),
+        ("SubnetId", &*subnet),
+        ("TagSpecification.1.ResourceType", "instance"),
+        ("TagSpecification.1.Tag.1.Key", &*owned),
+        ("TagSpecification.1.Tag.1.Value", "owned"),
+        ("TagSpecification.1.Tag.2.Key", "karpenter.sh/nodepool"),
+        ("TagSpecification.1.Tag.2.Value", "default"),
+    ];
+    ec2(bed, "RunInstances", &run, &[]).await;
+    let quotas = &aws.guard().quotas;
+    quotas.set("L-1216C47A", 5.0);
+    quotas.set("L-7A658B76", 1.0);
+    let flags = ["--permissions-boundary", &boundary, "--namespace", "elsewhere"];
+    let (_, report) = preflight(bed, &flags, &[]).await;
+    fails(
+        &report,
+        &[
+            ("CL-07", "made by kOps"),
+            ("CL-11", "aws-node doesn't tolerate every taint"),
+            ("CL-13", "for namespace elsewhere"),
+            ("EX-02", "provisioners.karpenter.sh may hold objects in v1alpha5"),
+            ("EX-06", "belongs to Helm release karpenter-crd"),
+            ("EX-08", "Flux owns provisioners.karpenter.sh"),
+            ("EX-09", "-controller"),
+            ("EX-11", "runs and has no NodeClaim"),
+            ("IA-09", "it blocks ec2:CreateFleet"),
+            ("QU-01", "5 vCPUs of on-demand instances"),
+            ("QU-02", "1 TiB"),
+        ],
+    );
+    let (_, report) = preflight(bed, &[], &[]).await;
+    fails(&report, &[("CL-12", "quota critical"), ("EX-07", "release tenon is pending-upgrade")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
+    let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
+    // What a cluster's DNS add-on brings.
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": { "name": "dns", "namespace": "kube-system", "labels": { "kubernetes.io/service-name": "kube-dns" } },
+        "endpoints": [{ "addresses": ["10.0.0.53"], "conditions": { "ready": true } }],
+    });
+    let (_, report) = preflight(&bed, &[], &[]).await;
+    fails(&report, &[("CL-10", "no ready endpoint"), ("IM-02", "named by tag")]);
+    apply(&bed, "endpointslices", &slice).await;
+    let digest = format!("controller.image.digest=sha256:{}", "0".repeat(64));
+    let (_, report) = preflight(&bed, &["--set", &digest], &[]).await;
+    passes(&report, &["CL-10", "IM-02"]);
+    let (finished, report) = preflight(&bed, &[], &[]).await;
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    passes(
+        &report,
+        &[
+            "AC-01", "AC-09", "CL-01", "CL-03", "CL-04", "CL-05", "CL-06", "CL-07", "CL-08",
+            "CL-11", "CL-12", "CL-13", "EX-02", "EX-06", "EX-07", "EX-08", "EX-09", "EX-11",
+            "SN-02", "SN-03", "SN-04", "SN-09", "SG-01", "SG-02", "SG-03", "SG-04", "IA-09",
+            "QU-01", "QU-02",
+        ],
+    );
+
+    let mut tasks = JoinSet::new();
+    let proxy = proxy(&mut tasks).await;
+    let env = [("HTTPS_PROXY", proxy.as_str())];
+    let (finished, report) = preflight(&bed, &["--account-id", "999999999999"], &env).await;
+    assert_eq!(finished.code, 3, "{}", finished.stderr);
+    fails(
+        &report,
+        &[
+            ("AC-01", "cluster.accountId is 999999999999"),
+            ("AC-09", "NO_PROXY does not hold 169.254.170.23"),
+        ],
+    );
+    passes(&report, &["AC-03", "CL-02"]);
+    drop(tasks);
+    // Nobody listens there any more; the cluster's address is asked directly all the same.
+    let past = [env[0], ("NO_PROXY", "127.0.0.1,169.254.170.23,169.254.169.254")];
+    let (_, report) = preflight(&bed, &[], &past).await;
+    passes(&report, &["AC-03", "AC-09", "CL-02"]);
+
+    a_cluster_that_is_not_as_it_should_be(&bed).await;
+    things_in_the_way(&bed).await;
+    bed.stop().await.expect("the bed stops");
+}
