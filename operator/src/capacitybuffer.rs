@@ -18,8 +18,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
+use crate::metrics::transitions::{Kind, Told};
 use crate::operator::Operator;
-use crate::state::change::{Kind, ObjectKey, Touched};
+use crate::state::change::{Kind as StateKind, ObjectKey, Touched};
 use crate::state::cluster::{Limited, Room, Unresolved};
 use crate::work::{Action, Backoff, WorkQueue, settle};
 use crate::write::WriteError;
@@ -156,7 +157,7 @@ pub async fn run<P: CloudProvider>(
 
 /// A CapacityBuffer, something that one may refer to, or a ResourceQuota that bounds one.
 pub fn is_about_buffers(touched: &Touched) -> bool {
-    matches!(touched, Touched::Other(kind) if Kind::BUFFERS.contains(kind))
+    matches!(touched, Touched::Other(kind) if StateKind::BUFFERS.contains(kind))
 }
 
 async fn reconcile<P: CloudProvider>(
@@ -180,12 +181,28 @@ async fn reconcile<P: CloudProvider>(
     let status = judged(&object, &room, outcomes.of(key).as_ref(), operator.now());
     if object.status.as_ref() != Some(&status) {
         match operator.write.patch_buffer_status(&object, &status).await {
-            Ok(_) => {}
+            Ok(_) => count_changes(operator, &object, &status),
             Err(error) if error.is_not_found() => return Ok(Action::Wait),
             Err(error) => return Err(error),
         }
     }
     Ok(Action::After(EVERY))
+}
+
+/// Nobody else changes the conditions of buffers.
+fn count_changes<P: CloudProvider>(
+    operator: &Operator<P>,
+    before: &CapacityBuffer,
+    after: &CapacityBufferStatus,
+) {
+    if operator.options.disable_cluster_state_observability {
+        return;
+    }
+    let before = before.status.iter().flat_map(|status| &status.conditions);
+    let before: Vec<Told<'_>> = before.map(Told::from).collect();
+    let after: Vec<Told<'_>> = after.conditions.iter().map(Told::from).collect();
+    let transitions = &operator.context.metrics.transitions;
+    transitions.changed(Kind::CapacityBuffer, &Vec::new(), &before, &after);
 }
 
 /// The status of a buffer. `outcome` is missing before provisioning was planned with it.

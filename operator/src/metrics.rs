@@ -7,6 +7,7 @@
 mod core;
 pub mod pods;
 pub mod summary;
+pub mod transitions;
 
 use std::collections::BTreeSet;
 use std::ops::Deref;

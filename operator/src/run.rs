@@ -155,6 +155,8 @@ async fn operate<P: CloudProvider>(
         context.metrics.collector(Box::new(gauges::Gauges::new(state.clone(), context.clock)));
         let conditions = gauges::conditions::Conditions::new(state.clone(), context.clock);
         context.metrics.collector(Box::new(conditions));
+        let (metrics, node_classes) = (context.metrics.clone(), cloud.node_class_kinds());
+        gauges::transitions::observe(&state, metrics, context.clock, node_classes);
     }
     let health = http::listen("health", core.bind_address, core.health_probe_port).await?;
     let metrics = http::listen("metrics", core.bind_address, core.metrics_port).await?;

@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use super::summary::{self, Summaries};
+use super::transitions::Transitions;
 use super::{
     Counters, DURATION_BUCKETS, Families, Gauges, Histograms, counters, gauges, histograms,
 };
@@ -116,6 +117,9 @@ pub struct Core {
     pub invalid_objects: Counters<1>,
     /// `tenon_reconcile_errors_total{controller,error}`
     pub reconcile_errors: Counters<2>,
+    /// `operator_<kind>_status_condition_transition_seconds{type,status,…}`, `operator_<kind>_status_condition_transitions_total{type,status,reason,…}` and
+    /// `operator_<kind>_termination_duration_seconds{…}`
+    pub transitions: Transitions,
 }
 
 impl Core {
@@ -358,6 +362,7 @@ impl Core {
                 "Number of reconciles that failed and are tried again",
                 ["controller", "error"],
             ),
+            transitions: Transitions::new(registry),
         }
     }
 }

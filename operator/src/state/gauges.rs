@@ -1,6 +1,7 @@
 //! Gauges that follow from the state, computed when they are scraped.
 
 pub mod conditions;
+pub mod transitions;
 
 use std::collections::BTreeMap;
 

@@ -368,6 +368,23 @@ async fn a_replica_set_that_shrinks_empties_the_node_that_would_go_next(tenon: T
     must(user.runs(scenario, 2).await);
 }
 
+/// In the metrics of the operator that all of this was played with.
+async fn what_conditions_do_is_counted(metrics: String) {
+    for kind in ["nodeclaim", "nodepool", "node"] {
+        let name = format!("operator_{kind}_status_condition_transitions_total{{");
+        let ready = |line: &str| line.contains(r#"type="Ready",status="True""#);
+        let counted = metrics.lines().any(|line| line.starts_with(&name) && ready(line));
+        assert!(counted, "a {kind} became ready:\n{metrics}");
+    }
+    for name in [
+        "operator_nodeclaim_status_condition_transition_seconds_count{",
+        "operator_nodeclaim_termination_duration_seconds_count{",
+        "operator_capacitybuffer_status_condition_transitions_total{",
+    ] {
+        assert!(metrics.contains(name), "no {name} in\n{metrics}");
+    }
+}
+
 async fn deletion_costs_go_with_their_gate(tenon: Tenon) {
     let user = tenon.user();
     let gone = async || {
@@ -401,6 +418,8 @@ async fn feature_gates_do_what_they_promise() {
     let operator = must(tenon.start_with("gates", &[GATES, DEVICES]));
     must(operator.ready(LIMIT).await);
     let mut failed = at_once(&tenon, SCENARIOS).await;
+    let metrics = must(operator.metrics().await);
+    failed.extend(at_once(&metrics, &scenarios![what_conditions_do_is_counted]).await);
     drop(operator);
     let plain = must(tenon.start("plain"));
     must(plain.ready(LIMIT).await);

@@ -5,16 +5,14 @@ use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use tenon_crds::{Condition, NodeClaim, labels};
+use tenon_crds::{NodeClaim, labels};
 
 use super::{Sample, gauge, pair};
 use crate::clock::Clock;
+use crate::metrics::transitions::{Kind, Told};
 use crate::state::State;
 use crate::state::cluster::Cluster;
 use crate::watch::wire::Node;
-
-/// The kinds, as they are part of the names.
-const KINDS: [&str; 4] = ["nodeclaim", "nodepool", "node", "capacitybuffer"];
 
 /// The ends of the names of a kind's gauges: that of its conditions, that of their ages, and that of its end.
 const ENDINGS: [&str; 3] = [
@@ -31,7 +29,8 @@ const HELP: [&str; 3] = [
 
 /// The names of the gauges, by kind.
 pub fn names() -> impl Iterator<Item = [String; 3]> {
-    KINDS.iter().map(|kind| ENDINGS.map(|ending| format!("operator_{kind}_{ending}")))
+    let of_kind = |kind: Kind| ENDINGS.map(|ending| format!("operator_{}_{ending}", kind.as_str()));
+    Kind::ALL.into_iter().map(of_kind)
 }
 
 /// Computes the gauges.
@@ -64,18 +63,18 @@ impl Collector for Conditions {
 #[derive(Default)]
 struct Samples([Vec<Sample>; 3]);
 
-/// Samples by kind, in the order of [`KINDS`].
-fn samples(state: &Cluster, now: Timestamp) -> [Samples; KINDS.len()] {
-    let mut kinds: [Samples; KINDS.len()] = std::array::from_fn(|_| Samples::default());
+/// Samples by kind, in the order of [`Kind::ALL`].
+fn samples(state: &Cluster, now: Timestamp) -> [Samples; Kind::ALL.len()] {
+    let mut kinds: [Samples; Kind::ALL.len()] = std::array::from_fn(|_| Samples::default());
     let [claims, pools, nodes, buffers] = &mut kinds;
     for claim in state.claims() {
         let conditions = claim.status.iter().flat_map(|status| &status.conditions);
         let placed = placed(&claim.metadata, claim);
-        claims.add(&claim.metadata, placed, conditions.map(told), now);
+        claims.add(&claim.metadata, placed, conditions.map(Told::from), now);
     }
     for pool in state.pools() {
         let conditions = pool.status.iter().flat_map(|status| &status.conditions);
-        pools.add(&pool.metadata, Vec::new(), conditions.map(told), now);
+        pools.add(&pool.metadata, Vec::new(), conditions.map(Told::from), now);
     }
     for node in state.nodes() {
         let Some(claim) = state.claim_of(node) else { continue };
@@ -86,29 +85,13 @@ fn samples(state: &Cluster, now: Timestamp) -> [Samples; KINDS.len()] {
     }
     for (_, buffer) in state.buffers() {
         let conditions = buffer.status.iter().flat_map(|status| &status.conditions);
-        buffers.add(&buffer.metadata, Vec::new(), conditions.map(told), now);
+        buffers.add(&buffer.metadata, Vec::new(), conditions.map(Told::from), now);
     }
     kinds
 }
 
-/// A condition as it is told.
-struct Told<'a> {
-    type_: &'a str,
-    status: &'a str,
-    reason: &'a str,
-    since: Option<Timestamp>,
-}
-
-fn told(condition: &Condition) -> Told<'_> {
-    Told {
-        type_: &condition.type_,
-        status: condition.status.as_str(),
-        reason: &condition.reason,
-        since: Some(condition.last_transition_time.0),
-    }
-}
-
-fn of_node(node: &Node) -> impl Iterator<Item = Told<'_>> {
+/// The conditions of a Node.
+pub(super) fn of_node(node: &Node) -> impl Iterator<Item = Told<'_>> {
     node.status.conditions.iter().map(|condition| Told {
         type_: &condition.type_,
         status: &condition.status,
@@ -156,7 +139,7 @@ fn placed(metadata: &ObjectMeta, claim: &NodeClaim) -> Vec<(String, String)> {
 }
 
 /// `karpenter.sh/nodepool` as Prometheus allows it: `karpenter_sh_nodepool`.
-fn label_name(key: &str) -> String {
+pub(super) fn label_name(key: &str) -> String {
     key.chars()
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
         .collect()
