@@ -152,7 +152,11 @@ async fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     Ok((status.unwrap_or(0), body.to_owned()))
 }
 
-async fn definitions(client: &Client) -> Result<(), Failure> {
+/// Makes the CRDs of Tenon's kinds, and waits until the API server serves them.
+///
+/// # Errors
+/// When the API server refuses, or takes too long.
+pub async fn definitions(client: &Client) -> Result<(), Failure> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let all = tenon_crds::manifests::all();
     for crd in &all {

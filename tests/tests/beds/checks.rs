@@ -1,7 +1,15 @@
 //! What is wrong with an account, a network and a cluster before anything is installed: each check passes first, and fails once its fault is there.
 
+use http::Method;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
+use tenon_iam_policies::document::Document;
 use tenon_tests::bed::{Bed, BedConfig, Finished};
+use tenon_tests::front::eks::AuthenticationMode;
+use tenon_tests::front::identity::Grants;
+use tenon_tests::front::policy::NamedDocument;
+use tenon_tests::unclouded::definitions;
+use tenon_tests::user::{NodeClass, User};
 use tenon_tests::wait::must;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -142,10 +150,10 @@ async fn a_cluster_that_is_not_as_it_should_be(bed: &Bed) {
     for number in 0..6 {
         groups.push(security_group(bed, &format!("group-{number}"), &vpc).await);
     }
-    eks.set_authentication_mode(tenon_tests::front::eks::AuthenticationMode::ConfigMap);
+    eks.set_authentication_mode(AuthenticationMode::ConfigMap);
     let (_, report) = preflight(bed, &["--security-groups", &groups.join(",")], &[]).await;
     fails(&report, &[("SG-01", "they get 6"), ("CL-06", "only aws-auth")]);
-    eks.set_authentication_mode(tenon_tests::front::eks::AuthenticationMode::ApiAndConfigMap);
+    eks.set_authentication_mode(AuthenticationMode::ApiAndConfigMap);
 }
 
 /// What is in the way in Kubernetes.
@@ -263,6 +271,62 @@ async fn things_in_the_way(bed: &Bed) {
     fails(&report, &[("CL-12", "quota critical"), ("EX-07", "release tenon is pending-upgrade")]);
 }
 
+/// Somebody who may look at everything and change nothing, in AWS and in Kubernetes.
+async fn a_caller_with_too_few_rights(bed: &Bed) {
+    let aws = must(bed.aws());
+    let text = json!({ "Version": "2012-10-17", "Statement": [{ "Effect": "Allow", "Resource": "*", "Action": [
+        "ec2:Describe*", "eks:Describe*", "eks:List*", "iam:Get*", "iam:List*", "iam:SimulatePrincipalPolicy", "sqs:Get*", "sqs:List*", "events:Describe*",
+        "events:List*", "ssm:GetParameter", "servicequotas:GetServiceQuota",
+    ]}]});
+    let document = Document::parse(&text.to_string()).expect("a policy");
+    let looks = Grants::Documents(vec![NamedDocument { name: "looks".to_owned(), document }]);
+    let user = aws.guard().identities.add_user("ann", looks);
+    let entries = format!("/clusters/{}/access-entries", bed.cluster());
+    let arn = "arn:aws:iam::123456789012:user/ann";
+    let entry = json!({ "principalArn": arn });
+    must(aws.caller().rest("eks", Method::POST, &entries, &entry).await);
+    let policies =
+        format!("{entries}/{}/access-policies", arn.replace(':', "%3A").replace('/', "%2F"));
+    let view = json!({
+        "policyArn": "arn:aws:eks::aws:cluster-access-policy/AmazonEKSAdminViewPolicy",
+        "accessScope": { "type": "cluster" },
+    });
+    must(aws.caller().rest("eks", Method::POST, &policies, &view).await);
+    let env = [
+        ("AWS_ACCESS_KEY_ID", user.access_key.as_str()),
+        ("AWS_SECRET_ACCESS_KEY", user.secret_key.as_str()),
+    ];
+    let (_, report) = preflight(bed, &[], &env).await;
+    fails(&report, &[("AC-05", "iam:CreateRole")]);
+    // The kubeconfig's user may do everything; without it, who calls AWS also calls Kubernetes.
+    let (_, report) = preflight(bed, &[], &[env[0], env[1], ("KUBECONFIG", "")]).await;
+    fails(&report, &[("AC-07", "may not create")]);
+}
+
+/// A NodePool that somebody deleted while no operator runs.
+async fn remains(bed: &Bed) {
+    must(definitions(&bed.client()).await);
+    let user = User::new(bed.client(), NodeClass::Ec2);
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+        "metadata": { "name": "left", "finalizers": ["karpenter.sh/termination"] },
+        "spec": { "template": { "spec": {
+            "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" },
+            "requirements": [],
+        }}},
+    });
+    must(user.apply(&pool).await);
+    must(user.objects("NodePool").delete("left", &DeleteParams::default()).await);
+    let (_, report) = preflight(bed, &[], &[]).await;
+    fails(
+        &report,
+        &[
+            ("EX-13", "NodePool left is being deleted"),
+            ("NP-01", "refers to EC2NodeClass default, which does not exist"),
+        ],
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
     let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
@@ -283,10 +347,10 @@ async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
     passes(
         &report,
         &[
-            "AC-01", "AC-09", "CL-01", "CL-03", "CL-04", "CL-05", "CL-06", "CL-07", "CL-08",
-            "CL-11", "CL-12", "CL-13", "EX-02", "EX-06", "EX-07", "EX-08", "EX-09", "EX-11",
-            "SN-02", "SN-03", "SN-04", "SN-09", "SG-01", "SG-02", "SG-03", "SG-04", "IA-09",
-            "QU-01", "QU-02",
+            "AC-01", "AC-05", "AC-07", "AC-09", "CL-01", "CL-03", "CL-04", "CL-05", "CL-06",
+            "CL-07", "CL-08", "CL-11", "CL-12", "CL-13", "EX-02", "EX-06", "EX-07", "EX-08",
+            "EX-09", "EX-11", "EX-13", "SN-02", "SN-03", "SN-04", "SN-09", "SG-01", "SG-02",
+            "SG-03", "SG-04", "IA-09", "QU-01", "QU-02",
         ],
     );
 
@@ -310,6 +374,8 @@ async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
     passes(&report, &["AC-03", "AC-09", "CL-02"]);
 
     a_cluster_that_is_not_as_it_should_be(&bed).await;
+    a_caller_with_too_few_rights(&bed).await;
     things_in_the_way(&bed).await;
+    remains(&bed).await;
     bed.stop().await.expect("the bed stops");
 }
