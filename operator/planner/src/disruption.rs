@@ -16,6 +16,7 @@ mod evaluation;
 mod merging;
 mod moving;
 mod rehearsal;
+mod removing;
 mod repair;
 mod replacement;
 mod replicas;
@@ -138,12 +139,17 @@ struct Pass<'p, 'a> {
     counts: Arc<Counts>,
     totals: Arc<Totals>,
     bargains: Arc<Bargains>,
+    /// The CPU and memory of all machines.
+    capacity: (i64, i64),
     /// By shape: whether a machine to come takes it, before any command.
     homes: FxHashMap<usize, bool>,
     /// How many placements are those of pods that were waiting anyway.
     waiting: usize,
-    /// Pods that commands evict, and machines that they launch.
+    /// Pods that commands evict.
     evicted: Vec<usize>,
+    /// Those of nodes that consolidation removes without anything coming in their place.
+    unreplaced: Vec<usize>,
+    /// Machines that commands launch.
     arrivals: Vec<Arrival>,
     /// Where the next pass has to go on.
     resume: Option<Resume>,
@@ -178,9 +184,11 @@ impl<'p, 'a> Pass<'p, 'a> {
             in_order: problem.rules.in_order(),
             counts: Arc::default(),
             bargains,
+            capacity: capacity(problem.snapshot),
             homes: FxHashMap::default(),
             waiting: 0,
             evicted: Vec::new(),
+            unreplaced: Vec::new(),
             arrivals: Vec::new(),
             resume: None,
         };
@@ -273,7 +281,11 @@ impl<'p, 'a> Pass<'p, 'a> {
         };
         let before: MicroUsd = nodes.iter().filter_map(|node| node.price).sum();
         let after: MicroUsd = replacements.iter().map(|launch| launch.price).sum();
-        self.evicted.extend(nodes.iter().flat_map(|node| node.pods.iter().copied()));
+        let evicted = nodes.iter().flat_map(|node| node.pods.iter().copied());
+        if reason == DisruptionReason::Underutilized && replacements.is_empty() {
+            self.unreplaced.extend(evicted.clone());
+        }
+        self.evicted.extend(evicted);
         self.note_arrivals(&replacements);
         let mut candidates: Vec<_> = nodes.iter().map(|node| self.candidate(node)).collect();
         candidates.sort_by(|a, b| a.node.cmp(&b.node));
@@ -362,6 +374,17 @@ impl<'p, 'a> Pass<'p, 'a> {
         self.receiving[node.index] || self.keeping[node.index]
     }
 
+    /// What share of all CPU and memory a pod asks for, in billionths of each.
+    fn size(&self, pod: usize) -> u64 {
+        let shape = self.problem.snapshot.pods[pod].shape.0 as usize;
+        let requests = &self.problem.shapes[shape].requests;
+        let share = |amount: i64, all: i64| {
+            i128::from(amount.max(0)) * 1_000_000_000 / i128::from(all.max(1))
+        };
+        let size = share(requests[0], self.capacity.0) + share(requests[1], self.capacity.1);
+        u64::try_from(size).unwrap_or(u64::MAX)
+    }
+
     /// Whether a command has the node already.
     fn is_going(&self, node: &Node) -> bool {
         self.solver.closed[node.index]
@@ -398,6 +421,14 @@ impl<'p, 'a> Pass<'p, 'a> {
         plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
         plan
     }
+}
+
+/// The CPU and memory of all machines.
+fn capacity(snapshot: &Snapshot) -> (i64, i64) {
+    let all = snapshot.nodes.iter().map(|node| &node.allocatable);
+    all.fold((0, 0), |(cpu, memory), node| {
+        (cpu.saturating_add(node.cpu), memory.saturating_add(node.memory))
+    })
 }
 
 /// The machines in the order in which they receive pods: first those that stay anyway, then the nodes that have least to gain from going, so that what is

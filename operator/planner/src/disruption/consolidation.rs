@@ -1,7 +1,7 @@
 //! Consolidation: nodes go when their pods fit on the others, or on one cheaper machine.
 //!
 //! Every candidate is evaluated first, each as if it were the only one. Of those that could go the ones that need no new machine come first, because what
-//! they leave behind fills others up; then several nodes at once for one machine ([`super::merging`]); then single nodes for cheaper machines.
+//! they leave behind fills others up ([`super::removing`]); then several nodes at once for one machine ([`super::merging`]); then single nodes for cheaper machines.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use super::evaluation::evaluate;
 use super::merging;
 use super::moving::{Moves, Search};
 use super::rehearsal::Stage;
+use super::removing;
 use super::replacement::cheaper;
 use crate::Cancel;
 use crate::compile::label;
@@ -42,6 +43,15 @@ impl Patience<'_> {
             self.tries = self.tries.saturating_sub(1);
         }
         self.tries == 0
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// For another attempt at the same nodes.
+    pub(super) fn afresh(&self) -> Self {
+        Self { cancel: self.cancel, tries: LAST_TRIES }
     }
 }
 
@@ -87,15 +97,7 @@ pub(super) fn plan(
         }
     }
     let mut patience = Patience { cancel, tries: LAST_TRIES };
-    let mut stage = Stage::new(pass);
-    for node in interleaved(&going) {
-        if patience.is_over() {
-            break;
-        }
-        // Of some the room that they counted on went to others.
-        let _ = stage.try_act(&[node], Aim::Delete);
-    }
-    let left_out = stage.perform(pass);
+    let left_out = removing::plan(pass, &going, &mut patience);
 
     replaceable.extend(going);
     for list in [&mut replaceable, &mut eligible] {
@@ -118,7 +120,7 @@ pub(super) fn plan(
 }
 
 /// The most promising first within each pool, and the pools in turn.
-fn interleaved<'n>(nodes: &[&'n Node]) -> Vec<&'n Node> {
+pub(super) fn interleaved<'n>(nodes: &[&'n Node]) -> Vec<&'n Node> {
     let mut pools: BTreeMap<usize, Vec<&Node>> = BTreeMap::new();
     for node in by_savings(nodes.iter().copied()) {
         pools.entry(node.pool).or_default().push(node);

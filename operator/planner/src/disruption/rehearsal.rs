@@ -23,8 +23,14 @@ use crate::topology::{Counts, Host};
 /// How often what is too much is left out and the rest tried once more, times nodes: in small clusters every step is given its chance.
 const ROUNDS_TIMES_NODES: usize = 20_000;
 
-/// In how many orders pods are dealt out.
+/// In how many orders pods are dealt out, apart from the one by size.
 const ORDERS: u64 = 3;
+
+/// For so many pods, evicted without anything coming in their machines' place, room has to be left for one more of the largest.
+const PODS_PER_SPARE: usize = 32;
+
+/// Fewer pods need no spare room: there are not many more orders than those that are tried.
+const FEW_PODS: usize = 4;
 
 /// One step of a consolidation: nodes that go together.
 #[derive(Debug)]
@@ -34,6 +40,8 @@ pub(super) struct Act<'n> {
     /// How many pods have been evicted after it, and how many machines have come.
     evicted: usize,
     arrivals: usize,
+    /// How many pods have been evicted from machines that nothing replaces.
+    unreplaced: usize,
 }
 
 /// A machine that a command launches.
@@ -59,7 +67,8 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
     pub(super) fn try_act(&mut self, nodes: &[&'n Node], aim: Aim) -> Result<(), Stay> {
         consolidate(&mut self.pass, nodes, aim)?;
         let (evicted, arrivals) = (self.pass.evicted.len(), self.pass.arrivals.len());
-        self.acts.push(Act { nodes: nodes.to_vec(), aim, evicted, arrivals });
+        let unreplaced = self.pass.unreplaced.len();
+        self.acts.push(Act { nodes: nodes.to_vec(), aim, evicted, arrivals, unreplaced });
         Ok(())
     }
 
@@ -109,13 +118,14 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         enough
     }
 
-    /// Deals out the pods of the first acts, and of what was decided before.
+    /// Deals out the pods of the first acts, and of what was decided before: in a few orders, of which the worst is the one with the largest pods last, when
+    /// small ones have taken a little of every machine.
     fn all_find_places(&self, acts: usize) -> bool {
         let stage = &self.pass;
         let problem = stage.problem;
         let (before, after) = self.acts.split_at(acts);
-        let (evicted, arrivals) =
-            before.last().map_or((0, 0), |last| (last.evicted, last.arrivals));
+        let (evicted, arrivals, unreplaced) =
+            before.last().map_or((0, 0, 0), |last| (last.evicted, last.arrivals, last.unreplaced));
         let mut solver = stage.solver.clone();
         solver.undo(stage.waiting);
         for node in after.iter().flat_map(|act| &act.nodes) {
@@ -129,10 +139,18 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         let mut shut = stage.settling.clone();
         shut.union_with(&stage.sick);
         let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals]);
-        (0..ORDERS).all(|order| {
-            shuffle(&mut pods, order);
+        // What kube-scheduler goes by besides is not known here, so that it may come a little worse.
+        let unreplaced = &stage.unreplaced[..unreplaced];
+        let spares = (unreplaced.len() + PODS_PER_SPARE - FEW_PODS) / PODS_PER_SPARE;
+        let largest = unreplaced.iter().copied().max_by_key(|&pod| (stage.size(pod), pod));
+        let spares: Vec<usize> = largest.into_iter().cycle().take(spares).collect();
+        (0..=ORDERS).all(|order| {
+            match order {
+                ORDERS => pods.sort_by_key(|&pod| (stage.size(pod), pod)),
+                _ => shuffle(&mut pods, order),
+            }
             let mut deal = start.clone();
-            pods.iter().all(|&pod| deal.place(pod))
+            pods.iter().chain(&spares).all(|&pod| deal.place(pod))
         })
     }
 }

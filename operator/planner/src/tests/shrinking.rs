@@ -7,13 +7,18 @@ use crate::snapshot::{NodeId, Operator, Placement, PodShape, Snapshot};
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision, revalidate};
 
+/// Numbers that look random, the same for the same seed.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut draw = seed;
+    move |below| {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (draw >> 33) % below
+    }
+}
+
 /// A thousand pods on the nodes that were launched for them, of which three in ten have gone.
 fn scaled_in(seed: u64) -> Snapshot {
-    let mut draw = seed;
-    let mut next = |n: u64| {
-        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (draw >> 33) % n
-    };
+    let mut next = numbers(seed);
     let mut small = on_demand("default");
     small.template.requirements.push(need("example.com/cpu", Operator::Lte, &["4"]));
     let world = || builder().pool(small.clone());
@@ -44,16 +49,20 @@ fn scaled_in(seed: u64) -> Snapshot {
 }
 
 /// Carries a plan out as a real cluster does: what is launched comes up, then nodes go, and kube-scheduler puts each evicted pod on the machine with the
-/// most left.
-fn carry_out(before: &Snapshot, plan: &Plan) -> Snapshot {
+/// most left, as they come: in the order of the commands, or in another one.
+fn carry_out(before: &Snapshot, plan: &Plan, order: Option<u64>) -> Snapshot {
     let mut after = apply(before, plan);
-    let moved: Vec<usize> = plan
+    let mut moved: Vec<usize> = plan
         .commands
         .iter()
         .flat_map(|command| &command.candidates)
         .flat_map(|candidate| &candidate.pods)
         .map(|pod| after.pods.iter().position(|found| found.uid == pod.uid).expect("it runs"))
         .collect();
+    if let Some(order) = order {
+        let mut next = numbers(order);
+        moved.sort_by_cached_key(|_| next(1 << 30));
+    }
     let mut room: Vec<Resources> =
         after.nodes.iter().map(|node| node.allocatable.clone()).collect();
     let evicted: std::collections::BTreeSet<_> = moved.iter().copied().collect();
@@ -97,7 +106,7 @@ struct Story {
 }
 
 /// Carries plans out until nothing is left to do, and holds what is true of every wave.
-fn settle(mut snapshot: Snapshot) -> Story {
+fn settle(mut snapshot: Snapshot, order: Option<u64>) -> Story {
     let mut waves = vec![(snapshot.nodes.len(), price(&snapshot), 0)];
     let mut launched = 0;
     loop {
@@ -108,7 +117,7 @@ fn settle(mut snapshot: Snapshot) -> Story {
         }
         let candidates = plan.commands.iter().flat_map(|command| &command.candidates);
         let evicted: usize = candidates.map(|candidate| candidate.pods.len()).sum();
-        let after = carry_out(&snapshot, &plan);
+        let after = carry_out(&snapshot, &plan, order);
         let refill = provision(&after, &Policy::default(), now(), 1, &());
         launched += refill.launches.len();
         let after = apply(&after, &refill);
@@ -131,7 +140,9 @@ fn settle(mut snapshot: Snapshot) -> Story {
 
 #[test]
 fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
-    let stories: Vec<Story> = (7..13).map(|seed| settle(scaled_in(seed))).collect();
+    let orders = |seed| [None, Some(seed)].map(|order| (seed, order));
+    let mut stories: Vec<Story> =
+        (7..19).flat_map(orders).map(|(seed, order)| settle(scaled_in(seed), order)).collect();
     for Story { waves, ideal, .. } in &stories {
         let (first, last) = (waves[0], waves[waves.len() - 1]);
         // Most of it happens at once.
@@ -139,18 +150,17 @@ fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
         assert!(gone(waves[1].0) * 100 >= gone(last.0) * 70, "{waves:?}");
         // What happens after three waves is worth little.
         let third = waves[waves.len().min(4) - 1];
-        assert!(third.1 * 1000 <= last.1 * 1040, "{waves:?}");
+        assert!(third.1 * 1000 <= last.1 * 1020, "{waves:?}");
         // What is left costs little more than the same pods on machines launched for them.
-        assert!(last.1 * 100 <= ideal * 106, "{waves:?}: {ideal} would do");
-        assert!(last.2 <= 160, "{waves:?}");
+        assert!(last.1 * 100 <= ideal * 109, "{waves:?}: {ideal} would do");
+        assert!(last.2 <= 170, "{waves:?}");
     }
-    let mut lengths: Vec<usize> = stories.iter().map(|story| story.waves.len() - 1).collect();
-    lengths.sort_unstable();
+    stories.sort_by_key(|story| story.waves.len());
+    let waves = |number: usize| stories[number].waves.len() - 1;
     let all: Vec<_> = stories.iter().map(|story| &story.waves).collect();
-    assert!(lengths[stories.len() / 2] <= 6 && lengths[stories.len() - 1] <= 7, "{all:?}");
-    // kube-scheduler deals pods out in any order, and a rehearsal tries three: a pod may be left over now and then.
+    assert!(waves(stories.len() * 2 / 3) <= 3 && waves(stories.len() - 1) <= 5, "{all:?}");
     let launched: usize = stories.iter().map(|story| story.launched).sum();
-    assert!(launched <= 1, "{launched} machines launched for evicted pods: {all:?}");
+    assert_eq!(launched, 0, "machines launched for evicted pods: {all:?}");
 }
 
 #[test]
