@@ -1,5 +1,5 @@
 //! How long a disruption pass takes that evaluates every node and finds nothing to gain: nodes of four cores, filled so far that no smaller machine would
-//! do, with gaps that now and then take a pod of another node, but never all of them.
+//! do, with gaps that now and then take a pod of another node, but never all of them. And how long one takes after three pods in ten have gone.
 //!
 //! `cargo bench -p tenon-planner --features testing --bench disrupt`
 
@@ -99,6 +99,11 @@ fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
 
 /// Pods that share 3.7 of the 3.9 cores of a node, give or take.
 fn full(nodes: usize, pods: i64) -> Snapshot {
+    filled(nodes, pods, 10)
+}
+
+/// The same, of which only so many in ten are left.
+fn filled(nodes: usize, pods: i64, tenths: u64) -> Snapshot {
     let kinds = kinds();
     let kind = kinds.iter().find(|kind| kind.name == "c-4").expect("it is in the list").clone();
     let catalog = Catalog { node_class: NodeClassRef::default(), instance_types: kinds };
@@ -115,7 +120,9 @@ fn full(nodes: usize, pods: i64) -> Snapshot {
                 Resources { cpu, memory: cpu * (GI / 600), pods: 1, ..Resources::default() };
             let shape =
                 PodShape { namespace: "default".to_owned(), requests, ..PodShape::default() };
-            world = world.pod(&format!("p{index:05}-{pod}"), shape, Some(&key));
+            if (draw >> 40) % 10 < tenths {
+                world = world.pod(&format!("p{index:05}-{pod}"), shape, Some(&key));
+            }
         }
     }
     world.build()
@@ -130,6 +137,18 @@ fn bench(c: &mut Criterion) {
         let plan = disrupt(&snapshot, &Policy::default(), now, 1, &());
         assert_eq!(plan.commands.len(), 0, "there is something to gain");
         assert_eq!(plan.report.nodes.len(), nodes, "every node was looked at");
+        let id = BenchmarkId::from_parameter(format!("{nodes}x{pods}"));
+        group.bench_function(id, |b| {
+            b.iter(|| disrupt(black_box(&snapshot), &Policy::default(), now, 1, &()));
+        });
+    }
+    group.finish();
+    let mut group = c.benchmark_group("scale-in");
+    group.sample_size(10);
+    for (nodes, pods) in [(1_000, 10), (10_000, 10)] {
+        let snapshot = filled(nodes, pods, 7);
+        let plan = disrupt(&snapshot, &Policy::default(), now, 1, &());
+        eprintln!("{} of {nodes} nodes go", plan.commands.len());
         let id = BenchmarkId::from_parameter(format!("{nodes}x{pods}"));
         group.bench_function(id, |b| {
             b.iter(|| disrupt(black_box(&snapshot), &Policy::default(), now, 1, &()));
