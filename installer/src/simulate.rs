@@ -162,7 +162,7 @@ async fn start(
         printer.note(&format!("left out {} of kind {kind}", count(*n, "object")));
     }
     let skipped = std::mem::take(&mut input.skipped);
-    let world = world::build(input, &args.catalog, args.ignore_dra_requests, now)?;
+    let world = world::build(input, args, now)?;
     for note in &world.notes {
         printer.note(note);
     }

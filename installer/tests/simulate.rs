@@ -474,6 +474,25 @@ fn plans_go_by_the_options_of_the_operator() {
 }
 
 #[test]
+fn deletion_costs_count_unless_they_are_the_operators_to_write() {
+    let bench = Bench::new();
+    bench.write(
+        "pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: { name: a, annotations: { controller.kubernetes.io/pod-deletion-cost: \"7\" } }\nspec: { containers: [{ name: main }] }\n",
+    );
+    let cost = |flags: &str| {
+        bench.json(&format!(
+            "simulate -f pool.yaml -f pod.yaml --catalog catalog.json --save s.json {flags}"
+        ));
+        let saved = std::fs::read_to_string(bench.directory.path().join("s.json")).expect("saved");
+        let saved: serde_json::Value = serde_json::from_str(&saved).expect("JSON");
+        saved["pods"][0]["deletionCost"].as_i64()
+    };
+    assert_eq!(cost(""), Some(7));
+    assert_eq!(cost("--feature-gates=PodDeletionCostManagement=true"), Some(0));
+}
+
+#[test]
 fn a_pod_that_stays_pending_is_told_why() {
     let bench = Bench::new();
     let input = "-f pool.yaml -f workloads.yaml --catalog catalog.json -q";

@@ -10,7 +10,7 @@ use tenon_state::change::{Change, Object};
 use tenon_state::cluster::Cluster;
 use tenon_state::node_class::{EC2, KWOK, NodeClassKind};
 
-use super::args::CatalogArgs;
+use super::args::SourceArgs;
 use super::buffers;
 use super::catalogs::{Catalogs, Given, refers_to};
 use super::complete::complete;
@@ -34,10 +34,10 @@ pub(super) struct World {
 /// Builds the Snapshot of these objects.
 pub(super) fn build(
     mut input: Input,
-    catalog: &CatalogArgs,
-    ignore_dra_requests: bool,
+    args: &SourceArgs,
     now: Timestamp,
 ) -> Result<World, ExpectedError> {
+    let SourceArgs { catalog, policy, ignore_dra_requests, .. } = args;
     let given = Given::read(catalog)?;
     let rules = given.rules(&input.pools);
     complete(&mut input, &rules, now);
@@ -47,6 +47,9 @@ pub(super) fn build(
     let mut cluster = Cluster::new(KINDS, rules);
     if !ignore_dra_requests {
         cluster.plan_for_claims();
+    }
+    if policy.feature_gates.is_on("PodDeletionCostManagement") {
+        cluster.manage_deletion_costs();
     }
     for object in objects(input) {
         cluster.apply(Change::Applied(object));
