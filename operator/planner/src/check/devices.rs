@@ -1,5 +1,7 @@
 //! Whether the devices that a plan counts on serve the claims of its pods.
 
+mod amounts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
@@ -10,6 +12,7 @@ use crate::snapshot::{
     Claim, ClaimAllocation, DeviceAsk, DeviceKind, Devices, InstanceType, Node, NodePhase,
     Placement, PodShape, PoolState, Reach, Requirement, Snapshot,
 };
+use amounts::{due, within};
 
 /// Where pods are: a machine, or a launch by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +23,9 @@ enum Place<'p> {
 
 /// Driver, pool, device.
 type Name<'p> = (&'p str, &'p str, &'p str);
+
+/// Who has a device: a claim, by namespace and name, and where it was given to it by this plan.
+type Owner<'p> = (Option<Place<'p>>, (&'p str, &'p str));
 
 /// What is known about a place as one instance type, or as it is.
 struct View<'v> {
@@ -361,14 +367,14 @@ impl<'c> Checker<'c> {
 
     /// No device is given away twice, no counter and no share exceeded.
     fn check_sums(&mut self, certified: &[(Place<'c>, &'c PlacedDevices)]) {
-        let mut owners: BTreeMap<Name<'c>, BTreeSet<(&str, &str)>> = BTreeMap::new();
+        let mut owners: BTreeMap<Name<'c>, BTreeSet<Owner<'c>>> = BTreeMap::new();
         let mut shares: BTreeMap<(Name<'c>, &str), i64> = BTreeMap::new();
         let devices = self.devices;
         for claim in &devices.claims {
             let Some(allocation) = self.in_force(claim) else { continue };
             for device in allocation.devices.iter().filter(|device| !device.admin) {
                 let name: Name<'c> = (&device.driver, &device.pool, &device.device);
-                owners.entry(name).or_default().insert((&claim.namespace, &claim.name));
+                owners.entry(name).or_default().insert((None, (&claim.namespace, &claim.name)));
                 for (dimension, amount) in &device.consumed {
                     *shares.entry((name, dimension)).or_default() += amount;
                 }
@@ -382,6 +388,7 @@ impl<'c> Checker<'c> {
             let mut most: BTreeMap<(Name<'c>, &str), i64> = BTreeMap::new();
             for view in self.views(*place) {
                 let mut own: BTreeMap<Name<'c>, usize> = BTreeMap::new();
+                let mut others: BTreeMap<Name<'c>, usize> = BTreeMap::new();
                 let mut sums: BTreeMap<(Name<'c>, &str), i64> = BTreeMap::new();
                 let listed = list.iter().filter(|placed| match view.kind {
                     Some(kind) => placed.instance_types.contains(&kind.name),
@@ -391,13 +398,16 @@ impl<'c> Checker<'c> {
                     for device in claim.devices.iter().filter(|device| !device.admin) {
                         let name: Name<'c> = (&device.driver, &device.pool, &device.device);
                         let Some((kind, _)) = self.kind_at(&view, device) else { continue };
-                        if device.template {
-                            *own.entry(name).or_default() += 1;
-                            if !kind.shared && own[&name] > 1 {
-                                self.violate(&claim.name, "a device is given away twice");
-                            }
-                        } else {
-                            owners.entry(name).or_default().insert((&claim.namespace, &claim.name));
+                        let taken = if device.template { &mut own } else { &mut others };
+                        let times = taken.entry(name).or_default();
+                        *times += 1;
+                        // Of what is published there is one list for all places, see below.
+                        if !kind.shared && *times > 1 && view.kind.is_some() {
+                            self.violate(&claim.name, "a device is given away twice");
+                        }
+                        if !device.template {
+                            let owner = (Some(*place), (&*claim.namespace, &*claim.name));
+                            owners.entry(name).or_default().insert(owner);
                         }
                         for (dimension, amount) in &device.consumed {
                             let sum = sums.entry((name, dimension)).or_default();
@@ -437,7 +447,7 @@ impl<'c> Checker<'c> {
 
     fn check_published(
         &mut self,
-        owners: &BTreeMap<Name<'c>, BTreeSet<(&str, &str)>>,
+        owners: &BTreeMap<Name<'c>, BTreeSet<Owner<'c>>>,
         shares: &BTreeMap<(Name<'c>, &str), i64>,
     ) {
         let devices = self.devices;
@@ -448,7 +458,12 @@ impl<'c> Checker<'c> {
                 let kind = &devices.kinds[device.kind as usize];
                 let Some(owners) = owners.get(&name) else { continue };
                 taken.push(kind);
-                if !kind.shared && owners.len() > 1 {
+                // A launch has one of its types in the end, and may give a device to another claim as each.
+                let claims: BTreeSet<_> = owners.iter().map(|(_, claim)| claim).collect();
+                let places: BTreeSet<_> = owners.iter().map(|(place, _)| place).collect();
+                let is_one_launch = places.len() == 1
+                    && matches!(owners.first(), Some((Some(Place::Launch(_)), _)));
+                if !kind.shared && claims.len() > 1 && !is_one_launch {
                     self.violate(&device.name, "a device is given away twice");
                 }
                 for (dimension, capacity) in &kind.capacity {
@@ -463,34 +478,6 @@ impl<'c> Checker<'c> {
             }
         }
     }
-}
-
-/// What an ask gets of a device that is shared.
-fn due(kind: &DeviceKind, ask: &DeviceAsk) -> BTreeMap<String, i64> {
-    if !kind.shared || ask.admin {
-        return BTreeMap::new();
-    }
-    let dimensions = kind.capacity.iter();
-    dimensions
-        .map(|(name, capacity)| {
-            (name.clone(), capacity.grant(ask.capacity.get(name).copied()).unwrap_or(i64::MAX))
-        })
-        .collect()
-}
-
-/// Whether devices of these kinds draw no more on the counters than there is.
-fn within<'k>(
-    counters: &BTreeMap<String, BTreeMap<String, i64>>,
-    kinds: impl Iterator<Item = &'k DeviceKind>,
-) -> bool {
-    let mut drawn: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-    for (set, counter, amount) in kinds.flat_map(|kind| &kind.consumes) {
-        *drawn.entry((set, counter)).or_default() += amount;
-    }
-    drawn.iter().all(|((set, counter), amount)| {
-        let there = counters.get(*set).and_then(|set| set.get(*counter));
-        there.is_some_and(|there| amount <= there)
-    })
 }
 
 fn shape(snapshot: &Snapshot, pod: usize) -> &PodShape {
