@@ -51,6 +51,19 @@ impl ValueSet {
         set
     }
 
+    /// What does not meet it, the label's absence included. Nothing where that is no such set: with bounds, with `minValues`, and for a label that has to exist
+    /// without having some values.
+    pub fn complement(&self) -> Option<Self> {
+        let is_bounded = self.gte.is_some() || self.lte.is_some() || self.min_values.is_some();
+        let exists_but = self.present && self.complement && !self.values.is_empty();
+        (!is_bounded && !exists_but).then(|| Self {
+            complement: !self.complement,
+            values: self.values.clone(),
+            present: self.admits_absence(),
+            ..Self::does_not_exist()
+        })
+    }
+
     /// From its API form. Values of comparisons that are no integers count as 0: the API server rejects them.
     pub fn new(requirement: &Requirement, symbols: &mut Symbols) -> Self {
         let bound =

@@ -52,6 +52,17 @@ pub(super) enum Site {
     In(CellId),
 }
 
+type Narrow<'n> = &'n mut dyn FnMut(CellId, u32, Side) -> Option<CellId>;
+
+/// On which side of what a device can be reached from a machine has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Where it reaches the device.
+    Inside,
+    /// Where it doesn't.
+    Outside,
+}
+
 /// Where a search came to an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadlock {
@@ -102,14 +113,14 @@ impl Stock<'_, '_> {
     }
 }
 
-/// A search. `narrow` answers which cell a machine to come is in once it has to reach a device.
+/// A search. `narrow` answers which cell a machine to come is in once it has to reach a device, or must not.
 pub(super) struct Search<'s, 'a, 'n> {
     stock: Stock<'s, 'a>,
     items: &'s [Item<'s>],
     specs: &'s [&'a ClaimSpec],
     /// Claim and request.
     requests: Vec<(usize, usize)>,
-    narrow: &'n mut dyn FnMut(CellId, u32) -> Option<CellId>,
+    narrow: Narrow<'n>,
     path: Usage,
     picks: Vec<Pick>,
     /// By claim and constraint: the values of the devices so far.
@@ -124,7 +135,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         stock: Stock<'s, 'a>,
         items: &'s [Item<'s>],
         specs: &'s [&'a ClaimSpec],
-        narrow: &'n mut dyn FnMut(CellId, u32) -> Option<CellId>,
+        narrow: Narrow<'n>,
     ) -> Self {
         let requests = specs.iter().enumerate();
         let requests = requests
@@ -161,7 +172,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         for (alternative, ask) in specs[claim].requests[request].alternatives.iter().enumerate() {
             let served = match ask.count {
                 Some(count) => self.some(at, alternative, ask, (count as usize, 0), site),
-                None => self.all(at, alternative, ask, site),
+                None => self.all(at, alternative, ask, 0, site),
             };
             if served.is_some() {
                 return served;
@@ -212,43 +223,42 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         None
     }
 
-    /// Takes all devices that match, and serves the requests that follow.
+    /// Takes all devices from one on that match, and serves the requests that follow. A machine to come may be where it doesn't reach some of them.
     fn all(
         &mut self,
         at: usize,
         alternative: usize,
         ask: &'a DeviceAsk,
-        mut site: Site,
+        from: usize,
+        site: Site,
     ) -> Option<Site> {
         if self.stock.broken {
             return None;
         }
-        let before = self.picks.len();
-        let mut complete = true;
-        for position in 0..self.items.len() {
-            let item = self.items[position];
-            if ask.kinds.binary_search(&item.kind).is_err() {
-                continue;
-            }
-            let full = self.n_of_claim[self.requests[at].0] == MOST;
-            match self.take(at, alternative, ask, item, site).filter(|_| !full) {
-                Some(narrowed) => site = narrowed,
-                None => {
-                    complete = false;
-                    break;
-                }
-            }
-        }
-        if complete && self.picks.len() > before {
-            let done = self.request(at + 1, site);
+        let (claim, request) = self.requests[at];
+        let matches = |item: &Item<'_>| ask.kinds.binary_search(&item.kind).is_ok();
+        let next = (from..self.items.len()).find(|&position| matches(&self.items[position]));
+        let Some(position) = next else {
+            let mut own = self.picks.iter().rev();
+            let has_some = own.next().is_some_and(|it| (it.claim, it.request) == (claim, request));
+            return if has_some { self.request(at + 1, site) } else { None };
+        };
+        let item = self.items[position];
+        let is_full = self.n_of_claim[claim] == MOST;
+        let taken = if is_full { None } else { self.take(at, alternative, ask, item, site) };
+        if let Some(narrowed) = taken {
+            let done = self.all(at, alternative, ask, position + 1, narrowed);
             if done.is_some() {
                 return done;
             }
-        }
-        while self.picks.len() > before {
             self.put_back();
         }
-        None
+        let (Site::In(cell), Some(reach)) = (site, item.reach) else { return None };
+        let elsewhere = match (self.narrow)(cell, reach, Side::Inside) {
+            Some(_) => (self.narrow)(cell, reach, Side::Outside)?,
+            None => cell,
+        };
+        self.all(at, alternative, ask, position + 1, Site::In(elsewhere))
     }
 
     fn kind(&self, item: Item<'_>) -> &'a DeviceKind {
@@ -301,7 +311,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             return None;
         }
         let site = match (site, item.reach) {
-            (Site::In(cell), Some(reach)) => Site::In((self.narrow)(cell, reach)?),
+            (Site::In(cell), Some(reach)) => Site::In((self.narrow)(cell, reach, Side::Inside)?),
             _ => site,
         };
         let concerned: Vec<usize> = self.constrained(claim, request, alternative).collect();

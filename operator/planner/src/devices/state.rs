@@ -3,13 +3,14 @@
 use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::search::{Deadlock, Item, Pick, Search, Site, Stock};
+use super::search::{Deadlock, Item, Pick, Search, Side, Site, Stock};
 use super::usage::{TEMPLATE, Usage};
 use super::{Table, profiles_of};
 use crate::cells::{CellId, Cells};
 use crate::compile::{Problem, machine_meets};
 use crate::plan::Exclusion;
 use crate::provision::is_currently_reschedulable;
+use crate::requirements::Requirements;
 use crate::snapshot::{ClaimSpec, Placement};
 
 /// A machine.
@@ -194,7 +195,7 @@ impl State {
             let broken = (profile.is_none() && table.broken[machine])
                 || table.broken_open.iter().any(|reach| reach.is_none_or(meets));
             let stock = self.stock(table, spot, profile, broken);
-            let mut nothing = |cell, _| Some(cell);
+            let mut nothing = |cell, _, _| Some(cell);
             match Search::new(stock, &items, &specs, &mut nothing).run(Site::Known) {
                 Ok((picks, _)) => found.push((profile, picks)),
                 Err(deadlock) => {
@@ -274,13 +275,20 @@ impl State {
                 let mut items: Vec<_> =
                     table.open.iter().filter_map(|&id| table.item(id)).collect();
                 items.extend(table.templates(Some(profile)));
-                let mut narrow = |cell, reach: u32| {
-                    cells.narrow(problem, cell, &table.reaches[reach as usize]).ok()
+                let mut narrow = |cell, reach: u32, side| {
+                    let terms = &table.reaches[reach as usize];
+                    match side {
+                        Side::Inside => cells.narrow(problem, cell, terms).ok(),
+                        Side::Outside => terms.iter().find_map(|(key, values)| {
+                            let mut other = Requirements::default();
+                            other.replace(key, values.complement()?);
+                            cells.narrow(problem, cell, &other).ok()
+                        }),
+                    }
                 };
-                let broken = table
-                    .broken_open
-                    .iter()
-                    .any(|reach| reach.is_none_or(|reach| narrow(cell, reach).is_some()));
+                let broken = table.broken_open.iter().any(|reach| {
+                    reach.is_none_or(|reach| narrow(cell, reach, Side::Inside).is_some())
+                });
                 let stock = self.stock(table, spot, Some(profile), broken);
                 match Search::new(stock, &items, &specs, &mut narrow).run(Site::In(cell)) {
                     Ok((picks, site)) => {

@@ -200,3 +200,19 @@ fn admin_access_takes_nothing() {
     let plan = plan(&scene.build());
     assert_eq!(plan.nominations.len(), 2, "{:?}", plan.report.pods);
 }
+
+#[test]
+fn all_devices_are_those_that_a_machine_reaches_and_it_may_be_where_it_reaches_fewer() {
+    let mut alike = spec(vec![exactly("all", ask(None, &[NUMA_0, REMOTE]))]);
+    alike.constraints.push(match_numa(&[], false));
+    let scene = Scene::new(vec![alike]).pool(remote("zone-c", 1)).pods(1);
+    let plan = plan(&scene.build());
+    assert_eq!(loads(&plan).concat().len(), 1);
+    let needs = &plan.launches[0].requirements;
+    let zones = needs.iter().find(|it| it.key == super::super::behaviour::ZONE);
+    let without = |it: &crate::snapshot::Requirement| {
+        let named = it.values.iter().any(|zone| zone == "zone-c");
+        named == (it.operator == crate::snapshot::Operator::NotIn)
+    };
+    assert!(zones.is_some_and(without), "{needs:?}");
+}
