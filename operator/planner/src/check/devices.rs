@@ -24,8 +24,14 @@ enum Place<'p> {
 /// Driver, pool, device.
 type Name<'p> = (&'p str, &'p str, &'p str);
 
-/// Who has a device: a claim, by namespace and name, and where it was given to it by this plan.
-type Owner<'p> = (Option<Place<'p>>, (&'p str, &'p str));
+/// Who has a device that is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner<'p> {
+    /// A claim that has it already, by namespace and name.
+    Claim(&'p str, &'p str),
+    /// A claim of a place. As each type that the place may become it may be another one.
+    Place(Place<'p>),
+}
 
 /// What is known about a place as one instance type, or as it is.
 struct View<'v> {
@@ -374,7 +380,7 @@ impl<'c> Checker<'c> {
             let Some(allocation) = self.in_force(claim) else { continue };
             for device in allocation.devices.iter().filter(|device| !device.admin) {
                 let name: Name<'c> = (&device.driver, &device.pool, &device.device);
-                owners.entry(name).or_default().insert((None, (&claim.namespace, &claim.name)));
+                owners.entry(name).or_default().insert(Owner::Claim(&claim.namespace, &claim.name));
                 for (dimension, amount) in &device.consumed {
                     *shares.entry((name, dimension)).or_default() += amount;
                 }
@@ -401,13 +407,11 @@ impl<'c> Checker<'c> {
                         let taken = if device.template { &mut own } else { &mut others };
                         let times = taken.entry(name).or_default();
                         *times += 1;
-                        // Of what is published there is one list for all places, see below.
-                        if !kind.shared && *times > 1 && view.kind.is_some() {
+                        if !kind.shared && *times > 1 {
                             self.violate(&claim.name, "a device is given away twice");
                         }
                         if !device.template {
-                            let owner = (Some(*place), (&*claim.namespace, &*claim.name));
-                            owners.entry(name).or_default().insert(owner);
+                            owners.entry(name).or_default().insert(Owner::Place(*place));
                         }
                         for (dimension, amount) in &device.consumed {
                             let sum = sums.entry((name, dimension)).or_default();
@@ -458,12 +462,7 @@ impl<'c> Checker<'c> {
                 let kind = &devices.kinds[device.kind as usize];
                 let Some(owners) = owners.get(&name) else { continue };
                 taken.push(kind);
-                // A launch has one of its types in the end, and may give a device to another claim as each.
-                let claims: BTreeSet<_> = owners.iter().map(|(_, claim)| claim).collect();
-                let places: BTreeSet<_> = owners.iter().map(|(place, _)| place).collect();
-                let is_one_launch = places.len() == 1
-                    && matches!(owners.first(), Some((Some(Place::Launch(_)), _)));
-                if !kind.shared && claims.len() > 1 && !is_one_launch {
+                if !kind.shared && owners.len() > 1 {
                     self.violate(&device.name, "a device is given away twice");
                 }
                 for (dimension, capacity) in &kind.capacity {
