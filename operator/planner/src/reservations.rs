@@ -321,7 +321,7 @@ impl<'s> Reservations<'s> {
 }
 
 /// The reservations that requirements pin a machine to.
-fn reserved_ids(needs: &[Requirement]) -> impl Iterator<Item = &String> {
+pub(crate) fn reserved_ids(needs: &[Requirement]) -> impl Iterator<Item = &String> {
     needs
         .iter()
         .filter(|need| need.key.ends_with("reservation-id") && need.operator == Operator::In)

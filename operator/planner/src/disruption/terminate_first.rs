@@ -3,16 +3,15 @@
 //! A node in a full capacity reservation is such a case when its pods may run nowhere else: the reservation has room again when the node has gone. So its pods
 //! are planned for once more as if it had room for one more machine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::candidates::Node;
 use super::moving::Search;
 use super::{Pass, prepare};
 use crate::compile::label;
-use crate::plan::{Command, Launch, Method, Shortage, Stay, TerminateFirst};
+use crate::plan::{Command, Method, Shortage, Stay, TerminateFirst};
 use crate::policy::Policy;
-use crate::reservations::Reservations;
+use crate::reservations::{Reservations, reserved_ids};
 use crate::snapshot::{DisruptionReason, Snapshot};
 
 /// Whether nodes may go first when they go for this reason.
@@ -57,7 +56,7 @@ fn go_first(
     method: Method,
 ) -> bool {
     let command = is_allowed(pass.problem.policy, reason)
-        .then(|| gone_first(pass, node, search, reason, method))
+        .then(|| command_after(pass, node, search, reason, method))
         .flatten();
     let Some(command) = command else { return false };
     pass.replay(&command);
@@ -70,7 +69,8 @@ fn go_first(
     true
 }
 
-fn gone_first(
+/// The command for a node that goes first, planned on the snapshot as it is once it has gone.
+fn command_after(
     pass: &Pass<'_, '_>,
     node: &Node,
     search: Search,
@@ -88,7 +88,7 @@ fn gone_first(
     if launches && !snapshot.node_pools[node.pool].limits.is_empty() {
         return None;
     }
-    let credited = credit(snapshot, &BTreeMap::from([(id, 1)]))?;
+    let credited = with_room_for_one_more(snapshot, id)?;
     let (problem, candidates) = prepare(&credited, pass.problem.policy, pass.now);
     let (mut after, _) = Pass::new(&problem, candidates, pass.now, pass.seed);
     after.touched.clone_from(&pass.touched);
@@ -99,7 +99,9 @@ fn gone_first(
     let [launch] = <[_; 1]>::try_from(launches).ok()?;
     let mut settled = vec![launch.clone()];
     let lost = Reservations::new(&credited).settle(&mut settled);
-    let pinned = settled.pop().filter(|pinned| lost.is_empty() && is_pinned_to(pinned, id))?;
+    let pinned = settled.pop().filter(|pinned| {
+        lost.is_empty() && reserved_ids(&pinned.requirements).any(|pinned| pinned == id)
+    })?;
     after.decide(&[node], &moves, vec![launch], reason, method);
     let mut command = after.commands.pop().expect("one was just added");
     command.replacements.clear();
@@ -108,32 +110,21 @@ fn gone_first(
     Some(command)
 }
 
-fn is_pinned_to(launch: &Launch, reservation: &str) -> bool {
-    launch.requirements.iter().any(|need| {
-        need.key.ends_with("reservation-id") && need.values.iter().any(|id| id == reservation)
-    })
-}
-
-/// The snapshot with room for so many more machines in capacity reservations that are in order; nothing when no offering is of one of them.
-fn credit(snapshot: &Snapshot, machines: &BTreeMap<&str, u32>) -> Option<Snapshot> {
+/// The snapshot with room for one more machine in a capacity reservation that is in order; nothing when no offering is of it.
+fn with_room_for_one_more(snapshot: &Snapshot, reservation: &str) -> Option<Snapshot> {
     let mut credited = snapshot.clone();
-    let mut any = false;
+    let mut is_offered = false;
     for catalog in &mut credited.catalogs {
-        for offer in Arc::make_mut(catalog)
-            .instance_types
-            .iter_mut()
-            .flat_map(|kind| &mut kind.offerings)
-            .filter(|offer| offer.available)
-        {
-            let more = offer.reservation().and_then(|id| machines.get(id)).copied();
-            if let Some(more) = more {
-                let left = offer.reservation_capacity.unwrap_or(0);
-                offer.reservation_capacity = Some(left.saturating_add(more));
-                any = true;
+        let kinds = &mut Arc::make_mut(catalog).instance_types;
+        for offer in kinds.iter_mut().flat_map(|kind| &mut kind.offerings) {
+            if offer.available && offer.reservation() == Some(reservation) {
+                let left = offer.reservation_capacity.get_or_insert_default();
+                *left = left.saturating_add(1);
+                is_offered = true;
             }
         }
     }
-    any.then_some(credited)
+    is_offered.then_some(credited)
 }
 
 impl Pass<'_, '_> {
