@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenon_planner::DeletionCost as Change;
-use tenon_planner::snapshot::{Owner, Snapshot};
+use tenon_planner::snapshot::{Pod, Snapshot};
+use tenon_planner::{DeletionCost as Change, PresentCost};
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
@@ -97,14 +97,10 @@ async fn pass<P: CloudProvider>(operator: &Operator<P>) -> Option<BTreeMap<Objec
     if !operator.options.feature_gates.is_on(GATE) {
         return Some(withdrawn(&known));
     }
-    let mut snapshot = operator.snapshot();
+    let snapshot = operator.snapshot();
     let (policy, now) = (operator.policy.clone(), operator.now());
     let (changes, pools) = blocking(move || {
-        leave_to_others(&mut snapshot, &known);
-        let present = |pod: &tenon_planner::snapshot::Pod| match known.get(&pod.uid) {
-            Some((_, DeletionCost::Ours(value))) => Some(*value),
-            _ => None,
-        };
+        let present = |pod: &Pod| present(&known, &pod.uid);
         let changes = tenon_planner::deletion_costs(&snapshot, &policy, now, &present);
         let pools = by_pool(&snapshot, &changes);
         (changes, pools)
@@ -130,13 +126,11 @@ fn withdrawn(known: &Known) -> BTreeMap<ObjectKey, Wanted> {
     ours.map(|(uid, (key, _))| (key.clone(), Wanted { uid: uid.clone(), value: None })).collect()
 }
 
-/// Pods that somebody else has given a cost are not written. Whoever controls them brings them back, so they don't hold their node.
-fn leave_to_others(snapshot: &mut Snapshot, known: &Known) {
-    for pod in &mut snapshot.pods {
-        let given = matches!(known.get(&pod.uid), Some((_, DeletionCost::Given(_))));
-        if given && pod.owner == Owner::ReplicaSet {
-            pod.owner = Owner::Job;
-        }
+fn present(known: &Known, uid: &str) -> PresentCost {
+    match known.get(uid).map(|(_, cost)| *cost) {
+        None | Some(DeletionCost::Unset) => PresentCost::Unset,
+        Some(DeletionCost::Ours(value)) => PresentCost::Written(value),
+        Some(DeletionCost::Given(_)) => PresentCost::Foreign,
     }
 }
 
@@ -144,7 +138,8 @@ fn leave_to_others(snapshot: &mut Snapshot, known: &Known) {
 fn by_pool(snapshot: &Snapshot, changes: &[Change]) -> BTreeMap<String, u32> {
     let mut pools = BTreeMap::new();
     for change in changes {
-        let node = snapshot.nodes.iter().find(|node| node.key == change.node);
+        let at = snapshot.nodes.binary_search_by(|node| node.key.cmp(&change.node));
+        let node = at.ok().map(|at| &snapshot.nodes[at]);
         let pool = node.and_then(|node| node.claim.as_ref()?.node_pool.clone());
         *pools.entry(pool.unwrap_or_default()).or_default() += 1;
     }
@@ -265,17 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn pods_with_a_cost_of_their_own_are_not_ranked_and_hold_nothing() {
-        let pod = |name: &str| tenon_planner::snapshot::Pod {
-            uid: name.to_owned(),
-            owner: Owner::ReplicaSet,
-            ..Default::default()
-        };
-        let mut snapshot =
-            Snapshot { pods: ["none", "ours", "given"].map(pod).into(), ..Snapshot::default() };
-        leave_to_others(&mut snapshot, &known(&cluster()));
-        let owners: Vec<Owner> = snapshot.pods.iter().map(|pod| pod.owner).collect();
-        assert_eq!(owners, [Owner::ReplicaSet, Owner::ReplicaSet, Owner::Job]);
+    fn the_planner_is_told_whose_costs_there_are() {
+        let known = known(&cluster());
+        let of = |name: &str| present(&known, name);
+        let told = [of("none"), of("ours"), of("given")];
+        assert_eq!(told, [PresentCost::Unset, PresentCost::Written(-3), PresentCost::Foreign]);
     }
 
     #[test]

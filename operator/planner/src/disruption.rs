@@ -50,7 +50,7 @@ use moving::Moves;
 use rehearsal::Arrival;
 
 pub use budgets::{BudgetUse, budget_uses};
-pub use deletion_costs::{DeletionCost, deletion_costs};
+pub use deletion_costs::{DeletionCost, PresentCost, deletion_costs};
 pub use replicas::replicas;
 pub use revalidate::revalidate;
 

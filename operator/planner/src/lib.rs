@@ -38,7 +38,8 @@ pub mod validate;
 
 pub use check::{Violation, check};
 pub use disruption::{
-    BudgetUse, DeletionCost, budget_uses, deletion_costs, disrupt, replicas, revalidate,
+    BudgetUse, DeletionCost, PresentCost, budget_uses, deletion_costs, disrupt, replicas,
+    revalidate,
 };
 pub use lower_bound::{Bound, lower_bound, lower_bound_within};
 pub use plan::Plan;

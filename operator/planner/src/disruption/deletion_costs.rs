@@ -30,13 +30,36 @@ pub struct DeletionCost {
     pub pods: Vec<PodRef>,
 }
 
+/// What the annotation of a pod says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PresentCost {
+    /// It is not there.
+    #[default]
+    Unset,
+    /// What was written for an earlier ranking.
+    Written(i32),
+    /// Somebody else's value, which stays.
+    Foreign,
+}
+
+impl PresentCost {
+    /// Whether a pod has to be written to have a value, or none.
+    fn differs_from(self, value: Option<i32>) -> bool {
+        match self {
+            Self::Unset => value.is_some(),
+            Self::Written(present) => Some(present) != value,
+            Self::Foreign => false,
+        }
+    }
+}
+
 /// Ranks nodes by what would go first, and answers which pods have to be written: those of nodes that go already, then those of at most fifty others. `present`
-/// is the annotation's value that a pod has. For the feature gate PodDeletionCostManagement; [`Pod::deletion_cost`] must not follow that annotation then.
+/// is what the annotation of a pod says. For the feature gate PodDeletionCostManagement; [`Pod::deletion_cost`] must not follow that annotation then.
 pub fn deletion_costs(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
-    present: &dyn Fn(&Pod) -> Option<i32>,
+    present: &dyn Fn(&Pod) -> PresentCost,
 ) -> Vec<DeletionCost> {
     let overlaid = crate::overlays::apply(snapshot);
     let snapshot = &*overlaid.snapshot;
@@ -44,7 +67,8 @@ pub fn deletion_costs(
     let Ranks { going, ranked, unranked } = Ranks::of(&problem, now);
     let change = |node: usize, value: Option<i32>| {
         let pods = problem.pods_on[node].iter().map(|&pod| &snapshot.pods[pod]);
-        let changing = pods.filter(|pod| pod.owner == Owner::ReplicaSet && present(pod) != value);
+        let changing =
+            pods.filter(|pod| pod.owner == Owner::ReplicaSet && present(pod).differs_from(value));
         let mut pods: Vec<PodRef> = changing.map(pod_ref).collect();
         pods.sort_unstable();
         let node = snapshot.nodes[node].key.clone();

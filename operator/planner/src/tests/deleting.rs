@@ -6,7 +6,7 @@ use super::world::*;
 use crate::policy::Policy;
 use crate::snapshot::{Budget, BudgetNodes, Eviction, Node, NodePool, Owner, Pod};
 use crate::testing::Builder;
-use crate::{DeletionCost, deletion_costs};
+use crate::{DeletionCost, PresentCost, deletion_costs};
 
 fn web(world: Builder, node: &str, owner: Owner) -> Builder {
     world.pod_with(&format!("web-{node}"), shape(100, GI), Some(node), |pod| pod.owner = owner)
@@ -20,7 +20,8 @@ fn world(pool: NodePool, nodes: Vec<Node>) -> Builder {
 
 fn costs(world: Builder, present: &dyn Fn(&Pod) -> Option<i32>) -> Vec<(String, Option<i32>)> {
     let snapshot = world.build();
-    let list = deletion_costs(&snapshot, &Policy::default(), now(), present);
+    let written = |pod: &Pod| present(pod).map_or(PresentCost::Unset, PresentCost::Written);
+    let list = deletion_costs(&snapshot, &Policy::default(), now(), &written);
     let named =
         |it: &DeletionCost| it.pods.iter().all(|pod| pod.name == format!("web-{}", it.node));
     assert!(list.iter().all(named), "{list:?}");
@@ -111,4 +112,19 @@ fn fifty_nodes_are_written_at_once_and_those_that_need_nothing_do_not_count() {
     assert!(list[..10].iter().all(|(_, value)| *value == Some(i32::MIN)));
     assert_eq!(list[10], ("n05".to_owned(), Some(-55)));
     assert_eq!(list[59], ("n54".to_owned(), Some(-6)));
+}
+
+#[test]
+fn pods_with_a_cost_of_somebody_else_are_not_written_and_hold_nothing() {
+    let nodes = vec![node("a", "default", "m.large", "zone-a")];
+    let snapshot = world(on_demand("default"), nodes)
+        .pod_with("other", shape(100, GI), Some("a"), |pod| pod.owner = Owner::ReplicaSet)
+        .build();
+    let present = |pod: &Pod| match pod.name.as_str() {
+        "other" => PresentCost::Foreign,
+        _ => PresentCost::Unset,
+    };
+    let list = deletion_costs(&snapshot, &Policy::default(), now(), &present);
+    let pods: Vec<&str> = list[0].pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!((list.len(), list[0].value, pods), (1, Some(-1), vec!["web-a"]));
 }
