@@ -273,12 +273,9 @@ impl CoreOptions {
                 Preference::Respect => PreferencePolicy::Respect,
                 Preference::Ignore => PreferencePolicy::Ignore,
             },
-            spot_to_spot: self.feature_gates.is_on("SpotToSpotConsolidation"),
-            terminate_first_drift: self.feature_gates.is_on("TerminateFirstDrift"),
-            terminate_first_repair: self.feature_gates.is_on("TerminateFirstRepair"),
             node_price: self.node_price,
             largest_share: self.largest_share,
-            ..Policy::default()
+            ..self.feature_gates.policy()
         }
     }
 

@@ -94,7 +94,7 @@ impl SourceArgs {
             node_price,
             largest_share,
         } = &self.policy;
-        let default = Policy::default();
+        let default = feature_gates.policy();
         Policy {
             preferences: match preference_policy {
                 Preferences::Respect => PreferencePolicy::Respect,
@@ -104,9 +104,6 @@ impl SourceArgs {
                 MinValues::Strict => MinValuesPolicy::Strict,
                 MinValues::BestEffort => MinValuesPolicy::BestEffort,
             },
-            spot_to_spot: feature_gates.is_on("SpotToSpotConsolidation"),
-            terminate_first_drift: feature_gates.is_on("TerminateFirstDrift"),
-            terminate_first_repair: feature_gates.is_on("TerminateFirstRepair"),
             node_price: node_price.unwrap_or(default.node_price),
             largest_share: largest_share.unwrap_or(default.largest_share),
             ..default

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use tenon_planner::Policy;
 use tenon_planner::resources::MicroUsd;
 
 /// Karpenter's feature gates.
@@ -26,6 +27,16 @@ impl FeatureGates {
     /// Whether a gate is on; an unknown one is off.
     pub fn is_on(&self, gate: &str) -> bool {
         self.0.get(gate).copied().unwrap_or(false)
+    }
+
+    /// The planner's options as far as gates decide about them; otherwise the defaults.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            spot_to_spot: self.is_on("SpotToSpotConsolidation"),
+            terminate_first_drift: self.is_on("TerminateFirstDrift"),
+            terminate_first_repair: self.is_on("TerminateFirstRepair"),
+            ..Policy::default()
+        }
     }
 }
 
@@ -76,5 +87,18 @@ mod tests {
         let gates: FeatureGates = "SpotToSpotConsolidation=true, Drift=true".parse().unwrap();
         assert!(gates.is_on("SpotToSpotConsolidation") && gates.is_on("ReservedCapacity"));
         assert!(!gates.is_on("Drift"));
+    }
+
+    #[test]
+    fn each_gate_of_the_planner_sets_its_own_option() {
+        let policy = |gate: &str| format!("{gate}=true").parse::<FeatureGates>().unwrap().policy();
+        let default = Policy::default();
+        assert_eq!(FeatureGates::default().policy(), default);
+        let spot_to_spot = Policy { spot_to_spot: true, ..default.clone() };
+        assert_eq!(policy("SpotToSpotConsolidation"), spot_to_spot);
+        let drift = Policy { terminate_first_drift: true, ..default.clone() };
+        assert_eq!(policy("TerminateFirstDrift"), drift);
+        let repair = Policy { terminate_first_repair: true, ..default };
+        assert_eq!(policy("TerminateFirstRepair"), repair);
     }
 }
