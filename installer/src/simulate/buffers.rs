@@ -35,15 +35,12 @@ pub struct Buffer {
 
 /// Adds the workloads that CapacityBuffers refer to as objects that the state is made of: otherwise only their pods count.
 pub(super) fn refer(input: &mut Input) {
-    let referred: Vec<Object> = input
-        .others
-        .iter()
-        .filter_map(|object| match object {
-            Object::CapacityBuffer(buffer) => workload(buffer, &input.workloads),
-            _ => None,
-        })
-        .map(object)
-        .collect();
+    let buffers = input.others.iter().filter_map(|object| match object {
+        Object::CapacityBuffer(buffer) => Some(buffer),
+        _ => None,
+    });
+    let referred: Vec<Object> =
+        buffers.filter_map(|buffer| object(workload(buffer, &input.workloads)?)).collect();
     input.others.extend(referred);
 }
 
@@ -51,30 +48,31 @@ pub(super) fn refer(input: &mut Input) {
 fn workload<'a>(buffer: &CapacityBuffer, all: &'a [Workload]) -> Option<&'a Workload> {
     let reference = buffer.spec.scalable_ref.as_ref()?;
     all.iter().find(|workload| {
-        workload.kind != WorkloadKind::Job
-            && workload.kind.as_str() == reference.kind
+        workload.kind.as_str() == reference.kind
             && workload.metadata.name.as_deref() == Some(&reference.name)
             && workload.metadata.namespace == buffer.metadata.namespace
     })
 }
 
-fn object(workload: &Workload) -> Object {
+/// A workload as the state takes it; nothing for one that it knows nothing of.
+fn object(workload: &Workload) -> Option<Object> {
     let metadata = workload.metadata.clone();
     let spec = wire::WorkloadSpec {
         replicas: workload.spec.replicas,
         template: workload.spec.template.clone(),
     };
-    match workload.kind {
+    Some(match workload.kind {
+        WorkloadKind::Deployment => {
+            Object::Deployment(Box::new(wire::Deployment { metadata, spec }))
+        }
         WorkloadKind::StatefulSet => {
             Object::StatefulSet(Box::new(wire::StatefulSet { metadata, spec }))
         }
         WorkloadKind::ReplicaSet => {
             Object::ReplicaSet(Box::new(wire::ReplicaSet { metadata, spec }))
         }
-        WorkloadKind::Deployment | WorkloadKind::Job => {
-            Object::Deployment(Box::new(wire::Deployment { metadata, spec }))
-        }
-    }
+        WorkloadKind::Job => return None,
+    })
 }
 
 /// Buffers that keep no room or less than they ask for, and why.
@@ -110,23 +108,19 @@ pub(super) fn buffers(snapshot: &Snapshot, plan: &Plan) -> Vec<Buffer> {
         (buffer.namespace, buffer.name) = (namespace.to_owned(), name.to_owned());
         buffer.pods += 1;
     }
-    let mut of = |pod: &PodRef, take: &mut dyn FnMut(&mut Buffer)| {
-        if let Some(buffer) = by_uid.get(&*pod.uid).and_then(|key| found.get_mut(key)) {
-            take(buffer);
-        }
-    };
-    for nomination in &plan.buffered {
-        of(&nomination.pod, &mut |buffer| buffer.on_nodes += 1);
+    let of = |pod: &PodRef| by_uid.get(&*pod.uid).copied();
+    for key in plan.buffered.iter().filter_map(|nomination| of(&nomination.pod)) {
+        found.entry(key).or_default().on_nodes += 1;
     }
-    for pod in plan.launches.iter().flat_map(|launch| &launch.buffer_pods) {
-        of(pod, &mut |buffer| buffer.on_launches += 1);
+    for key in plan.launches.iter().flat_map(|launch| &launch.buffer_pods).filter_map(of) {
+        found.entry(key).or_default().on_launches += 1;
     }
     for waiting in &plan.report.pods {
-        of(&waiting.pod, &mut |buffer| {
-            if buffer.reasons.is_empty() {
-                buffer.reasons = waiting.reasons.iter().map(why_not).collect();
-            }
-        });
+        let Some(key) = of(&waiting.pod) else { continue };
+        let reasons = &mut found.entry(key).or_default().reasons;
+        if reasons.is_empty() {
+            *reasons = waiting.reasons.iter().map(why_not).collect();
+        }
     }
     for buffer in found.values_mut() {
         buffer.missing = buffer.pods.saturating_sub(buffer.on_nodes + buffer.on_launches);
