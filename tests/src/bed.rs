@@ -325,9 +325,23 @@ impl Bed {
     /// # Errors
     /// When it can't be run; an exit code other than 0 is no error here.
     pub async fn run_tenon<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Finished, BedError> {
+        self.run_tenon_with(args, &[]).await
+    }
+
+    /// The same with variables in its environment, which win over the bed's.
+    ///
+    /// # Errors
+    /// When it can't be run; an exit code other than 0 is no error here.
+    pub async fn run_tenon_with<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        variables: &[(&str, &str)],
+    ) -> Result<Finished, BedError> {
         let program = self.tenon()?;
         let failed = |source| BedError::Run { program: program.to_path_buf(), source };
-        let output = self.command(program).args(args).output().await.map_err(failed)?;
+        let mut command = self.command(program);
+        command.args(args).envs(variables.iter().copied());
+        let output = command.output().await.map_err(failed)?;
         let finished = Finished {
             code: Exit::Status(output.status).code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

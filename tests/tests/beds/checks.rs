@@ -15,40 +15,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::preflight::{apply, outcome};
+use super::preflight::{apply, fails, passes, tenon_with};
 
 /// `tenon preflight` with these flags and variables.
 async fn preflight(bed: &Bed, flags: &[&str], env: &[(&str, &str)]) -> (Finished, Value) {
-    let mut command = bed.command(must(bed.tenon()));
-    command.args(["preflight", "-o", "json", "--cluster", bed.cluster(), "--region", bed.region()]);
-    let output = must(command.args(flags).envs(env.iter().copied()).output().await);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let finished = Finished {
-        code: output.status.code().unwrap_or(-1),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-    };
-    let report = serde_json::from_str(&finished.stdout);
-    (finished.clone(), report.unwrap_or_else(|_| panic!("no report: {}", finished.stderr)))
-}
-
-fn passes(report: &Value, ids: &[&str]) {
-    let failed: Vec<_> = ids
-        .iter()
-        .map(|id| (*id, outcome(report, id)))
-        .filter(|(_, (outcome, _))| outcome != "pass")
-        .collect();
-    assert!(failed.is_empty(), "{failed:#?}");
-}
-
-/// Whether each check fails, and says this.
-fn fails(report: &Value, checks: &[(&str, &str)]) {
-    let unnamed: Vec<_> = checks
-        .iter()
-        .map(|(id, part)| (*id, *part, outcome(report, id)))
-        .filter(|(_, part, (outcome, detail))| outcome != "fail" || !detail.contains(part))
-        .collect();
-    assert!(unnamed.is_empty(), "{unnamed:#?}");
+    tenon_with(bed, &[&["preflight"], flags].concat(), env).await
 }
 
 async fn ec2(bed: &Bed, action: &str, parameters: &[(&str, &str)], path: &[&str]) -> String {
@@ -341,12 +312,12 @@ async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
     apply(&bed, "endpointslices", &slice).await;
     let digest = format!("controller.image.digest=sha256:{}", "0".repeat(64));
     let (_, report) = preflight(&bed, &["--set", &digest], &[]).await;
-    passes(&report, &["CL-10", "IM-02"]);
+    passes(&report, ["CL-10", "IM-02"]);
     let (finished, report) = preflight(&bed, &[], &[]).await;
     assert_eq!(finished.code, 0, "{}", finished.stderr);
     passes(
         &report,
-        &[
+        [
             "AC-01", "AC-05", "AC-07", "AC-09", "CL-01", "CL-03", "CL-04", "CL-05", "CL-06",
             "CL-07", "CL-08", "CL-11", "CL-12", "CL-13", "EX-02", "EX-06", "EX-07", "EX-08",
             "EX-09", "EX-11", "EX-13", "SN-02", "SN-03", "SN-04", "SN-09", "SG-01", "SG-02",
@@ -366,12 +337,12 @@ async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
             ("AC-09", "NO_PROXY does not hold 169.254.170.23"),
         ],
     );
-    passes(&report, &["AC-03", "CL-02"]);
+    passes(&report, ["AC-03", "CL-02"]);
     drop(tasks);
     // Nobody listens there any more; the cluster's address is asked directly all the same.
     let past = [env[0], ("NO_PROXY", "127.0.0.1,169.254.170.23,169.254.169.254")];
     let (_, report) = preflight(&bed, &[], &past).await;
-    passes(&report, &["AC-03", "AC-09", "CL-02"]);
+    passes(&report, ["AC-03", "AC-09", "CL-02"]);
 
     a_cluster_that_is_not_as_it_should_be(&bed).await;
     a_caller_with_too_few_rights(&bed).await;

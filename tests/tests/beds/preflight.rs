@@ -22,21 +22,50 @@ const AGENT: &str = "eks-pod-identity-agent";
 
 /// A command about the bed's cluster, with its result as JSON.
 async fn tenon(bed: &Bed, args: &[&str]) -> (Finished, Value) {
+    tenon_with(bed, args, &[]).await
+}
+
+/// The same with these variables.
+pub(super) async fn tenon_with(
+    bed: &Bed,
+    args: &[&str],
+    variables: &[(&str, &str)],
+) -> (Finished, Value) {
     let mut all = args.to_vec();
     let (cluster, region) = (bed.cluster().to_owned(), bed.region().to_owned());
     all.extend(["--cluster", &cluster, "--region", &region, "-o", "json"]);
-    let finished = bed.run_tenon(&all).await.expect("tenon runs");
+    let finished = bed.run_tenon_with(&all, variables).await.expect("tenon runs");
     let result = serde_json::from_str(&finished.stdout).unwrap_or_default();
     (finished, result)
 }
 
 /// How a check came out, and the details.
-pub(super) fn outcome(report: &Value, id: &str) -> (String, String) {
+fn outcome(report: &Value, id: &str) -> (String, String) {
     let groups = report["categories"].as_array().expect("a report");
     let mut lines = groups.iter().flat_map(|group| group["checks"].as_array().expect("checks"));
     let line = lines.find(|line| line["id"] == id).unwrap_or_else(|| panic!("no check {id}"));
     let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
     (text("outcome"), text("detail"))
+}
+
+/// Asserts that these checks pass.
+pub(super) fn passes<'a>(report: &Value, ids: impl IntoIterator<Item = &'a str>) {
+    let left: Vec<_> = ids
+        .into_iter()
+        .map(|id| (id, outcome(report, id)))
+        .filter(|(_, (outcome, _))| outcome != "pass")
+        .collect();
+    assert!(left.is_empty(), "{left:#?}");
+}
+
+/// Asserts that each check fails, and says this.
+pub(super) fn fails(report: &Value, checks: &[(&str, &str)]) {
+    let unnamed: Vec<_> = checks
+        .iter()
+        .map(|(id, part)| (*id, *part, outcome(report, id)))
+        .filter(|(_, part, (outcome, detail))| outcome != "fail" || !detail.contains(part))
+        .collect();
+    assert!(unnamed.is_empty(), "{unnamed:#?}");
 }
 
 /// Checks that failed and are fatal.
@@ -144,12 +173,7 @@ const FAULTS: [(&str, &str); 14] = [
 ];
 
 fn no_fault_is_left(report: &Value) {
-    let left: Vec<_> = FAULTS
-        .into_iter()
-        .map(|(id, _)| (id, outcome(report, id)))
-        .filter(|(_, (outcome, _))| outcome != "pass")
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    passes(report, FAULTS.map(|(id, _)| id));
 }
 
 async fn break_kubernetes(bed: &Bed) {
@@ -250,9 +274,7 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     Installed::ensure(&bed, &json!({})).await.expect("installed");
     let (finished, report) = tenon(&bed, &["doctor"]).await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
-    for id in ["OP-01", "OP-03", "NC-01", "IA-08", "IA-11", "QS-03"] {
-        assert_eq!(outcome(&report, id).0, "pass", "{id}: {}", outcome(&report, id).1);
-    }
+    passes(&report, ["OP-01", "OP-03", "NC-01", "IA-08", "IA-11", "QS-03"]);
     let (finished, verdict) = tenon(&bed, &["iam", "verify"]).await;
     assert_eq!(finished.code, 0, "{verdict:#}\n{}", finished.stderr);
     assert!(verdict["verdict"]["simulated"].as_u64() > Some(40), "{verdict:#}");
@@ -264,12 +286,7 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     break_aws(&bed).await;
     let (finished, report) = tenon(&bed, &["doctor"]).await;
     assert_eq!(finished.code, 3, "{}", finished.stderr);
-    let unnamed: Vec<_> = FAULTS
-        .into_iter()
-        .map(|(id, part)| (id, part, outcome(&report, id)))
-        .filter(|(_, part, (outcome, detail))| outcome != "fail" || !detail.contains(part))
-        .collect();
-    assert!(unnamed.is_empty(), "{unnamed:?}");
+    fails(&report, &FAULTS);
     let (finished, verdict) = tenon(&bed, &["iam", "verify", "--no-simulation"]).await;
     assert_eq!(finished.code, 5, "{}", finished.stderr);
     let missing = verdict["verdict"]["missing"].as_array().expect("a list");
