@@ -14,6 +14,7 @@ pub mod departures;
 pub mod environment;
 pub mod front;
 pub mod installed;
+pub mod json;
 pub mod kubelet;
 pub mod kwok;
 pub mod logs;

@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::json::merge;
 use crate::sandbox::Failure;
 use crate::story::cluster;
 use crate::wait::{Look, NotYet, eventually};
@@ -291,16 +292,4 @@ pub fn instance_of(claim: &DynamicObject) -> String {
 /// A requirement of a NodePool: one of these values.
 pub fn one_of(key: &str, values: &[&str]) -> Value {
     json!({ "key": key, "operator": "In", "values": values })
-}
-
-/// Puts `extra` into `target`, object by object; everything else is replaced.
-pub(crate) fn merge(target: &mut Value, extra: &Value) {
-    match (target, extra) {
-        (Value::Object(target), Value::Object(extra)) => {
-            for (key, value) in extra {
-                merge(target.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (target, extra) => *target = extra.clone(),
-    }
 }

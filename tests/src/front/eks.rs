@@ -20,7 +20,7 @@ use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
 use super::world::{Cluster, World};
 use crate::clock::Clock;
-use crate::user::merge;
+use crate::json::merge;
 
 pub mod access;
 mod addons;
