@@ -29,7 +29,7 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use tenon_planner::plan::Plan;
 use tenon_planner::snapshot::Placement;
-use tenon_planner::{Policy, Snapshot, lower_bound_within};
+use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
 
 use self::args::{ExplainArgs, SimulateArgs, SourceArgs, What};
 use self::error::SimulateError;
@@ -69,6 +69,7 @@ pub(crate) async fn simulate(
     if let Some(path) = &args.save {
         save(&start.snapshot, path)?;
     }
+    start.snapshot = overlays::applied(start.snapshot);
     let (now, seed) = (start.now, args.source.seed);
     let plans = plan(
         &mut start.snapshot,
@@ -97,6 +98,7 @@ pub(crate) async fn explain(
 ) -> Result<u8, ExpectedError> {
     let live = args.source.live || args.source.files.is_empty();
     let mut start = start(global, &args.source, live, printer).await?;
+    start.snapshot = overlays::applied(start.snapshot);
     let (now, seed) = (start.now, args.source.seed);
     let plans = plan(
         &mut start.snapshot,

@@ -460,6 +460,27 @@ fn no_room_is_kept_for_pods_that_a_quota_forbids() {
 }
 
 #[test]
+fn every_price_is_the_one_that_overlays_give() {
+    let bench = Bench::new();
+    let args = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";
+    bench.write(
+        "overlay.yaml",
+        "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: { name: rebate }\nspec: { requirements: [{ key: kubernetes.io/os, operator: Exists }], priceAdjustment: \"-50%\" }\n",
+    );
+    let prices = |flags: &str| {
+        let outcome = bench.json(&format!("{args} {flags}"));
+        let launch = &outcome["launches"][0];
+        let cheapest = &launch["instanceTypes"][0]["pricePerHour"];
+        let bound = &outcome["totals"]["lowerBoundPerHour"];
+        [&launch["pricePerHour"], cheapest, bound].map(|price| price.as_f64().expect("a price"))
+    };
+    let (list, half) = (prices(""), prices("-f overlay.yaml"));
+    for (list, half) in list.into_iter().zip(half) {
+        assert!((list / half - 2.0).abs() < 0.001, "{list} and {half}");
+    }
+}
+
+#[test]
 fn plans_go_by_the_options_of_the_operator() {
     let bench = Bench::new();
     let args = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";

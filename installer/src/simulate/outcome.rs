@@ -365,9 +365,8 @@ fn instance_type<'a>(
     launch: &plan::Launch,
     name: &str,
 ) -> Option<&'a InstanceType> {
-    let catalog =
-        snapshot.catalogs.iter().find(|catalog| catalog.node_class == launch.node_class)?;
-    let types = &catalog.instance_types;
+    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool)?;
+    let types = &snapshot.catalogs.get(pool.catalog?.0 as usize)?.instance_types;
     types.binary_search_by(|kind| kind.name.as_str().cmp(name)).ok().map(|index| &types[index])
 }
 

@@ -30,14 +30,16 @@ pub struct Bound {
 /// one more). What machines that exist may take is taken off at its value. Pods that fit no instance
 /// type are left out.
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
-    let problem = Problem::new(snapshot, policy);
+    let overlaid = crate::overlays::apply(snapshot);
+    let problem = Problem::new(&overlaid.snapshot, policy);
     relaxation(&problem).bound(&problem, ROUNDS, true)
 }
 
 /// The same bound within a budget, for whoever can't wait: fewer rounds give a lower bound too, and a looser one. A step is one look at a type for a shape;
 /// shapes × types of them are a round. `None` when the budget is too small for a bound that says anything.
 pub fn lower_bound_within(snapshot: &Snapshot, policy: &Policy, steps: u64) -> Option<Bound> {
-    let problem = Problem::new(snapshot, policy);
+    let overlaid = crate::overlays::apply(snapshot);
+    let problem = Problem::new(&overlaid.snapshot, policy);
     let relaxation = relaxation(&problem);
     let per_round: usize = relaxation.items.iter().map(|item| item.kinds.len()).sum();
     let rounds = steps / u64::try_from(per_round.max(1)).unwrap_or(u64::MAX);

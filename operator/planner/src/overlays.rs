@@ -56,6 +56,15 @@ pub fn conflicts(snapshot: &Snapshot) -> Vec<(String, String)> {
     Changes::collect(snapshot).conflicts
 }
 
+/// The snapshot with the prices and capacities that its overlays give, and without overlays: plans on both are the same, but for what launches say of overlays.
+/// For whoever reports prices.
+pub fn applied(snapshot: Snapshot) -> Snapshot {
+    match apply(&snapshot).snapshot {
+        Cow::Owned(after) => after,
+        Cow::Borrowed(_) => snapshot,
+    }
+}
+
 /// What can be launched for a NodePool, with the overlays; nothing where the pool is not known or has no catalog.
 pub fn catalog(snapshot: &Snapshot, node_pool: &str) -> Option<Arc<Catalog>> {
     let overlaid = apply(snapshot);
