@@ -4,6 +4,7 @@
 //! out is in the hands of the [`queue`].
 
 mod measure;
+mod moves;
 pub mod queue;
 
 use std::sync::Arc;
@@ -83,6 +84,7 @@ async fn pass<P: CloudProvider>(
     let Some(plan) = plan(operator, seed, resume.take()).await else { return Ok(0) };
     resume.clone_from(&plan.report.resume);
     report(operator, &plan);
+    moves::report(operator, &plan);
     let (checked, at_once): (Vec<Command>, Vec<Command>) = plan
         .commands
         .into_iter()
@@ -238,7 +240,7 @@ impl Words {
 
 fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &Stay) {
     let metrics = &operator.context.metrics;
-    metrics.failed_validations.inc([queue::consolidation_type(command.method)]);
+    metrics.failed_validations.inc([moves::consolidation_type(command.method)]);
     tracing::info!(
         reason = lower(command.reason),
         candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),

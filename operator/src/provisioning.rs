@@ -7,7 +7,7 @@
 pub mod batcher;
 pub mod replicas;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,10 +87,14 @@ async fn batches<P: CloudProvider>(
     }
 }
 
-/// Pods that wait, nodes that are being disrupted, and CapacityBuffers count as new.
+/// Pods that wait, nodes that are being disrupted, and CapacityBuffers count as new. Where no pod waits any more, no pass comes that would say so.
 fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     let state = operator.state.read();
-    for (key, _) in state.pods().filter(|(_, pod)| pod.unschedulable) {
+    let mut waiting = state.pods().filter(|(_, pod)| pod.unschedulable).peekable();
+    if waiting.peek().is_none() {
+        measure(operator, &BTreeMap::new(), 0.0, 0.0);
+    }
+    for (key, _) in waiting {
         batcher.trigger(&key.to_string());
     }
     for node in state.nodes().filter(|node| node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")) {
@@ -139,7 +143,6 @@ async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent
 /// Tells the pods that stay pending why; those that are `absent` can't be told.
 fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &VirtualPods) {
     const WINDOW: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
-    let metrics = &operator.context.metrics;
     let (mut ignored, mut unschedulable) = (0.0, 0.0);
     let real = plan.report.pods.iter().filter(|it| !absent.contains(&it.pod.uid));
     for waiting in real {
@@ -157,11 +160,26 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &Virtua
         let event = Event::warning(&pod(&waiting.pod), Reason::FailedScheduling, message);
         operator.context.recorder.publish(event.within(WINDOW));
     }
-    metrics.unschedulable_pods.set(["provisioner"], unschedulable);
-    metrics.ignored_pods.set([], ignored);
+    measure(operator, &plan.report.zones, unschedulable, ignored);
     let skipped: BTreeSet<_> = plan.report.node_pools.iter().map(|pool| &pool.name).collect();
     if !skipped.is_empty() {
         tracing::debug!(nodepools = ?skipped, "nodepools took no part in provisioning");
+    }
+}
+
+/// Sets the gauges of pods that wait: by zone, those that nothing can take, and those that can't be planned for.
+fn measure<P: CloudProvider>(
+    operator: &Operator<P>,
+    zones: &BTreeMap<String, u32>,
+    unschedulable: f64,
+    ignored: f64,
+) {
+    let metrics = &operator.context.metrics;
+    metrics.unschedulable_pods.set(["provisioner"], unschedulable);
+    metrics.ignored_pods.set([], ignored);
+    metrics.pending_pods_by_zone.clear();
+    for (zone, &n_pods) in zones {
+        metrics.pending_pods_by_zone.set(["provisioner", zone], f64::from(n_pods));
     }
 }
 

@@ -281,6 +281,13 @@ impl<'p, 'a> Pass<'p, 'a> {
         };
         let before: MicroUsd = nodes.iter().filter_map(|node| node.price).sum();
         let after: MicroUsd = replacements.iter().map(|launch| launch.price).sum();
+        let savings = MicroUsd(before.0 - after.0);
+        let scores = match reason {
+            DisruptionReason::Underutilized => {
+                self.totals.approve(self.problem, nodes, savings.as_usd()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
         let evicted = nodes.iter().flat_map(|node| node.pods.iter().copied());
         if reason == DisruptionReason::Underutilized && replacements.is_empty() {
             self.unreplaced.extend(evicted.clone());
@@ -296,7 +303,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             replacements,
             nominations,
             devices,
-            savings: MicroUsd(before.0 - after.0),
+            savings,
+            scores,
             terminate_first: None,
             repair: None,
         });

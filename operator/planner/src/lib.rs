@@ -35,6 +35,7 @@ pub mod testing;
 mod tests;
 mod topology;
 pub mod validate;
+mod zones;
 
 pub use check::{Violation, check};
 pub use disruption::{

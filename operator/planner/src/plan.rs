@@ -4,6 +4,7 @@
 //! snapshot gives the same bytes.
 
 mod device;
+mod score;
 mod shared;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, RepairAction, Requirement};
 
 pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
+pub use score::Score;
 pub use shared::Shared;
 
 /// The version of the format.
@@ -141,6 +143,9 @@ pub struct Command {
     pub devices: Vec<PlacedDevices>,
     /// Price per hour of the candidates less that of the replacements.
     pub savings: MicroUsd,
+    /// For consolidation: what pools with the policy Balanced make of it. Sorted by pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scores: Vec<Score>,
     /// The candidates go before anything comes in their place, because only what they leave makes room for it. Then there are no replacements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminate_first: Option<TerminateFirst>,
@@ -264,12 +269,22 @@ pub struct Report {
     pub nodes: Vec<StayingNode>,
     /// NodePools that took no part. Sorted by name.
     pub node_pools: Vec<SkippedPool>,
+    /// How many waiting pods may run in one zone only, by zone; [`ANY_ZONE`] for those that may in several, [`NO_ZONE`] for those that may in none. What they and their
+    /// volumes ask for counts, and what required topology rules leave them before anything is planned. Only of provisioning.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub zones: BTreeMap<String, u32>,
     /// Whether the pass was cut short by its cancel hook: what is in the plan is valid, the rest was not looked at.
     pub cancelled: bool,
     /// For [`crate::Policy::resume`] of the next disruption pass, when this one was cut short before every node had its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
 }
+
+/// In [`Report::zones`]: pods that may run in several zones.
+pub const ANY_ZONE: &str = "flexible";
+
+/// In [`Report::zones`]: pods that may run in no zone.
+pub const NO_ZONE: &str = "none";
 
 /// A pod that stays pending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -440,8 +455,10 @@ pub enum Stay {
     Later,
     /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
     Changed(String),
-    /// What it would save is too little for what it would disrupt ([`crate::Policy::eviction_price`], or the consolidation policy Balanced).
+    /// What it would save is too little for the pods that it would evict ([`crate::Policy::eviction_price`]).
     SavesTooLittle,
+    /// What it would save is too little for what it would disrupt, by the NodePool's consolidation policy Balanced: the score of the best that could be done.
+    ScoresTooLow(Score),
     /// A pod would have to wait for a machine that is still starting.
     WaitsForMachine(PodRef),
     /// A static NodePool has as many machines as its limit allows, or none can be launched: nothing could come in the node's place.

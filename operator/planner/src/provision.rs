@@ -31,8 +31,10 @@ pub fn provision(
     let snapshot = &*overlaid.snapshot;
     let problem = Problem::new(snapshot, policy);
     let (demands, rejected) = demands(&problem, |_| true);
-    let packed = best(&problem, &demands, cancel);
+    let fresh = Solver::new(&problem);
     let mut plan = Plan { version: PLAN_VERSION, ..Plan::default() };
+    plan.report.zones = crate::zones::count(&fresh, &demands);
+    let packed = best(&fresh, &demands, cancel);
     plan.report.cancelled = cancel.is_cancelled();
     plan.report.node_pools.clone_from(&problem.skipped);
     plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
@@ -101,12 +103,7 @@ pub(crate) struct Packed<'p, 'a> {
 const SMALL: usize = 150;
 
 /// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price.
-fn best<'p, 'a>(
-    problem: &'p Problem<'a>,
-    demands: &[Demand],
-    cancel: &dyn Cancel,
-) -> Packed<'p, 'a> {
-    let fresh = Solver::new(problem);
+fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel) -> Packed<'p, 'a> {
     let run = |strategy, cells: &Cells, budget| {
         let mut solver = fresh.clone();
         (solver.cells, solver.budget) = (cells.clone(), budget);

@@ -22,3 +22,4 @@ mod static_capacity;
 mod terminating_first;
 mod volumes;
 mod world;
+mod zones;

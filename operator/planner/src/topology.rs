@@ -267,6 +267,12 @@ impl Rules {
         domains.max().unwrap_or(1).max(1)
     }
 
+    /// The required rules about a topology key that a shape carries itself.
+    pub(crate) fn about(&self, shape: usize, key: Key) -> impl Iterator<Item = &Rule> {
+        let own = self.required[shape].iter().filter(|rule| rule.carried);
+        own.filter(move |rule| self.groups[rule.group].key == key)
+    }
+
     /// What decides where a shape may be once some of its preferences are dropped.
     fn deciding(&self, shape: usize, dropped: usize) -> impl Iterator<Item = &Rule> {
         self.required[shape].iter().chain(&self.preferred[shape][dropped..])

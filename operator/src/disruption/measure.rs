@@ -165,6 +165,7 @@ mod tests {
             nominations: Vec::new(),
             devices: Vec::new(),
             savings: MicroUsd(0),
+            scores: Vec::new(),
             terminate_first: None,
             repair: None,
         });

@@ -15,11 +15,12 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, INITIALIZED};
 use tenon_crds::{NodeClaim, TaintEffect, labels};
-use tenon_planner::plan::{Candidate, Command, Method};
+use tenon_planner::plan::{Candidate, Command};
 use tenon_planner::snapshot::DisruptionReason;
 use tokio_util::sync::CancellationToken;
 
 use self::deletion::delete;
+use super::moves::consolidation_type;
 use super::set_reason;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
@@ -440,16 +441,6 @@ fn decision(command: &Command) -> &'static str {
     }
 }
 
-/// As metrics label the method.
-pub fn consolidation_type(method: Method) -> &'static str {
-    match method {
-        Method::Emptiness => "empty",
-        Method::Repair | Method::Drift => "",
-        Method::MultiNodeConsolidation => "multi",
-        Method::SingleNodeConsolidation => "single",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tenon_planner::plan::Repair;
@@ -469,12 +460,13 @@ mod tests {
         };
         let repair = |action| Command {
             reason: DisruptionReason::Unhealthy,
-            method: Method::Repair,
+            method: tenon_planner::plan::Method::Repair,
             candidates: vec![candidate.clone()],
             replacements: Vec::new(),
             nominations: Vec::new(),
             devices: Vec::new(),
             savings: MicroUsd(0),
+            scores: Vec::new(),
             terminate_first: None,
             repair: Some(Repair {
                 condition: "Ready".to_owned(),

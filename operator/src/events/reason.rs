@@ -30,6 +30,8 @@ macro_rules! reasons {
 reasons! {
     /// On a node: volumes are still attached.
     AwaitingVolumeDetachment,
+    /// On a node and its NodeClaim, or on a NodePool for several nodes: the consolidation policy Balanced approves.
+    ConsolidationApproved,
     /// On a node and its NodeClaim: it would be consolidated, if that still holds when it is checked again.
     ConsolidationCandidate,
     /// On a node and its NodeClaim: what was to be consolidated did not hold when it was checked again.

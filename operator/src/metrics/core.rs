@@ -38,6 +38,9 @@ const LIFETIME_BUCKETS: &[f64] = &[
 const TERMINATION_BUCKETS: &[f64] =
     &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0];
 
+/// Scores around the threshold of the policy Balanced, 0.5.
+const SCORE_BUCKETS: &[f64] = &[0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0];
+
 /// What several parts of the operator count. Labels are given in the order of the names in each comment.
 #[derive(Debug)]
 pub struct Core {
@@ -81,6 +84,8 @@ pub struct Core {
     pub scheduling_duration: Histograms<1>,
     /// `karpenter_scheduler_unschedulable_pods_count{controller}`
     pub unschedulable_pods: Gauges<1>,
+    /// `karpenter_scheduler_pending_pods_by_effective_zone_count{controller,zone}`
+    pub pending_pods_by_zone: Gauges<2>,
     /// `karpenter_scheduler_ignored_pods_count{}`
     pub ignored_pods: Gauges<0>,
     /// `karpenter_voluntary_disruption_decision_evaluation_duration_seconds{reason,consolidation_type}`
@@ -105,6 +110,10 @@ pub struct Core {
     pub build_info: Gauges<4>,
     /// `leader_election_master_status{name}`: 1 while this replica holds the lease.
     pub leader: Gauges<1>,
+    /// `karpenter_consolidation_score{decision,nodepool,policy}`
+    pub consolidation_score: Histograms<3>,
+    /// `karpenter_consolidation_moves_total{decision,nodepool,policy}`
+    pub consolidation_moves: Counters<3>,
     /// `karpenter_voluntary_disruption_failed_validations_total{consolidation_type}`
     pub failed_validations: Counters<1>,
     /// `karpenter_voluntary_disruption_queue_failures_total{decision,reason,consolidation_type}`
@@ -126,6 +135,7 @@ impl Core {
     pub(super) fn new(registry: &Mutex<Families>) -> Self {
         const DISRUPTED: [&str; 5] =
             ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"];
+        const MOVES: [&str; 3] = ["decision", "nodepool", "policy"];
         Self {
             nodeclaims_created: counters(
                 registry,
@@ -252,6 +262,12 @@ impl Core {
                 "Pods that no node and no nodepool can take",
                 ["controller"],
             ),
+            pending_pods_by_zone: gauges(
+                registry,
+                "karpenter_scheduler_pending_pods_by_effective_zone_count",
+                "Pending pods by the zone that they are limited to, flexible for several, none for none",
+                ["controller", "zone"],
+            ),
             ignored_pods: gauges(
                 registry,
                 "karpenter_scheduler_ignored_pods_count",
@@ -324,6 +340,19 @@ impl Core {
                 "leader_election_master_status",
                 "Whether this replica holds the lease",
                 ["name"],
+            ),
+            consolidation_score: histograms(
+                registry,
+                "karpenter_consolidation_score",
+                "What the policy Balanced makes of moves: the share saved over the share disrupted",
+                MOVES,
+                SCORE_BUCKETS,
+            ),
+            consolidation_moves: counters(
+                registry,
+                "karpenter_consolidation_moves",
+                "Moves that consolidation found, and nodes that the policy Balanced left alone",
+                MOVES,
             ),
             failed_validations: counters(
                 registry,

@@ -4,7 +4,7 @@ mod staying;
 
 use tenon_planner::plan::Exclusion;
 
-pub use self::staying::staying;
+pub use self::staying::{staying, weighed};
 use crate::resources::quantity;
 
 /// Why a pod stays pending, pool by pool.

@@ -368,6 +368,58 @@ async fn a_replica_set_that_shrinks_empties_the_node_that_would_go_next(tenon: T
     must(user.runs(scenario, 2).await);
 }
 
+async fn what_balanced_approves_of_is_told(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "balanced");
+    must(user.pool(scenario, &machines(&["4"]), &json!({})).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    must(user.deploy(scenario, 1, &on).await);
+    must(user.runs(scenario, 1).await);
+    let dear = nodes(user, scenario, 1).await;
+    // Three quarters of the price for all of the pods.
+    let disruption = json!({ "consolidationPolicy": "Balanced", "consolidateAfter": "0s" });
+    let spec = json!({ "disruption": disruption });
+    must(user.pool(scenario, &machines(&["1", "4"]), &spec).await);
+    let told = async || {
+        let events = user.events("ConsolidationApproved").await?;
+        let mut about = events
+            .iter()
+            .filter(|it| it.involved_object.name.as_ref().is_some_and(|name| dear.contains(name)));
+        Ok(about.any(|it| it.message.as_deref().unwrap_or_default().contains(">= threshold 0.50")))
+    };
+    must(eventually("an event tells the score", LIMIT, told).await);
+    let dear = dear.first().expect("one node");
+    replaced(user, scenario, dear, 1).await;
+}
+
+async fn a_pod_for_a_zone_that_there_is_not_waits(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "nowhere");
+    let nowhere = json!({ "topology.kubernetes.io/zone": scenario });
+    must(user.deploy(scenario, 1, &json!({ "spec": { "nodeSelector": nowhere } })).await);
+    let told = async || {
+        let events = user.events("FailedScheduling").await?;
+        let mut about = events.iter().filter_map(|it| it.involved_object.name.as_deref());
+        Ok(about.any(|name| name.starts_with(scenario)))
+    };
+    must(eventually("an event says why", LIMIT, told).await);
+}
+
+/// In the metrics of the operator that all of this was played with.
+async fn decisions_are_counted(metrics: String) {
+    let value = |name: &str, labels: &[&str]| {
+        let mut found = metrics.lines().filter(|line| {
+            line.starts_with(&format!("{name}{{")) && labels.iter().all(|it| line.contains(it))
+        });
+        let line = found.next().unwrap_or_else(|| panic!("no {name} {labels:?} in\n{metrics}"));
+        let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        value.expect("a number")
+    };
+    let approved = [r#"decision="approved""#, r#"nodepool="balanced""#, r#"policy="Balanced""#];
+    assert!(value("karpenter_consolidation_moves_total", &approved) >= 1.0);
+    assert!(value("karpenter_consolidation_score_count", &approved) >= 1.0);
+    let waits = value("karpenter_scheduler_pending_pods_by_effective_zone_count", &["nowhere"]);
+    assert!((waits - 1.0).abs() < 1e-9, "{waits}");
+}
+
 /// In the metrics of the operator that all of this was played with.
 async fn what_conditions_do_is_counted(metrics: String) {
     for kind in ["nodeclaim", "nodepool", "node"] {
@@ -407,6 +459,8 @@ const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     sick_nodes_stay_where_too_many_are,
     machines_come_for_devices_and_count_when_these_are_published,
     a_replica_set_that_shrinks_empties_the_node_that_would_go_next,
+    what_balanced_approves_of_is_told,
+    a_pod_for_a_zone_that_there_is_not_waits,
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -419,7 +473,9 @@ async fn feature_gates_do_what_they_promise() {
     must(operator.ready(LIMIT).await);
     let mut failed = at_once(&tenon, SCENARIOS).await;
     let metrics = must(operator.metrics().await);
-    failed.extend(at_once(&metrics, &scenarios![what_conditions_do_is_counted]).await);
+    failed.extend(
+        at_once(&metrics, &scenarios![what_conditions_do_is_counted, decisions_are_counted]).await,
+    );
     drop(operator);
     let plain = must(tenon.start("plain"));
     must(plain.ready(LIMIT).await);

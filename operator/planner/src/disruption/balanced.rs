@@ -2,10 +2,8 @@
 
 use super::candidates::Node;
 use crate::compile::Problem;
+use crate::plan::Score;
 use crate::snapshot::ConsolidationPolicy;
-
-/// A move has to save at least half of what it disrupts.
-const THRESHOLD: f64 = 0.5;
 
 /// Price and disruption cost of whole pools, by index; computed once per pass.
 #[derive(Clone, Debug, Default)]
@@ -37,36 +35,64 @@ impl Totals {
         Self { pools }
     }
 
-    /// Whether every pool with the policy Balanced approves of a move that saves so many dollars per hour. What it saves is split among pools by what their
-    /// nodes cost.
-    pub(super) fn approve(&self, problem: &Problem<'_>, nodes: &[&Node], savings: f64) -> bool {
+    /// What every pool with the policy Balanced makes of a move that saves so many dollars per hour, in the order of the pools. What it saves is split
+    /// among pools by what their nodes cost.
+    ///
+    /// # Errors
+    /// The score of the first pool that does not approve.
+    pub(super) fn approve(
+        &self,
+        problem: &Problem<'_>,
+        nodes: &[&Node],
+        savings: f64,
+    ) -> Result<Vec<Score>, Score> {
         let price = |node: &Node| node.price.unwrap_or_default().as_usd();
         let all: f64 = nodes.iter().map(|node| price(node)).sum();
         let mut pools: Vec<usize> = nodes.iter().map(|node| node.pool).collect();
         pools.sort_unstable();
         pools.dedup();
-        pools.into_iter().all(|pool| {
-            let policy = problem.snapshot.node_pools[pool].disruption.consolidation_policy;
-            if policy != ConsolidationPolicy::Balanced {
-                return true;
-            }
+        let of_pool = |pool: usize| {
             let own = || nodes.iter().filter(|node| node.pool == pool);
             let share =
                 if all > 0.0 { own().map(|node| price(node)).sum::<f64>() / all } else { 0.0 };
             let disruption = own().map(|node| node.cost).sum();
             let (total_price, total_disruption) = self.pools[pool];
-            score(savings * share, total_price, disruption, total_disruption) >= THRESHOLD
-        })
+            let name = &problem.snapshot.node_pools[pool].name;
+            score(name, savings * share, total_price, disruption, total_disruption)
+        };
+        let is_balanced = |&pool: &usize| {
+            let disruption = &problem.snapshot.node_pools[pool].disruption;
+            disruption.consolidation_policy == ConsolidationPolicy::Balanced
+        };
+        let scores = pools.into_iter().filter(is_balanced).map(of_pool);
+        scores.map(|score| if score.is_approved() { Ok(score) } else { Err(score) }).collect()
     }
 }
 
-/// The share of the price that is saved over the share of the disruption cost that it takes.
-fn score(savings: f64, price: f64, disruption: f64, total_disruption: f64) -> f64 {
-    if price <= 0.0 || total_disruption <= 0.0 || savings <= 0.0 {
-        return 0.0;
+/// The share of the price that is saved, and the share of the disruption cost that it takes.
+fn score(
+    node_pool: &str,
+    savings: f64,
+    price: f64,
+    disruption: f64,
+    total_disruption: f64,
+) -> Score {
+    let weighable = price > 0.0 && total_disruption > 0.0;
+    let share = |part: f64, whole: f64| if weighable { billionths(part / whole) } else { 0 };
+    Score {
+        node_pool: node_pool.to_owned(),
+        savings: share(savings, price),
+        disruption: share(disruption, total_disruption),
     }
-    // Without disruption the quotient is infinite, as it should be.
-    (savings / price) / (disruption / total_disruption)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a conversion that saturates: losses count as nothing"
+)]
+fn billionths(share: f64) -> u64 {
+    (share * 1e9).round() as u64
 }
 
 #[cfg(test)]
@@ -76,13 +102,15 @@ mod tests {
     /// Appendix A.8: ten equal nodes of price 1 with a disruption cost of 5 each.
     #[test]
     fn moves_are_scored_by_their_shares_of_the_pool() {
-        let of_pool = |savings, disruption| score(savings, 10.0, disruption, 50.0);
-        assert!((of_pool(1.0, 5.0) - 1.0).abs() < 1e-9, "one node is deleted");
-        assert!((of_pool(0.4, 5.0) - 0.4).abs() < 1e-9, "replaced by one that is cheaper by 0.4");
-        assert!((of_pool(1.0, 15.0) - 1.0 / 3.0).abs() < 1e-9, "three times the usual disruption");
-        assert!(of_pool(1.0, 5.0) >= THRESHOLD && of_pool(0.4, 5.0) < THRESHOLD);
-        assert!(of_pool(0.0, 5.0) < THRESHOLD && of_pool(-1.0, 0.0) < THRESHOLD);
-        assert!(of_pool(0.1, 0.0) >= THRESHOLD, "nothing is disrupted");
-        assert!(score(1.0, 0.0, 1.0, 1.0) < THRESHOLD, "a pool without a price");
+        let of_pool = |savings, disruption| score("default", savings, 10.0, disruption, 50.0);
+        assert!((of_pool(1.0, 5.0).value() - 1.0).abs() < 1e-9, "one node is deleted");
+        assert!((of_pool(0.4, 5.0).value() - 0.4).abs() < 1e-9, "replaced by one cheaper by 0.4");
+        let thrice = of_pool(1.0, 15.0).value();
+        assert!((thrice - 1.0 / 3.0).abs() < 1e-8, "three times the usual disruption: {thrice}");
+        let approved = |savings, disruption| of_pool(savings, disruption).is_approved();
+        assert!(approved(1.0, 5.0) && approved(0.5, 5.0) && !approved(0.4, 5.0));
+        assert!(!approved(0.0, 5.0) && !approved(-1.0, 0.0));
+        assert!(approved(0.1, 0.0), "nothing is disrupted");
+        assert!(!score("default", 1.0, 0.0, 1.0, 1.0).is_approved(), "a pool without a price");
     }
 }

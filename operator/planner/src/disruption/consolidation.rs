@@ -138,9 +138,7 @@ fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     }
     // No move saves more than the whole node.
     let most = node.price.unwrap_or_default().as_usd();
-    if !pass.totals.approve(pass.problem, &[node], most) {
-        return Err(Stay::SavesTooLittle);
-    }
+    pass.totals.approve(pass.problem, &[node], most).map_err(Stay::ScoresTooLow)?;
     Ok(())
 }
 
@@ -231,9 +229,7 @@ fn launches(
     if priced && savings.0 < eviction_price(pass, nodes) {
         return Err(Stay::SavesTooLittle);
     }
-    if !pass.totals.approve(pass.problem, nodes, savings.as_usd()) {
-        return Err(Stay::SavesTooLittle);
-    }
+    pass.totals.approve(pass.problem, nodes, savings.as_usd()).map_err(Stay::ScoresTooLow)?;
     Ok(replacements)
 }
 

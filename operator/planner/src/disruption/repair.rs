@@ -170,6 +170,7 @@ fn reboot(pass: &mut Pass<'_, '_>, node: &Node) {
         nominations: Vec::new(),
         devices: Vec::new(),
         savings: MicroUsd(0),
+        scores: Vec::new(),
         terminate_first: None,
         repair: None,
     });

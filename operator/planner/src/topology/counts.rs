@@ -291,6 +291,20 @@ impl Counts {
         }
     }
 
+    /// The domains into which a rule of its own lets at least one pod more, ascending. Not for rules about hosts.
+    pub(crate) fn domains_left(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        rule: &Rule,
+    ) -> Vec<Value> {
+        let least = self.least(problem, cells, rule);
+        let domains = universe(problem, cells, &problem.rules.groups[rule.group]);
+        let count = &self.groups[rule.group];
+        let open = |&zone: &Value| self.room(problem, rule, count.value(zone), least) > 0;
+        domains.into_iter().filter(open).collect()
+    }
+
     /// The smallest count of any domain that the pods of a spread group could be in.
     pub(super) fn least(&mut self, problem: &Problem<'_>, cells: &mut Cells, rule: &Rule) -> u32 {
         let group = &problem.rules.groups[rule.group];

@@ -5,9 +5,10 @@ use serde_json::json;
 use tenon_crds::{NodeClaim, labels};
 use tenon_planner::plan::{Candidate, Command};
 
-use super::{Started, consolidation_type};
+use super::Started;
 use crate::actuate::lower;
 use crate::cloud_provider::CloudProvider;
+use crate::disruption::moves::consolidation_type;
 use crate::events::{Event, Reason};
 use crate::nodeclaim::{capacity_type_of, pool_of, termination_mode};
 use crate::operator::Operator;

@@ -1,7 +1,7 @@
 //! Why nodes stay, in words.
 
 use jiff::SignedDuration;
-use tenon_planner::plan::Stay;
+use tenon_planner::plan::{Score, Stay};
 
 /// Reason, message and window of the event that tells why a node stays; `None` for what needs no telling.
 pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> {
@@ -75,7 +75,24 @@ pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> 
         Stay::SavesTooLittle => {
             (UNCONSOLIDATABLE, "Savings do not outweigh the disruption".to_owned())
         }
+        Stay::ScoresTooLow(score) => (
+            UNCONSOLIDATABLE,
+            format!("Savings do not outweigh the disruption, {}", weighed(score)),
+        ),
     };
     let window = if reason == BLOCKED { 2 } else { 15 };
     Some(((reason, message), SignedDuration::from_mins(window)))
+}
+
+/// What the policy Balanced makes of a move, in Karpenter's words.
+pub fn weighed(score: &Score) -> String {
+    let value = score.value();
+    let sign = if value >= Score::THRESHOLD { ">=" } else { "<" };
+    format!(
+        "score {value:.2} {sign} threshold {:.2} (k: {:.0}, savings {:.1}%, disruption {:.1}%)",
+        Score::THRESHOLD,
+        Score::THRESHOLD.recip(),
+        score.savings_share() * 100.0,
+        score.disruption_share() * 100.0,
+    )
 }
