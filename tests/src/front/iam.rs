@@ -34,6 +34,7 @@ impl Service for Iam {
                     | "DeletePolicy"
                     | "CreateRole"
                     | "CreateInstanceProfile"
+                    | "AddClientIDToOpenIDConnectProvider"
             )
     }
 
@@ -50,6 +51,7 @@ impl Service for Iam {
                 "CreateServiceLinkedRole" => create_service_linked_role(request, world).await,
                 "DeletePolicy" => delete_policy(request, world).await,
                 "CreateRole" => create_role(request, world).await,
+                "AddClientIDToOpenIDConnectProvider" => add_client_id(request, world).await,
                 _ => create_instance_profile(request, world).await,
             }
         })
@@ -185,6 +187,43 @@ async fn create_instance_profile(
 ) -> Result<AwsResponse, AwsError> {
     check_name(request.params.get("InstanceProfileName"), "instanceProfileName", 128)?;
     world.moto().forward(request).await
+}
+
+/// moto lacks it: the provider is made anew with one audience more. An audience that is there already is no error.
+async fn add_client_id(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+    let params = &request.params;
+    let arn = params.get("OpenIDConnectProviderArn").unwrap_or_default();
+    let wanted = params.get("ClientID").unwrap_or_default();
+    let of_it = [("OpenIDConnectProviderArn", arn)];
+    let moto = world.moto();
+    let found = moto.query("iam", "GetOpenIDConnectProvider", of_it).await?;
+    let found = found.child("GetOpenIDConnectProviderResult").cloned().unwrap_or_default();
+    let texts = |list: &str| -> Vec<String> {
+        found.items(list).iter().map(|item| item.text.clone()).collect()
+    };
+    let mut audiences = texts("ClientIDList");
+    if audiences.iter().any(|audience| audience == wanted) {
+        return Ok(AwsResponse::query(request, ""));
+    }
+    audiences.push(wanted.to_owned());
+    let url = found.get("Url").unwrap_or_default();
+    let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+    let mut all = vec![("Url".to_owned(), url)];
+    for (list, values) in [("ClientIDList", audiences), ("ThumbprintList", texts("ThumbprintList"))]
+    {
+        let members = values.into_iter().zip(1..);
+        all.extend(members.map(|(value, at)| (format!("{list}.member.{at}"), value)));
+    }
+    for (tag, at) in found.items("Tags").iter().zip(1..) {
+        for part in ["Key", "Value"] {
+            let value = tag.get(part).unwrap_or_default().to_owned();
+            all.push((format!("Tags.member.{at}.{part}"), value));
+        }
+    }
+    moto.query("iam", "DeleteOpenIDConnectProvider", of_it).await?;
+    let all = all.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    moto.query("iam", "CreateOpenIDConnectProvider", all).await?;
+    Ok(AwsResponse::query(request, ""))
 }
 
 fn check_name(name: Option<&str>, field: &str, limit: usize) -> Result<(), AwsError> {

@@ -33,6 +33,8 @@ struct World {
     settings: Value,
     /// What stays for good when it is missing: it belongs to the account or to the cluster.
     stays: Vec<(&'static str, &'static str)>,
+    /// What there is before, and what becomes of it for good.
+    becomes: Vec<(&'static str, String, String)>,
     /// The operator has the sessions of a web identity, not those of Pod Identity.
     web_identity: bool,
     /// Nodes have the one profile that the installer made, not one of the operator's.
@@ -77,6 +79,10 @@ impl World {
         assert_eq!(removed.code, 0, "{}\n{:?}", removed.stderr, calls.denied());
         assert_eq!(calls.denied(), [""; 0]);
         let mut expected = before;
+        for (kind, was, is) in &self.becomes {
+            assert!(expected.remove(&((*kind).to_owned(), was.clone())), "{kind} {was}");
+            expected.insert(((*kind).to_owned(), is.clone()));
+        }
         expected
             .extend(self.stays.iter().map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned())));
         let after = inventory(bed).await;
@@ -218,6 +224,7 @@ async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
             "nodes": { "instanceProfile": "static" },
         }),
         stays: vec![("role", SPOT_ROLE)],
+        becomes: vec![],
         web_identity: true,
         static_profile: true,
     };
@@ -231,7 +238,7 @@ async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
     world.bed.stop().await.expect("the bed stops");
 }
 
-/// In China, in a cluster that knows access entries only. Somebody else's pods use the cluster's identity provider already.
+/// In China, in a cluster that knows access entries only. Somebody else uses the cluster's identity provider already, for another audience.
 #[tokio::test(flavor = "multi_thread")]
 async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
     let bed = bed("cn-northwest-1").await;
@@ -239,16 +246,15 @@ async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
     aws.guard().eks.set_authentication_mode(AuthenticationMode::Api);
     let issuer = aws.front().world().cluster().expect("a cluster").issuer;
     assert!(issuer.contains(".amazonaws.com.cn/"), "{issuer}");
-    let provider = [
-        ("Url", issuer.as_str()),
-        ("ClientIDList.member.1", "sts.amazonaws.com"),
-        ("ClientIDList.member.2", "somebody.example"),
-    ];
+    let provider = [("Url", issuer.as_str()), ("ClientIDList.member.1", "somebody.example")];
     must(aws.caller().query("iam", "CreateOpenIDConnectProvider", &provider).await);
+    let provider = inventory(&bed).await.into_iter().find(|(kind, _)| kind == "identity provider");
+    let (_, were) = provider.expect("the one that was made");
     let world = World {
         bed,
         settings: json!({ "identity": { "mode": "irsa" } }),
         stays: vec![],
+        becomes: vec![("identity provider", were.clone(), format!("{were}, sts.amazonaws.com"))],
         web_identity: true,
         static_profile: false,
     };
@@ -274,6 +280,7 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
             "nodes": { "authorization": "aws-auth" },
         }),
         stays: vec![("add-on", AGENT)],
+        becomes: vec![],
         web_identity: false,
         static_profile: false,
     };
