@@ -6,6 +6,7 @@
 
 mod abandoned;
 mod adopted;
+mod crds;
 pub(crate) mod former;
 mod found;
 mod guard;
@@ -24,12 +25,14 @@ pub mod risk;
 mod steps;
 mod stranded;
 
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::ResourceExt;
 
 pub(crate) use abandoned::Abandoned;
+pub use crds::keep_used;
 pub use found::{Found, Nodes};
 pub use guard::guard;
 pub use inventory::Inventory;
@@ -175,11 +178,8 @@ impl<'a> Remover<'a> {
     fn back_up(&self, inventory: &Inventory) -> Result<(), ExpectedError> {
         let Some(dir) = &self.options.backup_dir else { return Ok(()) };
         let stamp = crate::clock::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-        let file = dir.join(format!("backup-{}-{stamp}.yaml", self.context.cluster_name));
-        let failed =
-            |source| ExpectedError::File { operation: "write", path: file.clone(), source };
-        std::fs::create_dir_all(dir).map_err(failed)?;
-        std::fs::write(&file, inventory.backup()).map_err(failed)?;
+        let name = format!("backup-{}-{stamp}", self.context.cluster_name);
+        let file = save_anew(dir, &name, &inventory.backup())?;
         self.printer.note(&format!(
             " NodePools, EC2NodeClasses and NodeOverlays are saved in {}",
             file.display()
@@ -226,35 +226,21 @@ impl<'a> Remover<'a> {
         self.steps(tasks.collect()).await
     }
 
-    /// CRDs without objects. Removing one with objects would remove those, too, and wait for their finalizers.
+    /// CRDs without objects.
     async fn unused_crds(
         &self,
         inventory: &Inventory,
         kept: &mut Vec<String>,
     ) -> Result<Vec<Removal>, ExpectedError> {
-        let cluster = &self.context.cluster;
-        let looks = inventory.crds.iter().map(|crd| async move {
-            let live = match resources::served_by(&crd.body) {
-                // What this version does not know is known by its place only.
-                None => cluster.get(&crd.resource, &crd.key()).await?,
-                Some(_) => None,
-            };
-            let objects = match resources::served_by(live.as_ref().unwrap_or(&crd.body)) {
-                Some(served) => cluster.list(&served).await?.len(),
-                None => 0,
-            };
-            Ok((crd, objects))
-        });
-        let found = futures::future::try_join_all(looks).await;
-        let found = found.map_err(|error: KubeError| ExpectedError::Observe(error.into()))?;
-        let (unused, used): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(_, objects)| *objects == 0);
-        kept.extend(used.into_iter().map(|(crd, objects)| {
-            let are = if objects == 1 { "is" } else { "are" };
-            let objects = count(objects, "object");
-            format!("{}: there {are} still {objects}", crd.key())
-        }));
-        Ok(unused.into_iter().map(|(crd, _)| Removal::Object(crd.clone())).collect())
+        let found = crds::Use::of(&self.context.cluster, &inventory.crds).await;
+        let mut unused = Vec::new();
+        for found in found.map_err(|error: KubeError| ExpectedError::Observe(error.into()))? {
+            match found.why() {
+                Some(why) => kept.push(why),
+                None => unused.push(Removal::Object(found.crd)),
+            }
+        }
+        Ok(unused)
     }
 
     /// Launch templates and instance profiles that the operator made and did not get to remove.
@@ -319,6 +305,8 @@ impl<'a> Remover<'a> {
             inventory.has_record = false;
             inventory.namespace = None;
             self.options.mode.narrow(&mut inventory, self.desired);
+            let used = keep_used(&self.context.cluster, &mut inventory).await;
+            used.map_err(|error| ExpectedError::Observe(error.into()))?;
             let found = (inventory.lines(), proof::queries(self.desired, &inventory));
             if last.as_ref() == Some(&found) {
                 return Ok(found);
@@ -327,5 +315,46 @@ impl<'a> Remover<'a> {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         Ok(last.unwrap_or_default())
+    }
+}
+
+/// Writes a file that was not there before, and answers which: somebody may have made one in the same second.
+fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, ExpectedError> {
+    let failed = |path: &Path, source| ExpectedError::File {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::create_dir_all(dir).map_err(|source| failed(dir, source))?;
+    let mut n = 1;
+    loop {
+        let suffix = if n == 1 { String::new() } else { format!("-{n}") };
+        let file = dir.join(format!("{name}{suffix}.yaml"));
+        match std::fs::File::create_new(&file) {
+            Ok(mut new) => {
+                let written = new.write_all(text.as_bytes());
+                return written.map_err(|source| failed(&file, source)).map(|()| file);
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => n += 1,
+            Err(source) => return Err(failed(&file, source)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_never_takes_the_place_of_another() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = dir.path().join("made on the way");
+        let save = |text| save_anew(&place, "backup", text).expect("it is written");
+        let files = [save("first"), save("second"), save("third")];
+        let texts = files.each_ref().map(|file| std::fs::read_to_string(file).expect("a file"));
+        assert_eq!(texts, ["first", "second", "third"]);
+        let in_the_way = files[0].join("below");
+        let refused = save_anew(&in_the_way, "backup", "").expect_err("a file is no folder");
+        assert!(matches!(refused, ExpectedError::File { .. }), "{refused:?}");
     }
 }

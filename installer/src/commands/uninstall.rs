@@ -17,8 +17,8 @@ use crate::printer::Printer;
 use crate::prompt;
 use crate::uninstall::risk::Risk;
 use crate::uninstall::{
-    Inventory, Mode, Motion, Options, Remover, Side, frozen_in_words, guard, operator_lives,
-    repair, set_motion,
+    Inventory, Mode, Motion, Options, Remover, Side, frozen_in_words, guard, keep_used,
+    operator_lives, repair, set_motion,
 };
 
 /// How many steps of a repair may run at once, as in an installation.
@@ -101,7 +101,8 @@ pub async fn run(
     guard(mode, &inventory, &session.desired, &session.world)?;
     let risk = risk(&session, &inventory, mode).await?;
     let mut repair = repair_plan(args, &session, &inventory).await?;
-    let (mut lines, kept) = shown(&session, &inventory, mode);
+    let (goes, kept) = shown(&session, &inventory, mode).await?;
+    let mut lines = goes.clone();
     lines.extend(kept.iter().map(|kept| format!(" = kept: {kept}")));
     lines.extend(risk.lines());
     if let Some(plan) = &repair {
@@ -112,7 +113,7 @@ pub async fn run(
         printer.json(&serde_json::json!({
             "schema": "tenon.sh/uninstall/v1alpha1",
             "target": session.target_json(),
-            "inventory": shown(&session, &inventory, mode).0,
+            "inventory": goes,
             "kept": kept,
             "risk": risk,
             "repair": repair.as_ref().map(|plan| &plan.steps),
@@ -279,12 +280,17 @@ fn mode(args: &UninstallArgs) -> Mode {
 }
 
 /// What goes and what stays, in this mode.
-fn shown(session: &Session, inventory: &Inventory, mut mode: Mode) -> (Vec<String>, Vec<String>) {
+async fn shown(
+    session: &Session,
+    inventory: &Inventory,
+    mut mode: Mode,
+) -> Result<(Vec<String>, Vec<String>), ExpectedError> {
     let mut goes = inventory.clone();
     mode.keep_nodes &= inventory.nodes.has_any();
     let mut kept = Vec::from_iter(inventory.provider_stays.clone());
     kept.extend(mode.narrow(&mut goes, &session.desired));
-    (goes.lines(), kept)
+    kept.extend(keep_used(&session.target.cluster, &mut goes).await.map_err(observe_failed)?);
+    Ok((goes.lines(), kept))
 }
 
 /// Where no node goes, no pod has to move.

@@ -205,11 +205,11 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     let control = bed.aws().expect("AWS").front().control();
     let aws = Duration::from_millis(1_500);
     control.consistency(Delays { deleted_queue: 0.0, ..Delays::all(aws) });
-    let kills = until_done(&bed, &install, MANY).await;
+    let kills = until_done(&bed, &install).await;
     assert!(kills > 10, "only {kills} steps were interrupted");
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
 
-    let kills = until_done(&bed, &["uninstall", "--yes"], MANY).await;
+    let kills = until_done(&bed, &["uninstall", "--yes"]).await;
     assert!(kills > 10, "only {kills} steps were interrupted");
     assert_unchanged(&before, &inventory(&bed).await);
     bed.stop().await.expect("the bed stops");
@@ -264,8 +264,8 @@ fn once(action: &str, effect: Effect) -> Fault {
 }
 
 /// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how
-/// often it was aborted. After so many times `singly` it may do three steps each time.
-pub(super) async fn until_done(bed: &Bed, args: &[&str], singly: usize) -> usize {
+/// often it was aborted.
+pub(super) async fn until_done(bed: &Bed, args: &[&str]) -> usize {
     let control = bed.aws().expect("AWS").front().control();
     for action in LOST {
         control.fault(once(action, Effect::DropAnswer));
@@ -274,7 +274,7 @@ pub(super) async fn until_done(bed: &Bed, args: &[&str], singly: usize) -> usize
         let (action, status, code) = DISTURBANCES[kills % DISTURBANCES.len()];
         let (code, message) = (code.to_owned(), "try again".to_owned());
         control.fault(once(action, Effect::Error { status, code, message }));
-        let run = tenon(bed, args, Some(if kills < singly { 1 } else { 3 })).await;
+        let run = tenon(bed, args, Some(1)).await;
         if run.code == 0 {
             return kills;
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -17,6 +18,8 @@ use tenon_tests::wait::eventually;
 use super::install::{assert_unchanged, inventory, settings, tenon, until_done, write};
 
 const MINUTE: Duration = Duration::from_mins(1);
+/// Why the CRD of another version stays.
+const RELICS: &str = "relics.karpenter.sh: there is still 1 object";
 
 async fn run(bed: &Bed, args: &[&str], code: i32) -> Finished {
     let finished = tenon(bed, args, None).await;
@@ -89,9 +92,9 @@ async fn nodes_of_pools(bed: &Bed) -> Vec<Node> {
     nodes.list(&params).await.expect("nodes").items
 }
 
-/// Runs an uninstall to its end, killed after each of its first steps. The later ones are those of every uninstall, which another test interrupts one by one.
+/// Runs an uninstall to its end, killed after each of its steps.
 async fn killed_on_the_way(bed: &Bed, args: &[&str]) {
-    let kills = until_done(bed, args, 8).await;
+    let kills = until_done(bed, args).await;
     assert!(kills >= 8, "only {kills} steps were interrupted");
     // What did not hit anything must not hit what comes next.
     bed.aws().expect("AWS").front().control().heal_all();
@@ -116,6 +119,37 @@ async fn overlay(bed: &Bed) {
     let overlays = objects(bed, "v1alpha1", "NodeOverlay", "nodeoverlays");
     let made = overlays.create(&PostParams::default(), &overlay.expect("a NodeOverlay")).await;
     made.expect("created");
+}
+
+/// A CRD such as another version of the installation brought, and an object of it.
+async fn former_crd(bed: &Bed) -> Api<CustomResourceDefinition> {
+    let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
+    let ours = crds.get("nodepools.karpenter.sh").await.expect("it is installed");
+    let id = &ours.labels()["tenon.sh/install-id"];
+    let crd = serde_json::from_value(json!({
+        "metadata": { "name": "relics.karpenter.sh", "labels": { "tenon.sh/install-id": id } },
+        "spec": {
+            "group": "karpenter.sh", "scope": "Cluster",
+            "names": { "kind": "Relic", "plural": "relics", "singular": "relic", "listKind": "RelicList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object" } },
+            }],
+        },
+    }));
+    let crd = crd.expect("a CRD");
+    crds.create(&PostParams::default(), &crd).await.expect("created");
+    let relics = objects(bed, "v1", "Relic", "relics");
+    let relic = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "Relic", "metadata": { "name": "kept" },
+    });
+    let relic = serde_json::from_value(relic).expect("an object");
+    eventually("the API server serves it", MINUTE, async || {
+        Ok(relics.create(&PostParams::default(), &relic).await.is_ok())
+    })
+    .await
+    .expect("it is there");
+    crds
 }
 
 /// A NodePool like the first.
@@ -233,6 +267,14 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     // The same, and it is brought back to do its work itself, one NodePool after the other. Every call that deletes is written down.
     run(&bed, &install, 0).await;
     second_pool(&bed).await;
+    let crds = former_crd(&bed).await;
+    let shown = json_of(&run(&bed, &["uninstall", "--dry-run", "-o", "json"], 0).await);
+    assert!(!shown["inventory"].to_string().contains("relics"), "{shown:#}");
+    let of_nodes = ["nodepools.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"];
+    for crd in of_nodes {
+        assert!(shown["inventory"].to_string().contains(crd), "{crd} goes: {shown:#}");
+    }
+    assert!(shown["kept"].to_string().contains(RELICS), "{shown:#}");
     deploy(&bed, 2).await;
     deploy_onto(&bed, "second", 2).await;
     operators.delete("karpenter", &DeleteParams::foreground()).await.expect("deleted");
@@ -254,6 +296,10 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     assert!(!backup(&bed).contains("nodes: \"0\""), "{}", backup(&bed));
     let removed = json_of(&repaired);
     assert_eq!((&removed["left"], &removed["abandoned"]), (&json!([]), &json!([])));
+    assert!(removed["kept"].to_string().contains(RELICS), "{removed:#}");
+    crds.delete("relics.karpenter.sh", &DeleteParams::default()).await.expect("deleted");
+    let gone = async || Ok(crds.get_opt("relics.karpenter.sh").await?.is_none());
+    eventually("the CRD is gone", MINUTE, gone).await.expect("it goes");
     let audit = removed["audit"].as_str().expect("a file");
     let audit = std::fs::read_to_string(audit).expect("it is there");
     for call in ["IAM DeleteRole", "SQS DeleteQueue", "EC2 DeleteTags", "\"delete\""] {
