@@ -45,6 +45,7 @@ pub mod quotas;
 pub mod request;
 pub mod reservations;
 pub mod response;
+pub mod rewrite;
 pub mod seed;
 mod server;
 pub mod service;

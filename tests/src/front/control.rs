@@ -20,6 +20,7 @@ use super::instances::StateTimes;
 use super::prices::{CapacityType, MicroUsd};
 use super::reservations::Reservation;
 use super::response::AwsError;
+use super::rewrite::Rewrite;
 use super::world::World;
 
 pub(super) mod http;
@@ -128,37 +129,24 @@ impl Control {
             code: code.to_owned(),
             message: "set by the test bed".to_owned(),
         };
-        self.fault(Fault {
-            action: action.to_owned(),
-            caller: None,
-            times,
-            probability: 1.0,
-            effect,
-        })
+        self.fault(Fault { times, ..Fault::new(action, effect) })
     }
 
     /// Throttles an action to so many calls per second, after `burst` at once.
     pub fn throttle(&self, action: &str, per_second: f64, burst: f64) -> String {
         let effect = Effect::Throttle { per_second, burst };
-        self.fault(Fault {
-            action: action.to_owned(),
-            caller: None,
-            times: None,
-            probability: 1.0,
-            effect,
-        })
+        self.fault(Fault::new(action, effect))
     }
 
     /// Answers an action later.
     pub fn delay(&self, action: &str, delay: Duration) -> String {
         let effect = Effect::Latency { seconds: delay.as_secs_f64() };
-        self.fault(Fault {
-            action: action.to_owned(),
-            caller: None,
-            times: None,
-            probability: 1.0,
-            effect,
-        })
+        self.fault(Fault::new(action, effect))
+    }
+
+    /// Changes the answers of an action; returns the rule's ID.
+    pub fn rewrite(&self, action: &str, rewrite: Rewrite) -> String {
+        self.fault(Fault::new(action, Effect::Rewrite(rewrite)))
     }
 
     /// Takes capacity away; returns the ID of the shortage.

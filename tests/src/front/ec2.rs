@@ -76,6 +76,7 @@ async fn answer(
         }
         "CreateTags" | "DeleteTags" => tags::change(request, world).await,
         "DescribeTags" => tags::describe(request, world).await,
+        "GetEbsDefaultKmsKeyId" => Ok(ebs_key(request)),
         "DescribeImages" => images::describe(request, world),
         "DescribeInstanceTypes" => offers::types(request, world),
         "DescribeInstanceTypeOfferings" => offers::offerings(request, world).await,
@@ -99,6 +100,11 @@ async fn answer(
 /// The answer to a dry run that would have been allowed.
 fn dry_run() -> AwsError {
     AwsError::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+}
+
+/// The key that EBS uses where nobody has chosen another, which moto does not tell.
+fn ebs_key(request: &AwsRequest) -> AwsResponse {
+    AwsResponse::ec2(request, &render(&[Element::leaf("kmsKeyId", "alias/aws/ebs")]))
 }
 
 fn invalid(message: impl Into<String>) -> AwsError {

@@ -1,5 +1,7 @@
-//! Faults that a person or a test sets: throttling, latency, errors and dropped connections per action and caller, and pools that run out of capacity.
+//! Faults that a person or a test sets: throttling, latency, errors, dropped connections and other answers per action, parameters and caller, and pools that
+//! run out of capacity.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -13,6 +15,7 @@ use super::policy::glob;
 use super::prices::CapacityType;
 use super::request::{AwsRequest, Protocol};
 use super::response::AwsError;
+use super::rewrite::Rewrite;
 
 /// A fault rule: which calls, how often, what happens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +26,9 @@ pub struct Fault {
     /// Callers by ARN, with wildcards; all callers when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
+    /// Calls by the values of their parameters (of a form, or at the top of a JSON body), with wildcards; all calls when missing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
     /// How many calls are hit before the rule ends; no end when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
@@ -31,6 +37,30 @@ pub struct Fault {
     pub probability: f64,
     /// What happens.
     pub effect: Effect,
+}
+
+impl Fault {
+    /// A rule for every call of an action (wildcards allowed), whoever makes it.
+    pub fn new(action: impl Into<String>, effect: Effect) -> Self {
+        Self {
+            action: action.into(),
+            caller: None,
+            parameters: BTreeMap::new(),
+            times: None,
+            probability: 1.0,
+            effect,
+        }
+    }
+
+    fn is_about(&self, request: &AwsRequest, caller: &str) -> bool {
+        let has = |(name, pattern): (&String, &String)| {
+            let value = request.params.get(name).or_else(|| request.json[name].as_str());
+            value.is_some_and(|value| glob(pattern, value))
+        };
+        glob(&self.action, &request.iam_action())
+            && self.caller.as_deref().is_none_or(|pattern| glob(pattern, caller))
+            && self.parameters.iter().all(has)
+    }
 }
 
 /// What a fault does.
@@ -64,6 +94,8 @@ pub enum Effect {
     Drop,
     /// The call is carried out, and the connection is closed without an answer.
     DropAnswer,
+    /// The call is carried out, and its answer is changed.
+    Rewrite(Rewrite),
 }
 
 fn always() -> f64 {
@@ -77,6 +109,7 @@ pub(super) struct Verdict {
     pub(super) error: Option<AwsError>,
     pub(super) drop: bool,
     pub(super) drop_answer: bool,
+    pub(super) rewrites: Vec<Rewrite>,
 }
 
 /// A pool of capacity, or several by wildcard, and how many instances can still be launched in it.
@@ -210,12 +243,10 @@ impl Faults {
 
     pub(super) fn judge(&self, request: &AwsRequest, caller: &str) -> Verdict {
         let mut verdict = Verdict::default();
-        let action = request.iam_action();
         let state = &mut *self.state.lock();
         for rule in state.rules.values_mut() {
             let fault = &mut rule.fault;
-            let applies = glob(&fault.action, &action)
-                && fault.caller.as_deref().is_none_or(|pattern| glob(pattern, caller))
+            let applies = fault.is_about(request, caller)
                 && fault.times != Some(0)
                 && (fault.probability >= 1.0 || state.rng.random::<f64>() < fault.probability);
             if !applies {
@@ -241,6 +272,7 @@ impl Faults {
                 }
                 Effect::Drop => verdict.drop = true,
                 Effect::DropAnswer => verdict.drop_answer = true,
+                Effect::Rewrite(rewrite) => verdict.rewrites.push(rewrite.clone()),
             }
             if let Some(times) = &mut fault.times {
                 *times -= 1;
@@ -284,7 +316,7 @@ mod tests {
     }
 
     fn fault(action: &str, effect: Effect) -> Fault {
-        Fault { action: action.to_owned(), caller: None, times: None, probability: 1.0, effect }
+        Fault::new(action, effect)
     }
 
     #[tokio::test(start_paused = true)]
@@ -318,6 +350,20 @@ mod tests {
         assert_eq!(faults.judge(&call("A"), "arn:role/op").error.unwrap().status, 500);
         assert!(faults.judge(&call("A"), "arn:role/op").error.is_none());
         assert!(faults.rules().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_rule_keeps_to_the_parameters_of_its_calls() {
+        let faults = Faults::new(1);
+        let rewrite = Effect::Rewrite(Rewrite::body("<a/>"));
+        faults.add(Fault {
+            parameters: [("ImageId".to_owned(), "ami-*".to_owned())].into(),
+            ..fault("ec2:DescribeImages", rewrite)
+        });
+        let rewrites = |call: &str| faults.judge(&self::call(call), "").rewrites.len();
+        assert_eq!(rewrites("DescribeImages&ImageId=ami-1"), 1);
+        assert_eq!(rewrites("DescribeImages&ImageId=x"), 0);
+        assert_eq!(rewrites("DescribeImages"), 0);
     }
 
     #[tokio::test]

@@ -207,13 +207,16 @@ impl Server {
             }
             Err(error) => Err(error),
         };
-        let answer = result.unwrap_or_else(|error| {
+        let mut answer = result.unwrap_or_else(|error| {
             if error.code == "NotImplementedInDouble" {
                 tracing::error!(action = request.iam_action(), "not implemented in the double");
             }
             error.render(request)
         });
         self.gate.answered(request, &answer);
+        for rewrite in &verdict.rewrites {
+            rewrite.apply(&mut answer);
+        }
         if verdict.drop_answer { Err(Dropped) } else { Ok(answer) }
     }
 

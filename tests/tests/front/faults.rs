@@ -3,7 +3,7 @@ use tenon_tests::front::faults::{Effect, Fault};
 use super::*;
 
 fn fault(action: &str, times: u32, effect: Effect) -> Fault {
-    Fault { action: action.to_owned(), caller: None, times: Some(times), probability: 1.0, effect }
+    Fault { times: Some(times), ..Fault::new(action, effect) }
 }
 
 #[test]

@@ -260,7 +260,7 @@ const LOST: [&str; 12] = [
 /// A fault that hits one call of the installer.
 fn once(action: &str, effect: Effect) -> Fault {
     let caller = Some("*:user/administrator".to_owned());
-    Fault { action: action.to_owned(), caller, times: Some(1), probability: 1.0, effect }
+    Fault { caller, times: Some(1), ..Fault::new(action, effect) }
 }
 
 /// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how

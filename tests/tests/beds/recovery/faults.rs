@@ -156,13 +156,8 @@ async fn server_errors_and_lost_answers_pass_and_nothing_is_launched_twice(bed: 
     runs(&tenon, "burst", 2).await;
 
     // The fleet is made, and the answer is lost: asked again with the same token, EC2 tells of the same fleet.
-    control(&bed).fault(Fault {
-        action: "ec2:CreateFleet".to_owned(),
-        caller: None,
-        times: Some(2),
-        probability: 1.0,
-        effect: Effect::DropAnswer,
-    });
+    let lost = Fault::new("ec2:CreateFleet", Effect::DropAnswer);
+    control(&bed).fault(Fault { times: Some(2), ..lost });
     scale(&tenon, "burst", 8).await;
     runs(&tenon, "burst", 8).await;
     control(&bed).heal_all();
