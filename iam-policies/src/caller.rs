@@ -177,17 +177,20 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         "ec2:DescribeNetworkInterfaces",
         "ec2:DescribeRouteTables",
         "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSnapshots",
         "ec2:DescribeSpotInstanceRequests",
         "ec2:DescribeSubnets",
         "ec2:DescribeVolumes",
         "ec2:DescribeVpcAttribute",
         "ec2:DescribeVpcEndpoints",
+        "ec2:GetEbsDefaultKmsKeyId",
+        "ec2:GetEbsEncryptionByDefault",
     ];
     let spot_role = of.iam("role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot");
     let policies = [of.iam("policy/*"), of.scope.partition.managed_policy("*")];
     let mut roles_read = of.roles_to_look_for();
     roles_read.extend([of.iam("role/AWSServiceRoleForEC2Spot"), spot_role]);
-    let Scope { partition, region, .. } = &of.scope;
+    let Scope { partition, region, account: owner, .. } = &of.scope;
     let mut statements = vec![
         Statement::allow("ReadCluster", eks).on(cluster_and_children),
         Statement::allow("ReadRoles", roles).on(roles_read),
@@ -209,6 +212,8 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         Statement::allow("ReadImageParameters", ["ssm:GetParameter"])
             .on([format!("arn:{partition}:ssm:{region}::parameter/aws/service/*")]),
         in_region(Statement::allow("ReadQuotas", ["servicequotas:GetServiceQuota"])),
+        Statement::allow("ReadVolumeKeys", ["kms:DescribeKey"])
+            .on([format!("arn:{partition}:kms:{region}:{owner}:key/*")]),
     ];
     if let Some(key) = &of.scope.features.queue_key {
         statements.push(Statement::allow("ReadQueueKey", ["kms:GetKeyPolicy"]).on([key]));

@@ -17,7 +17,7 @@ use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Layer, Storable, StoreReplace};
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
@@ -25,7 +25,7 @@ use crate::clock;
 const DESTRUCTIVE: [&str; 6] = ["Cancel", "Delete", "Detach", "Remove", "Terminate", "Untag"];
 
 /// One call that took something away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// When its answer came.
@@ -39,8 +39,17 @@ pub struct Entry {
     /// `ok`, or why not.
     pub result: String,
     /// AWS's id of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+}
+
+/// What was written into a file, oldest first; nothing if there is none. Lines that are no entries, as of a full disk, are left out.
+pub fn read(path: &Path) -> std::io::Result<Vec<Entry>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 #[derive(Debug)]
@@ -216,6 +225,9 @@ mod tests {
             .expect("it answers");
         delete().await.expect("it answers");
         audit.note("delete", "Deployment kube-system/karpenter", "ok", None);
+        let calls = read(&file).expect("it can be read").into_iter().map(|entry| entry.call);
+        assert_eq!(calls.collect::<Vec<_>>(), ["IAM DeleteRole", "delete"]);
+        assert_eq!(read(&directory.path().join("none")).expect("no file is no entry"), []);
         let text = std::fs::read_to_string(&file).expect("it is there");
         let lines = text.lines().map(|line| {
             let line: serde_json::Value = serde_json::from_str(line).expect("JSON");

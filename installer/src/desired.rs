@@ -24,6 +24,7 @@ use crate::observe::facts::Facts;
 use crate::ownership::{DISCOVERY, DISCOVERY_MARK, Installation, Tags};
 use crate::settings::Settings;
 use crate::settings::config::{Discovery, Event, Host, ProfileMode};
+pub(crate) use fit::by_pod_identity;
 use fit::{Identity, security_groups, subnets};
 pub(crate) use interruption::rule_name;
 

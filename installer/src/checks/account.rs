@@ -18,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the region is known",
-        cause: "Without it no service can be called.",
+        cause: "Without it no service can be called. Where no flag, variable, settings file or kubeconfig names one, every command ends at once and names `cluster.region`.",
         fix: "tenon preflight --cluster <cluster> --region eu-central-1   # or set AWS_REGION",
         run: region,
     },

@@ -92,7 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "the queue's name can be used",
-        cause: "SQS keeps the name of a deleted queue for a minute. The installer waits for it.",
+        cause: "SQS keeps the name of a deleted queue for a minute. The installer waits for it. Known is what was deleted from this machine.",
         fix: "tenon install --cluster <cluster> --region <region>   # again, a minute later",
         run: queue_name,
     },
@@ -131,7 +131,7 @@ pub(super) fn is_ours(workload: &WorkloadView) -> bool {
         || workload.images.iter().any(|image| image.contains("tenon-operator"))
 }
 
-fn is_karpenter(workload: &WorkloadView) -> bool {
+pub(super) fn is_karpenter(workload: &WorkloadView) -> bool {
     workload.env.iter().any(|name| name == "KARPENTER_SERVICE")
         || workload.images.iter().any(|image| {
             let path = image.split(['@', ':']).next().unwrap_or_default();
@@ -264,17 +264,20 @@ fn names_taken(seen: &Observed) -> Outcome {
     Outcome::of(&seen.asked.conflicts, "they are")
 }
 
+/// For how long SQS keeps the name of a deleted queue.
+const NAME_KEPT_SECONDS: i64 = 60;
+
 fn queue_name(seen: &Observed) -> Outcome {
     if seen.asked.interruption_queue.is_empty() {
         return super::skip("there is to be no queue");
     }
-    match &seen.queue {
-        super::observed::Seen::Unknown(why) if why.contains("QueueDeletedRecently") => {
-            Outcome::Fail("a queue of that name was deleted in the last 60 seconds".to_owned())
-        }
-        super::observed::Seen::Unknown(why) => Outcome::Unknown(why.clone()),
-        super::observed::Seen::Known(_) => Outcome::Pass("it can".to_owned()),
-    }
+    known(&seen.queue_deleted, |deleted| match deleted.map(|at| seen.now - at) {
+        Some(ago) if ago < NAME_KEPT_SECONDS => Outcome::Fail(format!(
+            "a queue of that name was deleted {ago} s ago, and can be made in {} s",
+            NAME_KEPT_SECONDS - ago
+        )),
+        _ => Outcome::Pass("it can".to_owned()),
+    })
 }
 
 fn leftover_instances(seen: &Observed) -> Outcome {

@@ -141,6 +141,15 @@ pub(super) const CHECKS: &[Check] = &[
         fix: "tenon config explain deploy.values",
         run: metrics,
     },
+    Check {
+        id: "CL-16",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "the settings fit the cluster",
+        cause: "What they ask for does not exist on it: `install` would refuse.",
+        fix: "tenon config explain nodes.authorization   # or whichever setting it names",
+        run: fits,
+    },
 ];
 
 fn active(seen: &Observed) -> Outcome {
@@ -346,6 +355,10 @@ fn webhooks(seen: &Observed) -> Outcome {
             .collect::<Vec<_>>();
         Outcome::of(&problems, "those that matter answer")
     })
+}
+
+fn fits(seen: &Observed) -> Outcome {
+    known(&seen.asked.unfit, |reasons| Outcome::of(reasons, "they do"))
 }
 
 fn metrics(seen: &Observed) -> Outcome {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::autoscalers::{is_karpenter, is_ours};
 use super::observed::{ImageView, KeyView, Observed};
 use super::{Check, Outcome, Severity, When, known, skip};
 
@@ -55,10 +56,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AM-03",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the machine image's volumes need no key of yours",
-        cause: "Without a grant on the key instances end right after launch, with Client.InternalError.",
+        title: "the volumes of nodes need no key of yours",
+        cause: "EBS may encrypt every new volume of the account with a key of yours, and the images of an EC2NodeClass may be encrypted with one. Without a grant on it instances end right after launch, with Client.InternalError.",
         fix: "tenon iam print --cluster <cluster> --region <region> --volume-key <key>   # attach the policy VolumeEncryption",
-        run: image_key,
+        run: volume_keys,
     },
     Check {
         id: "IM-01",
@@ -90,10 +91,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "QS-02",
         severity: Severity::Fatal,
-        when: When::Always,
+        when: When::Installed,
         title: "the operator's queue setting is a name",
-        cause: "It takes the queue's name; with an ARN or URL the operator does not start.",
-        fix: "tenon config explain interruption.queueName",
+        cause: "It takes the queue's name; with an ARN or URL Tenon's operator hears of no interruption, and Karpenter's does not start. Looked at is what runs in the cluster, however it was deployed; in the settings of `tenon` anything but a name ends every command at once.",
+        fix: "kubectl -n <namespace> set env deployment/karpenter INTERRUPTION_QUEUE=<name>   # with the Helm chart: settings.interruptionQueue",
         run: queue_name,
     },
     Check {
@@ -216,9 +217,13 @@ fn image_version(seen: &Observed) -> Outcome {
     })
 }
 
-fn image_key(seen: &Observed) -> Outcome {
-    over_images(seen, "none is needed", |image| {
-        image.key.as_ref().map(|key| format!("{} is encrypted with {key}", image.architecture))
+fn volume_keys(seen: &Observed) -> Outcome {
+    known(&seen.compute.volume_keys, |keys| {
+        let problems = keys
+            .iter()
+            .map(|one| format!("{} is encrypted with {}", one.of, one.key))
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, "none is needed")
     })
 }
 
@@ -263,12 +268,18 @@ fn queue_key(seen: &Observed) -> Outcome {
 }
 
 fn queue_name(seen: &Observed) -> Outcome {
-    let name = &seen.asked.interruption_queue;
-    Outcome::when(
-        !name.contains([':', '/']),
-        if name.is_empty() { "there is no queue" } else { name },
-        format!("{name} is no name"),
-    )
+    known(&seen.kubernetes.deployments, |all| {
+        let operators = all.iter().filter(|one| is_ours(one) || is_karpenter(one));
+        let problems = operators
+            .filter_map(|one| {
+                let queue = one.interruption_queue.as_ref()?;
+                let is_name = !queue.contains([':', '/']);
+                (!is_name).then(|| format!("{queue} in {}/{} is no name", one.namespace, one.name))
+            })
+            .collect::<Vec<_>>();
+        let wanted = seen.asked.interruption_queue.as_str();
+        Outcome::of(&problems, if wanted.is_empty() { "there is no queue" } else { wanted })
+    })
 }
 
 /// Messages that wait while the operator fetches ten at a time, all the time.

@@ -58,6 +58,7 @@ pub(crate) fn healthy() -> Observed {
             image_digest: true,
             zonal_shift: true,
             manage_crds: true,
+            unfit: Known(vec![]),
             names: vec![NameView { kind: "role".into(), name: "tenon-prod-node".into(), limit: 64 }],
             ..Asked::default()
         },
@@ -202,8 +203,8 @@ pub(crate) fn healthy() -> Observed {
                 parameter: "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/standard/recommended/image_id".into(),
                 id: Some("ami-1".into()),
                 name: Some("amazon-eks-node-al2023-x86_64-standard-1.34-v20260101".into()),
-                key: None,
             }]),
+            volume_keys: Known(vec![]),
         },
         queue: Known(Some(QueueView {
             senders: vec!["events.amazonaws.com".into()],
@@ -213,6 +214,7 @@ pub(crate) fn healthy() -> Observed {
             id: "arn:aws:kms:eu-central-1:111122223333:key/queue".into(),
             open_to_events: Known(true),
         })),
+        queue_deleted: Known(Some(1_750_000_000)),
         rules: Known(vec![RuleView {
             name: "tenon-prod-spot".into(),
             exists: true,
@@ -326,6 +328,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "CL-14" => edit(&mut seen.kubernetes.webhooks, |all| all[0].endpoints = 0),
         // Nothing is wrong without a Prometheus operator.
         "CL-15" => edit(&mut seen.kubernetes.crds, |all| all.truncate(1)),
+        "CL-16" => seen.asked.unfit = Known(vec!["the cluster knows no access entries".into()]),
         "EX-01" => run(seen, "karpenter-old", "public.ecr.aws/karpenter/controller:1.6.0@sha256:0"),
         "EX-02" => {
             edit(&mut seen.kubernetes.crds, |all| all[0].stored_versions.push("v1beta1".into()));
@@ -343,7 +346,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
             all[1].marks.insert("argocd.argoproj.io/tracking-id".into(), "tenon".into());
         }),
         "EX-09" => seen.asked.conflicts = vec!["IAM role tenon-prod-node exists".into()],
-        "EX-10" => seen.queue = Unknown("AWS.SimpleQueueService.QueueDeletedRecently".into()),
+        "EX-10" => seen.queue_deleted = Known(Some(seen.now - 59)),
         "EX-11" => edit(&mut seen.compute.instances, |all| all[0].node_claim = None),
         "EX-12" => seen.iam.node_role_created = Known(Some(1_750_000_200)),
         "EX-13" => {
@@ -365,6 +368,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "SN-10" => edit(&mut seen.network.offerings, |all| {
             all.remove("eu-central-1b");
         }),
+        "SN-11" => edit(&mut seen.network.subnets, |all| all[1].zone = all[0].zone.clone()),
         "SG-01" => seen.network.groups = Known(vec![]),
         "SG-02" => edit(&mut seen.network.groups, |all| all.push(all[0].clone())),
         "SG-03" => edit(&mut seen.network.groups, |all| all[0].open_to_cluster = false),
@@ -395,7 +399,9 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "AM-02" => edit(&mut seen.compute.images, |all| {
             all[0].name = Some("amazon-eks-node-al2023-x86_64-standard-1.35-v1".into());
         }),
-        "AM-03" => edit(&mut seen.compute.images, |all| all[0].key = Some("arn:aws:kms:x".into())),
+        "AM-03" => edit(&mut seen.compute.volume_keys, |all| {
+            all.push(VolumeKeyView { of: "image ami-1".into(), key: "arn:aws:kms:x".into() });
+        }),
         "IM-01" => edit(&mut seen.operator.pods, |all| {
             all[0].waiting = Some("ImagePullBackOff".into());
         }),
@@ -403,7 +409,9 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "QS-01" => edit(&mut seen.queue_key, |key| {
             key.as_mut().expect("a key").open_to_events = Known(false);
         }),
-        "QS-02" => seen.asked.interruption_queue = "arn:aws:sqs:eu-central-1:1:q".into(),
+        "QS-02" => edit(&mut seen.kubernetes.deployments, |all| {
+            all[1].interruption_queue = Some("arn:aws:sqs:eu-central-1:1:q".into());
+        }),
         "QS-03" => edit(&mut seen.rules, |all| all[0].enabled = false),
         "ZS-01" => edit(&mut seen.cluster, |one| one.zonal_shift = false),
         "NP-01" => {

@@ -11,7 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "there are subnets for nodes",
-        cause: "Without one nothing can be launched; with one zone only, a failure of that zone takes all nodes.",
+        cause: "Without one nothing can be launched.",
         fix: "tenon install --cluster <cluster> --region <region> --subnets subnet-…,subnet-…",
         run: subnets,
     },
@@ -97,6 +97,15 @@ pub(super) const CHECKS: &[Check] = &[
         run: offerings,
     },
     Check {
+        id: "SN-11",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "the subnets are in several zones",
+        cause: "With one zone only, a failure of that zone takes all nodes, and spot capacity comes from a third of the pools.",
+        fix: "tenon install --cluster <cluster> --region <region> --subnets subnet-…,subnet-…",
+        run: several_zones,
+    },
+    Check {
         id: "SG-01",
         severity: Severity::Fatal,
         when: When::Always,
@@ -148,6 +157,14 @@ fn subnets(seen: &Observed) -> Outcome {
             format!("{} in {} zones", subnets.len(), zones.len()),
             "there is none",
         )
+    })
+}
+
+fn several_zones(seen: &Observed) -> Outcome {
+    known(&seen.network.subnets, |subnets| {
+        let zones = subnets.iter().map(|subnet| subnet.zone.as_str()).collect::<BTreeSet<_>>();
+        let named = zones.iter().copied().collect::<Vec<_>>().join(", ");
+        Outcome::when(zones.len() != 1, &named, format!("all are in {named}"))
     })
 }
 

@@ -1,12 +1,15 @@
 //! Reads one [`Observed`] value. Every part is read on its own: a denied call makes one part unknown and leaves the others as they are.
 
+use std::path::PathBuf;
+
 use crate::aws::Aws;
 use crate::clock;
-use crate::desired::Desired;
+use crate::desired::{self, Desired};
 use crate::names;
-use crate::observe::facts::Facts;
+use crate::observe::facts::{self, Facts};
 use crate::observe::world::{AgentState, World};
 use crate::plan::Plan;
+use crate::settings::config::Host;
 use crate::settings::{Defaults, Settings};
 use crate::target::Target;
 
@@ -19,6 +22,7 @@ mod kubernetes;
 mod operator;
 mod queue;
 mod raw;
+mod volumes;
 
 /// What can be read from.
 pub struct Sources<'a> {
@@ -38,6 +42,8 @@ pub struct Sources<'a> {
     pub plan: Option<&'a Plan>,
     /// What is in the way of a plan.
     pub conflicts: Vec<String>,
+    /// The file in which calls that deleted something of this installation were written down, if it is known where that would be.
+    pub audit: Option<PathBuf>,
     /// Proxies that this program was given: for HTTPS, and what goes past it.
     pub proxies: (Option<String>, Option<String>),
     /// Also look at the operator at work.
@@ -61,19 +67,23 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
     (seen.caller, seen.cluster, seen.network) = (caller, cluster, network);
     (seen.compute, seen.iam, seen.kubernetes, seen.operator) = (compute, iam, kubernetes, operator);
     seen.caller.rbac = rbac;
-    seen.caller.identity = match &sources.facts {
-        Ok(facts) => Seen::Known(IdentityView {
-            account: facts.caller.account.clone(),
-            arn: facts.caller.arn.clone(),
-        }),
-        Err(why) => Seen::Unknown(why.clone()),
-    };
+    seen.caller.identity = identity(sources).await;
     seen.caller.endpoint =
         sources.target.as_ref().map(|target| target.endpoint.clone()).map_err(Clone::clone).into();
     (seen.caller.https_proxy, seen.caller.no_proxy) = sources.proxies.clone();
     (seen.queue, seen.rules) = queue::read(sources);
     seen.queue_key = key;
+    seen.queue_deleted = queue::deleted(sources);
     seen
+}
+
+/// Who calls. It was read with the facts, unless another part of them could not be read.
+async fn identity(sources: &Sources<'_>) -> Seen<IdentityView> {
+    let caller = match &sources.facts {
+        Ok(facts) => Ok(facts.caller.clone()),
+        Err(_) => facts::read_caller(sources.aws).await,
+    };
+    caller.map(|caller| IdentityView { account: caller.account, arn: caller.arn }).into()
 }
 
 fn asked(sources: &Sources<'_>) -> Asked {
@@ -90,8 +100,8 @@ fn asked(sources: &Sources<'_>) -> Asked {
         namespace: settings.namespace.clone(),
         service_account: values.service_account_name().to_owned(),
         replicas: values.replicas,
-        pod_identity: sources.desired.as_ref().is_ok_and(|desired| desired.association.is_some()),
-        fargate: sources.desired.as_ref().is_ok_and(|desired| desired.fargate.is_some()),
+        pod_identity: desired::by_pod_identity(settings),
+        fargate: settings.host == Host::Fargate,
         interruption_queue: settings.queue_name.clone().unwrap_or_default(),
         discovery_by_tag: settings.discovery == crate::settings::config::Discovery::Tags,
         spot: pair.is_none_or(|pair| {
@@ -123,12 +133,16 @@ fn asked(sources: &Sources<'_>) -> Asked {
             asked
                 .names
                 .extend(desired.rule_names.iter().map(|rule| name("rule", rule, names::RULE)));
-            asked.names.push(name("queue", &desired.queue_name, 80));
+            asked.names.push(name("queue", &desired.queue_name, names::QUEUE));
+            asked.unfit = Seen::Known(Vec::new());
         }
-        Err(problems) => {
-            asked.document_problems =
-                problems.iter().filter(|problem| problem.contains("characters")).cloned().collect();
+        Err(problems) if sources.facts.is_ok() => {
+            let (sizes, unfit) =
+                problems.iter().cloned().partition(|problem| problem.contains("characters"));
+            asked.document_problems = sizes;
+            asked.unfit = Seen::Known(unfit);
         }
+        Err(problems) => asked.unfit = Seen::Unknown(problems.join("; ")),
     }
     asked
 }

@@ -69,6 +69,8 @@ pub struct Observed {
     pub queue: Seen<Option<QueueView>>,
     /// The key of that queue, whether it is there already or not; none where SQS has keys of its own.
     pub queue_key: Seen<Option<KeyView>>,
+    /// When a queue of its name was deleted from this machine, Unix seconds; none if that is not known to have happened.
+    pub queue_deleted: Seen<Option<i64>>,
     /// The rules that feed it.
     pub rules: Seen<Vec<RuleView>>,
     /// The operator at work. Only the doctor looks at it.
@@ -124,6 +126,8 @@ pub struct Asked {
     pub names: Vec<NameView>,
     /// Why the documents can't be stored.
     pub document_problems: Vec<String>,
+    /// Why the cluster is not fit for what was asked.
+    pub unfit: Seen<Vec<String>>,
     /// Things under our names that are not ours.
     pub conflicts: Vec<String>,
 }

@@ -1,11 +1,14 @@
 //! Looks at everything and goes on when a part can't be read: what the checks are made of.
 
-use super::session::Session;
+use std::path::PathBuf;
+
+use super::session::{Session, record_file};
 use crate::aws::Aws;
 use crate::checks::observe::{Sources, observe};
 use crate::checks::observed::Observed;
 use crate::cli::GlobalArgs;
 use crate::desired::Desired;
+use crate::journal;
 use crate::observe::facts::{self, Facts};
 use crate::observe::world::{self, World};
 use crate::plan::{Plan, diff};
@@ -25,6 +28,7 @@ pub(super) struct Look {
     world: Option<World>,
     plan: Option<Plan>,
     conflicts: Vec<String>,
+    audit: Option<PathBuf>,
 }
 
 impl Look {
@@ -59,7 +63,8 @@ impl Look {
             },
             _ => (None, Vec::new()),
         };
-        Self { settings, aws, facts, target, desired, world, plan, conflicts }
+        let audit = facts.as_ref().ok().and_then(|facts| audit_file(&global, facts, &settings));
+        Self { settings, aws, facts, target, desired, world, plan, conflicts, audit }
     }
 
     /// Everything that the checks look at. `installed`: also the operator at work.
@@ -77,11 +82,17 @@ impl Look {
             world: self.world.as_ref(),
             plan: self.plan.as_ref(),
             conflicts: self.conflicts.clone(),
+            audit: self.audit.clone(),
             proxies,
             installed,
         })
         .await
     }
+}
+
+/// Where calls that delete something of this installation are written down.
+fn audit_file(global: &GlobalArgs, facts: &Facts, settings: &Settings) -> Option<PathBuf> {
+    record_file(global, facts, settings).as_deref().map(journal::audit_file)
 }
 
 /// The same of a session that has looked already.
@@ -100,6 +111,7 @@ pub(super) async fn observe_session(
         world: Some(&session.world),
         plan,
         conflicts: Vec::new(),
+        audit: session.file.as_deref().map(journal::audit_file),
         proxies,
         installed,
     })

@@ -405,7 +405,11 @@ fn host(global: &GlobalArgs) -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-fn record_file(global: &GlobalArgs, facts: &Facts, settings: &Settings) -> Option<PathBuf> {
+pub(super) fn record_file(
+    global: &GlobalArgs,
+    facts: &Facts,
+    settings: &Settings,
+) -> Option<PathBuf> {
     Some(journal::file(
         &journal::state_dir(global)?,
         &facts.caller.account,

@@ -21,6 +21,11 @@ pub(super) fn identity(settings: &Settings) -> Identity {
     }
 }
 
+/// Whether the operator's pods get their role by EKS Pod Identity; otherwise by IRSA.
+pub(crate) fn by_pod_identity(settings: &Settings) -> bool {
+    identity(settings) == Identity::PodIdentity
+}
+
 /// Whether nodes are let in by the ConfigMap `aws-auth`: only where it is asked for, or where nothing else is known.
 pub(super) fn by_aws_auth(settings: &Settings, facts: &Facts) -> bool {
     match settings.authorization {

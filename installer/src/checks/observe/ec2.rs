@@ -14,6 +14,7 @@ use super::super::observed::{
 };
 use super::Sources;
 use super::raw::Call;
+use super::volumes;
 use crate::aws::{Aws, Calling};
 use crate::ownership::DISCOVERY;
 
@@ -265,17 +266,19 @@ async fn offerings(aws: &Aws) -> Result<BTreeMap<String, usize>, String> {
 }
 
 pub(super) async fn compute(sources: &Sources<'_>) -> ComputeView {
-    let (quotas, instances, launch_templates, images) = tokio::join!(
+    let (quotas, instances, launch_templates, images, volume_keys) = tokio::join!(
         quotas(sources),
         instances(sources),
         launch_templates(sources.aws),
-        images(sources)
+        images(sources),
+        volumes::keys(sources),
     );
     ComputeView {
         quotas: quotas.into(),
         instances: instances.into(),
         launch_templates: launch_templates.into(),
         images: images.into(),
+        volume_keys: volume_keys.into(),
     }
 }
 
@@ -412,15 +415,7 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, String> {
             let found = sources.aws.ec2.describe_images().image_ids(id).send().await;
             let found =
                 found.calling("ec2:DescribeImages", id).map_err(|error| error.to_string())?;
-            if let Some(image) = found.images().first() {
-                view.name = image.name().map(str::to_owned);
-                view.key = image
-                    .block_device_mappings()
-                    .iter()
-                    .filter_map(|mapping| mapping.ebs()?.kms_key_id())
-                    .map(str::to_owned)
-                    .next();
-            }
+            view.name = found.images().first().and_then(|image| image.name()).map(str::to_owned);
         }
         views.push(view);
     }

@@ -54,14 +54,9 @@ fn desired<'a>(sources: &'a Sources<'_>) -> Result<&'a Desired, String> {
 }
 
 async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, String> {
+    let facts = sources.facts.as_ref().map_err(Clone::clone)?;
+    let Some(issuer) = &facts.cluster.oidc_issuer else { return Ok(None) };
     let desired = desired(sources)?;
-    let name = &sources.settings.cluster;
-    let cluster = sources.aws.eks.describe_cluster().name(name).send().await;
-    let cluster = cluster
-        .calling("eks:DescribeCluster", format!("cluster {name}"))
-        .map_err(|error| error.to_string())?;
-    let issuer = cluster.cluster().and_then(|cluster| cluster.identity()?.oidc()?.issuer());
-    let Some(issuer) = issuer else { return Ok(None) };
     let arn = desired.scope.oidc_provider_arn(issuer);
     let call = sources.aws.iam.get_open_id_connect_provider().open_id_connect_provider_arn(&arn);
     let found = call.send().await.calling("iam:GetOpenIDConnectProvider", &arn).if_there();

@@ -235,6 +235,10 @@ fn workload(object: &Value) -> WorkloadView {
             .flat_map(|one| items(one, "/env"))
             .map(|one| text(one, "/name"))
             .collect(),
+        interruption_queue: items(object, CONTAINERS)
+            .flat_map(|one| items(one, "/env"))
+            .find(|one| text(one, "/name") == "INTERRUPTION_QUEUE")
+            .map(|one| text(one, "/value")),
         wanted: number(&["/spec/replicas", "/status/desiredNumberScheduled"]),
         ready: number(&["/status/readyReplicas", "/status/numberReady"]),
         tolerates_all: items(object, "/spec/template/spec/tolerations").any(|one| {

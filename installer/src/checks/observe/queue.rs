@@ -6,6 +6,7 @@ use tenon_iam_policies::Document;
 use super::super::observed::{KeyView, QueueView, RuleView, Seen};
 use super::raw::Call;
 use super::{Sources, iam};
+use crate::audit;
 
 const EVENTS: &str = "events.amazonaws.com";
 
@@ -35,6 +36,25 @@ pub(super) fn read(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<
         }
     });
     (Seen::Known(queue), Seen::Known(rules.collect()))
+}
+
+/// When a command on this machine last deleted the queue of that name, by what was written down of it.
+pub(super) fn deleted(sources: &Sources<'_>) -> Seen<Option<i64>> {
+    let Some(file) = &sources.audit else {
+        return Seen::Unknown("it is not known where deletions are written down".to_owned());
+    };
+    let name = sources.settings.queue_name.as_deref().unwrap_or_default();
+    let last = audit::read(file).map(|entries| {
+        let mut entries = entries.into_iter().rev();
+        let found = entries.find(|entry| {
+            // The URL ends with the name, and the request with the URL.
+            entry.call == "SQS DeleteQueue"
+                && entry.result == "ok"
+                && entry.on.trim_end_matches(['"', '}']).ends_with(&format!("/{name}"))
+        });
+        found.map(|entry| entry.at.as_second())
+    });
+    last.into()
 }
 
 /// The key that the queue is to have, or, where the queue is not ours to change, the one that it has.

@@ -141,6 +141,8 @@ pub struct ComputeView {
     pub launch_templates: Seen<usize>,
     /// Machine images that the alias stands for, by architecture; none where it stands for nothing.
     pub images: Seen<Vec<ImageView>>,
+    /// Keys of the customer that volumes of nodes are encrypted with.
+    pub volume_keys: Seen<Vec<VolumeKeyView>>,
 }
 
 /// An instance that a NodePool owns.
@@ -167,8 +169,16 @@ pub struct ImageView {
     pub id: Option<String>,
     /// Its name, which holds the Kubernetes version.
     pub name: Option<String>,
-    /// The KMS key that its snapshots are encrypted with.
-    pub key: Option<String>,
+}
+
+/// A key that volumes of nodes are encrypted with.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeKeyView {
+    /// Which volumes, in words.
+    pub of: String,
+    /// Its ARN, id or alias.
+    pub key: String,
 }
 
 /// The queue.

@@ -83,6 +83,8 @@ pub struct WorkloadView {
     pub images: Vec<String>,
     /// Names of its containers' environment variables.
     pub env: Vec<String>,
+    /// Value of `INTERRUPTION_QUEUE`, if it has that variable.
+    pub interruption_queue: Option<String>,
     /// How many pods are wanted.
     pub wanted: i64,
     /// How many are ready.

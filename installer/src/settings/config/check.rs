@@ -68,6 +68,16 @@ impl Config {
                 && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
             expect(fits, "identity.namePrefix", prefix, "1 to 20 letters, digits and dashes");
         }
+        if let Some(role) = &self.nodes.role_name {
+            let fits = (1..=64).contains(&role.len())
+                && role.chars().all(|c| c.is_ascii_alphanumeric() || "_+=,.@-".contains(c));
+            expect(
+                fits,
+                "nodes.roleName",
+                role,
+                "the name of an IAM role without its path: 1 to 64 letters, digits and _+=,.@-",
+            );
+        }
         for (i, policy) in self.nodes.extra_policies.iter().enumerate() {
             expect(
                 arn(policy, ":policy/"),
@@ -91,7 +101,7 @@ impl Config {
                 fits,
                 "interruption.queueName",
                 queue,
-                "1 to 80 letters, digits, dashes and underscores",
+                "the queue's name, not its ARN or URL: 1 to 80 letters, digits, dashes and underscores",
             );
         }
         let nameless = self.interruption.manage == Some(Switch::Skip)
