@@ -19,6 +19,7 @@ use crate::control_plane::programs::{ProgramError, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::environment::Environment;
 use crate::front::response::AwsError;
+use crate::kubelet::logs::LogServerError;
 use crate::kubelet::{Image, Kubelet, NodeError};
 use crate::kwok::KwokError;
 use crate::ports::{PortError, Ports};
@@ -127,6 +128,9 @@ pub enum BedError {
     /// A system node can't be registered.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// The kubelet can't serve logs.
+    #[error(transparent)]
+    LogServer(#[from] LogServerError),
     /// The programs of this workspace are missing.
     #[error(transparent)]
     Tenon(#[from] TenonProgramError),

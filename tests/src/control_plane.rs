@@ -83,6 +83,7 @@ pub struct ControlPlane {
     port: u16,
     issuer: String,
     token: String,
+    certificates: PathBuf,
     kubeconfig: PathBuf,
     ca: String,
     client: Client,
@@ -151,6 +152,7 @@ impl ControlPlane {
             port,
             issuer: config.issuer.clone(),
             token,
+            certificates: dir.join("certificates"),
             kubeconfig,
             ca,
             client,
@@ -171,6 +173,11 @@ impl ControlPlane {
     /// A client with the rights of `system:masters`.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The directory of the API server's certificate and its key.
+    pub fn certificates(&self) -> PathBuf {
+        self.certificates.clone()
     }
 
     /// The kubeconfig file of the same administrator.

@@ -34,6 +34,7 @@ mod container;
 mod environment;
 pub mod identity;
 pub mod isolation;
+pub mod logs;
 mod nodes;
 mod pod;
 mod probes;
@@ -43,6 +44,7 @@ mod volumes;
 pub use nodes::{NodeError, SystemNode};
 
 use isolation::Isolation;
+use logs::LogServer;
 
 /// How long processes may take to end when the bed stops, whatever their pods say.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -147,7 +149,8 @@ struct Shared {
 pub struct Kubelet {
     shared: Arc<Shared>,
     stop: CancellationToken,
-    heartbeats: JoinSet<()>,
+    /// What goes on until the kubelet stops: upkeep, and answers to who asks for logs.
+    upkeep: JoinSet<()>,
     pods: JoinSet<()>,
 }
 
@@ -158,13 +161,13 @@ impl std::fmt::Debug for Kubelet {
 }
 
 impl Kubelet {
-    /// Registers the system nodes and begins to run their pods.
+    /// Registers the system nodes, begins to run their pods and to serve their logs.
     ///
     /// # Errors
     /// When a node can't be registered.
-    pub async fn start(config: KubeletConfig) -> Result<Self, NodeError> {
+    pub async fn start(config: KubeletConfig, log_server: LogServer) -> Result<Self, NodeError> {
         for node in &config.nodes {
-            nodes::register(&config.client, node, config.clock).await?;
+            nodes::register(&config.client, node, log_server.port(), config.clock).await?;
         }
         let shared = Arc::new(Shared {
             isolation: Isolation::detect().await,
@@ -173,13 +176,14 @@ impl Kubelet {
             addresses: Mutex::new(vec![false; 256]),
         });
         let stop = CancellationToken::new();
-        let (mut heartbeats, mut pods) = (JoinSet::new(), JoinSet::new());
+        let (mut upkeep, mut pods) = (JoinSet::new(), JoinSet::new());
         for node in &shared.config.nodes {
             let (client, clock) = (shared.config.client.clone(), shared.config.clock);
-            heartbeats.spawn(nodes::keep_alive(client, node.name.clone(), clock));
+            upkeep.spawn(nodes::keep_alive(client, node.name.clone(), clock));
         }
         pods.spawn(drive(Arc::clone(&shared), stop.clone()));
-        Ok(Self { shared, stop, heartbeats, pods })
+        upkeep.spawn(log_server.serve(shared.config.logs.clone()));
+        Ok(Self { shared, stop, upkeep, pods })
     }
 
     /// How processes get their files.
@@ -194,7 +198,7 @@ impl Kubelet {
 
     /// Ends all processes and the kubelet; the pods and nodes stay in the API server as they are.
     pub async fn stop(mut self) {
-        self.heartbeats.shutdown().await;
+        self.upkeep.shutdown().await;
         self.stop.cancel();
         let ended = async { while self.pods.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_GRACE, ended).await.is_err() {

@@ -12,6 +12,7 @@ use crate::attacher::Attacher;
 use crate::clock::Clock;
 use crate::control_plane::programs::Programs;
 use crate::control_plane::{ControlPlane, ControlPlaneConfig};
+use crate::kubelet::logs::LogServer;
 use crate::kubelet::{Image, Kubelet, KubeletConfig, NoPodIdentity, SystemNode};
 use crate::kwok::Kwok;
 use crate::ports::Ports;
@@ -107,7 +108,8 @@ impl Start<'_> {
             name: "tenon-operator".to_owned(),
             program: tenon.operator.clone(),
         }));
-        let kubelet = Kubelet::start(KubeletConfig {
+        let log_server = LogServer::bind(&plane.certificates()).await?;
+        let config = KubeletConfig {
             dir: pods,
             logs: self.dir.join("logs"),
             client: plane.client(),
@@ -120,8 +122,8 @@ impl Start<'_> {
             env: aws.map(Aws::endpoint).unwrap_or_default(),
             nodes,
             clock: self.clock,
-        })
-        .await?;
+        };
+        let kubelet = Kubelet::start(config, log_server).await?;
         step.done();
         Ok(kubelet)
     }

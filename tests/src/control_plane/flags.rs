@@ -54,6 +54,8 @@ pub(super) fn api_server(config: &ControlPlaneConfig, etcd_port: u16, port: u16)
             credentials::private_key_file(dir).display()
         ),
         "--authorization-mode=Node,RBAC".to_owned(),
+        // The addresses in the VPC lead nowhere; the kubelet of the system nodes listens on loopback.
+        "--kubelet-preferred-address-types=ExternalIP".to_owned(),
         format!("--token-auth-file={}", credentials::tokens_file(dir).display()),
         format!("--service-cluster-ip-range={SERVICE_CIDR}"),
         "--allow-privileged".to_owned(),

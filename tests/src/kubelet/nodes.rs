@@ -44,6 +44,7 @@ pub struct NodeError {
 pub(super) async fn register(
     client: &Client,
     node: &SystemNode,
+    kubelet_port: u16,
     clock: Clock,
 ) -> Result<(), NodeError> {
     let failed = |source| NodeError { node: node.name.clone(), source };
@@ -77,7 +78,10 @@ pub(super) async fn register(
             "addresses": [
                 { "type": "InternalIP", "address": node.address },
                 { "type": "Hostname", "address": node.name },
+                // Where the API server finds the kubelet.
+                { "type": "ExternalIP", "address": "127.0.0.1" },
             ],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": kubelet_port } },
             "nodeInfo": {
                 "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.36.3", "kubeProxyVersion": "",
                 "containerRuntimeVersion": "processes://1", "kernelVersion": "", "osImage": "the bed", "machineID": "",
