@@ -19,3 +19,4 @@ mod scale;
 mod seeds;
 mod simulate;
 mod up;
+mod verdicts;

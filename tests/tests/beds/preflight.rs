@@ -10,76 +10,27 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Finished};
+use tenon_tests::bed::{Bed, BedConfig};
 use tenon_tests::installed::Installed;
 use tenon_tests::user::{NodeClass, User};
 use tenon_tests::wait::must;
+
+use super::verdicts::{Verdicts, fatal, passes, tenon_with};
+
+mod at_work;
+
+/// The checks that fail here, each after it has passed.
+pub(super) const BROKEN: &[&str] = &[
+    "AM-01", "AM-03", "CL-09", "CL-14", "EX-01", "EX-03", "EX-04", "EX-05", "EX-10", "EX-12",
+    "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IM-01", "NC-01", "NO-01", "NP-01",
+    "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02", "QS-03", "SG-02", "SN-06",
+    "SN-07", "ZS-01",
+];
 
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 /// The role of the system nodes, which only EC2 may take.
 const SYSTEM_ROLE: &str = "arn:aws:iam::123456789012:role/bed-system-nodes";
 const AGENT: &str = "eks-pod-identity-agent";
-
-/// A command about the bed's cluster, with its result as JSON.
-async fn tenon(bed: &Bed, args: &[&str]) -> (Finished, Value) {
-    tenon_with(bed, args, &[]).await
-}
-
-/// The same with these variables.
-pub(super) async fn tenon_with(
-    bed: &Bed,
-    args: &[&str],
-    variables: &[(&str, &str)],
-) -> (Finished, Value) {
-    let mut all = args.to_vec();
-    let (cluster, region) = (bed.cluster().to_owned(), bed.region().to_owned());
-    all.extend(["--cluster", &cluster, "--region", &region, "-o", "json"]);
-    let finished = bed.run_tenon_with(&all, variables).await.expect("tenon runs");
-    let result = serde_json::from_str(&finished.stdout).unwrap_or_default();
-    (finished, result)
-}
-
-/// How a check came out, and the details.
-fn outcome(report: &Value, id: &str) -> (String, String) {
-    let groups = report["categories"].as_array().expect("a report");
-    let mut lines = groups.iter().flat_map(|group| group["checks"].as_array().expect("checks"));
-    let line = lines.find(|line| line["id"] == id).unwrap_or_else(|| panic!("no check {id}"));
-    let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    (text("outcome"), text("detail"))
-}
-
-/// Asserts that these checks pass.
-pub(super) fn passes<'a>(report: &Value, ids: impl IntoIterator<Item = &'a str>) {
-    let left: Vec<_> = ids
-        .into_iter()
-        .map(|id| (id, outcome(report, id)))
-        .filter(|(_, (outcome, _))| outcome != "pass")
-        .collect();
-    assert!(left.is_empty(), "{left:#?}");
-}
-
-/// Asserts that each check fails, and says this.
-pub(super) fn fails(report: &Value, checks: &[(&str, &str)]) {
-    let unnamed: Vec<_> = checks
-        .iter()
-        .map(|(id, part)| (*id, *part, outcome(report, id)))
-        .filter(|(_, part, (outcome, detail))| outcome != "fail" || !detail.contains(part))
-        .collect();
-    assert!(unnamed.is_empty(), "{unnamed:#?}");
-}
-
-/// Checks that failed and are fatal.
-fn fatal(report: &Value) -> Vec<String> {
-    let groups = report["categories"].as_array().expect("a report");
-    let lines = groups.iter().flat_map(|group| group["checks"].as_array().expect("checks"));
-    lines
-        .filter(|line| line["severity"] == "fatal" && line["outcome"] == "fail")
-        .map(|line| {
-            let text = |key: &str| line[key].as_str().unwrap_or_default();
-            format!("{} {}", text("id"), text("detail"))
-        })
-        .collect()
-}
 
 pub(super) async fn apply(bed: &Bed, plural: &str, body: &Value) {
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -155,7 +106,7 @@ fn webhook() -> Value {
 }
 
 /// What somebody does to a cluster, its account and its network, and by which words the checks name it. Each passes without it.
-const FAULTS: [(&str, &str); 14] = [
+const FAULTS: [(&str, &str); 17] = [
     ("CL-14", "gone.example.com"),
     ("EX-01", "default/karpenter-old"),
     ("EX-03", "default/cluster-autoscaler runs"),
@@ -170,10 +121,14 @@ const FAULTS: [(&str, &str); 14] = [
     ("IA-11", "ec2:CreateFleet"),
     ("QS-03", "is off"),
     ("NP-01", "boundless has no limits"),
+    ("OP-01", "none of 0 pods is ready"),
+    ("OP-03", "nobody ever did"),
+    ("QS-02", "tenon-bed in kube-system/karpenter is no name"),
 ];
 
-fn no_fault_is_left(report: &Value) {
-    passes(report, FAULTS.map(|(id, _)| id));
+fn no_fault_is_left(report: &Value, but: &[&str]) {
+    let all = FAULTS.into_iter().chain(at_work::FAULTS).map(|(id, _)| id);
+    passes(report, all.filter(|id| !but.contains(id)));
 }
 
 async fn break_kubernetes(bed: &Bed) {
@@ -266,28 +221,35 @@ async fn tag(bed: &Bed, action: &str, id: &str, key: &str, value: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     let bed = Arc::new(Bed::start(BedConfig::default()).await.expect("the bed starts"));
+    let verdicts = &mut Verdicts::on(&bed);
 
-    let (finished, report) = tenon(&bed, &["preflight"]).await;
+    let (finished, report) = verdicts.preflight(&[], &[]).await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
     assert!(report["counts"]["passed"].as_u64() > Some(40), "{}", report["counts"]);
 
-    Installed::ensure(&bed, &json!({})).await.expect("installed");
-    let (finished, report) = tenon(&bed, &["doctor"]).await;
+    let installed = Installed::ensure(&bed, &json!({})).await.expect("installed");
+    let (finished, report) = verdicts.doctor().await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
-    passes(&report, ["OP-01", "OP-03", "NC-01", "IA-08", "IA-11", "QS-03"]);
-    let (finished, verdict) = tenon(&bed, &["iam", "verify"]).await;
+    no_fault_is_left(&report, &[]);
+    let (finished, verdict) = tenon_with(&bed, &["iam", "verify"], &[]).await;
     assert_eq!(finished.code, 0, "{verdict:#}\n{}", finished.stderr);
     assert!(verdict["verdict"]["simulated"].as_u64() > Some(40), "{verdict:#}");
 
-    no_fault_is_left(&report);
+    // Things that happen to operators.
+    at_work::breaks(&installed).await;
+    let (finished, report) = verdicts.doctor().await;
+    assert_eq!(finished.code, 3, "{}", finished.stderr);
+    verdicts.fails(&report, &at_work::FAULTS);
 
     // Things that happen to clusters.
+    at_work::stops(&bed).await;
     break_kubernetes(&bed).await;
     break_aws(&bed).await;
-    let (finished, report) = tenon(&bed, &["doctor"]).await;
+    let (finished, report) = verdicts.doctor().await;
     assert_eq!(finished.code, 3, "{}", finished.stderr);
-    fails(&report, &FAULTS);
-    let (finished, verdict) = tenon(&bed, &["iam", "verify", "--no-simulation"]).await;
+    verdicts.fails(&report, &FAULTS);
+    let args = ["iam", "verify", "--no-simulation"];
+    let (finished, verdict) = tenon_with(&bed, &args, &[]).await;
     assert_eq!(finished.code, 5, "{}", finished.stderr);
     let missing = verdict["verdict"]["missing"].as_array().expect("a list");
     assert!(missing.iter().any(|one| one.as_str().is_some_and(|one| {
@@ -297,37 +259,54 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     // What can be left out can be left out, and the rest still counts.
     let all = fatal(&report);
     let ids: Vec<_> = all.iter().filter_map(|line| line.split(' ').next()).collect();
-    let (finished, _) = tenon(&bed, &["doctor", "--skip", &ids.join(",")]).await;
+    let (finished, _) = tenon_with(&bed, &["doctor", "--skip", &ids.join(",")], &[]).await;
     assert_eq!(finished.code, 0, "{}", finished.stderr);
-    let (finished, _) = tenon(&bed, &["doctor", "--skip", &ids[1..].join(",")]).await;
+    let (finished, _) = tenon_with(&bed, &["doctor", "--skip", &ids[1..].join(",")], &[]).await;
     assert_eq!(finished.code, 3, "{}", finished.stderr);
 
     // The command that the checks name repairs what is ours, once its user has put the rest right.
     mend(&bed).await;
-    let (finished, _) = tenon(&bed, &["install", "--yes"]).await;
+    at_work::mend(&installed).await;
+    let (finished, _) = tenon_with(&bed, &["install", "--yes"], &[]).await;
     assert_eq!(finished.code, 0, "{}", finished.stderr);
-    let (finished, report) = tenon(&bed, &["doctor"]).await;
+    let (finished, report) = verdicts.doctor().await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
-    no_fault_is_left(&report);
+    no_fault_is_left(&report, &at_work::PAST);
 
-    // Settings that don't fit this cluster.
+    settings_that_do_not_fit(&bed, verdicts).await;
+
+    // SQS keeps the name of a deleted queue for a minute.
+    let (finished, _) = tenon_with(&bed, &["uninstall", "--yes"], &[]).await;
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let (_, report) = verdicts.preflight(&[], &[]).await;
+    verdicts.fails(&report, &[("EX-10", "a queue of that name was deleted")]);
+    verdicts.are_complete(BROKEN);
+
+    drop(installed);
+    let bed = Arc::into_inner(bed).expect("nobody else uses the bed");
+    bed.stop().await.expect("the bed stops");
+}
+
+/// Settings that don't fit this cluster, one after the other.
+async fn settings_that_do_not_fit(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let seed = must(bed.aws()).seed().clone();
     let owned = format!("kubernetes.io/cluster/{}", bed.cluster());
-    tag(&bed, "CreateTags", &seed.node_security_group_id, &owned, "owned").await;
+    tag(bed, "CreateTags", &seed.node_security_group_id, &owned, "owned").await;
     let both = [seed.cluster_security_group_id, seed.node_security_group_id].join(",");
+    let zonal_shift = ["--set", "settings.enableZonalShift=true"];
     for (id, flags, part) in [
         ("AM-01", &["--ami-alias", "al2023@v20200101"][..], "has no image"),
-        ("ZS-01", &["--set", "settings.enableZonalShift=true"], "it is not"),
+        ("ZS-01", &zonal_shift, "it is not"),
         ("IA-10", &["--controller-role-arn", SYSTEM_ROLE], "bed-system-nodes doesn't let"),
         ("SG-02", &["--security-groups", &both], "2 do"),
         ("CL-09", &["--replicas", "5"], "5 replicas are wanted"),
     ] {
-        let (finished, report) = tenon(&bed, &[&["preflight"], flags].concat()).await;
-        let (outcome, detail) = outcome(&report, id);
-        assert_eq!(outcome, "fail", "{id}: {detail}\n{}", finished.stderr);
-        assert!(detail.contains(part), "{id}: {detail}");
+        let (_, report) = verdicts.preflight(flags, &[]).await;
+        verdicts.fails(&report, &[(id, part)]);
     }
-
-    let bed = Arc::into_inner(bed).expect("nobody else uses the bed");
-    bed.stop().await.expect("the bed stops");
+    let eks = &must(bed.aws()).guard().eks;
+    eks.tell(json!({ "zonalShiftConfig": { "enabled": true } }));
+    let (_, report) = verdicts.preflight(&zonal_shift, &[]).await;
+    passes(&report, ["ZS-01"]);
+    eks.tell(Value::Null);
 }

@@ -1,0 +1,209 @@
+//! Answers of AWS that no account of the double can be brought to give by itself, and settings that do not fit.
+
+use axum::Router;
+use axum::routing::get;
+use serde_json::{Value, json};
+use tenon_tests::bed::Bed;
+use tenon_tests::front::control::Control;
+use tenon_tests::front::eks::AuthenticationMode;
+use tenon_tests::front::rewrite::Rewrite;
+use tenon_tests::wait::must;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::super::verdicts::{Verdicts, passes};
+
+fn control(bed: &Bed) -> &Control {
+    must(bed.aws()).front().control()
+}
+
+/// As many launch templates as a region may have, all but a few.
+fn launch_templates() -> String {
+    let template = "<item><launchTemplateId>lt-1</launchTemplateId></item>".repeat(4_900);
+    format!(
+        "<DescribeLaunchTemplatesResponse><launchTemplates>{template}</launchTemplates></DescribeLaunchTemplatesResponse>"
+    )
+}
+
+/// An account that is nearly full, in an organisation that forbids everything, with images of long ago, in a region with other zones.
+pub(super) async fn of_aws(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    let control = control(bed);
+    let zone = format!("{}a", bed.region());
+    let image = "amazon-eks-node-al2023-x86_64-standard-1.29-v20240110";
+    let results = "SimulatePrincipalPolicyResult/EvaluationResults/member";
+    let decision = format!("{results}/EvalDecision");
+    let allowed = format!("{results}/OrganizationsDecisionDetail/AllowedByOrganizations");
+    let entries = "GetAccountSummaryResult/SummaryMap/entry/value";
+    let key = "arn:aws:kms:eu-central-1:123456789012:key/volumes";
+    for (action, path, text) in [
+        ("iam:SimulatePrincipalPolicy", &*decision, "explicitDeny"),
+        ("iam:SimulatePrincipalPolicy", &*allowed, "false"),
+        ("iam:GetAccountSummary", entries, "5000"),
+        ("ec2:DescribeImages", "imagesSet/item/name", image),
+        ("ec2:DescribeAvailabilityZones", "availabilityZoneInfo/item/zoneType", "local-zone"),
+        ("ec2:DescribeInstanceTypeOfferings", "instanceTypeOfferingSet/item/location", &*zone),
+        ("ec2:GetEbsEncryptionByDefault", "ebsEncryptionByDefault", "true"),
+        ("ec2:GetEbsDefaultKmsKeyId", "kmsKeyId", key),
+    ] {
+        control.rewrite(action, Rewrite::texts(&[(path, text)]));
+    }
+    control.rewrite("ec2:DescribeLaunchTemplates", Rewrite::body(launch_templates()));
+    let then = Rewrite::header("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    control.rewrite("ssm:GetParameter", then);
+    let (finished, report) = verdicts.preflight(&[], &[]).await;
+    verdicts.fails(
+        &report,
+        &[
+            ("AC-06", "iam:CreateRole"),
+            ("AC-08", "ahead"),
+            ("IA-06", "5000 of 5000 Roles are in use"),
+            ("QU-03", "4900 of 5000"),
+            ("AM-02", "amd64 is for 1.29"),
+            ("AM-03", &format!("every new volume of the account is encrypted with {key}")),
+            ("SN-08", "is in a local-zone"),
+            ("SN-10", &format!("{}b offers 0 of them", bed.region())),
+        ],
+    );
+    assert_eq!(finished.code, 0, "none of these keeps anybody from installing");
+    passes(&report, ["AC-05"]);
+    control.heal_all();
+
+    // The key that AWS keeps for everybody needs no grant.
+    control.rewrite(
+        "ec2:GetEbsEncryptionByDefault",
+        Rewrite::texts(&[("ebsEncryptionByDefault", "true")]),
+    );
+    let outpost = "arn:aws:outposts:eu-central-1:123456789012:outpost/op-1";
+    control
+        .rewrite("ec2:DescribeSubnets", Rewrite::texts(&[("subnetSet/item/outpostArn", outpost)]));
+    let (_, report) = verdicts.preflight(&[], &[]).await;
+    verdicts.fails(&report, &[("SN-08", "is on an Outpost")]);
+    passes(&report, ["AM-03"]);
+    control.heal_all();
+}
+
+/// A cluster without subnets, and one without an issuer, whose operator is to get its role by it; and a partition that nobody has documents for.
+pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    let eks = &must(bed.aws()).guard().eks;
+    let arn = Rewrite::texts(&[("GetCallerIdentityResult/Arn", "arn:aws-iso:iam::1:root")]);
+    control(bed).rewrite("sts:GetCallerIdentity", arn);
+    eks.tell(json!({
+        "resourcesVpcConfig": { "subnetIds": [] },
+        "identity": { "oidc": { "issuer": "" } },
+    }));
+    let (finished, report) = verdicts.preflight(&["--identity", "irsa"], &[]).await;
+    assert_eq!(finished.code, 3, "{}", finished.stderr);
+    verdicts.fails(
+        &report,
+        &[
+            ("AC-04", "\"aws-iso\""),
+            ("SN-01", "there is none"),
+            ("IA-01", "there is none for the cluster's issuer"),
+            ("CL-16", "the cluster names no subnets: set network.subnetIds"),
+        ],
+    );
+    control(bed).heal_all();
+    eks.tell(Value::Null);
+    eks.set_authentication_mode(AuthenticationMode::ConfigMap);
+    let flags = ["--node-authorization", "access-entry"];
+    let (finished, report) = verdicts.preflight(&flags, &[]).await;
+    assert_eq!(finished.code, 3, "{}", finished.stderr);
+    verdicts.fails(
+        &report,
+        &[("CL-06", "only aws-auth"), ("CL-16", "the cluster knows no access entries")],
+    );
+    eks.set_authentication_mode(AuthenticationMode::ApiAndConfigMap);
+}
+
+/// Names and documents that IAM would not take, and a key that EventBridge may not use.
+pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    let moto = must(bed.aws()).front().world().moto();
+    let key = must(moto.json("kms", "TrentService.CreateKey", &json!({})).await);
+    let key = key["KeyMetadata"]["Arn"].as_str().expect("an ARN").to_owned();
+    let long = format!("arn:aws:iam::123456789012:role/{}", "x".repeat(65));
+    let flags = ["--queue-kms-key", &key, "--controller-role-arn", &long];
+    let (_, report) = verdicts.preflight(&flags, &[]).await;
+    verdicts.fails(
+        &report,
+        &[("QS-01", "events.amazonaws.com"), ("IA-04", "has more than 64 characters")],
+    );
+    let event_bridge = json!({ "Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Resource": "*", "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
+        "Principal": { "Service": "events.amazonaws.com" },
+    }]});
+    let put = json!({ "KeyId": key, "PolicyName": "default", "Policy": event_bridge.to_string() });
+    must(moto.json("kms", "TrentService.PutKeyPolicy", &put).await);
+    let flags = ["--queue-kms-key", &key, "--identity", "irsa"];
+    let (finished, report) = verdicts.preflight(&flags, &[]).await;
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    passes(&report, ["QS-01", "IA-01", "CL-16"]);
+
+    let endless = format!("arn:aws:kms:eu-central-1:123456789012:key/{}", "0".repeat(9_000));
+    let (_, report) = verdicts.preflight(&["--queue-kms-key", &endless], &[]).await;
+    verdicts.fails(&report, &[("IA-05", "and IAM takes 10240 for one role")]);
+}
+
+/// What is wrong before anything can be looked at is said at once, and names what to set.
+pub(super) async fn of_nobody(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    let run = async |args: &[&str]| {
+        let mut command = bed.command(must(bed.tenon()));
+        for name in ["AWS_REGION", "AWS_DEFAULT_REGION", "KUBECONFIG"] {
+            command.env_remove(name);
+        }
+        command.args(["preflight", "--cluster", bed.cluster(), "-o", "json"]).args(args);
+        must(command.output().await)
+    };
+    let refused = |finished: &std::process::Output, parts: [&str; 2]| {
+        let said = String::from_utf8_lossy(&finished.stderr);
+        assert_eq!(finished.status.code(), Some(2), "{said}");
+        for part in parts {
+            assert!(said.contains(part), "{part} is not in:\n{said}");
+        }
+    };
+    control(bed).calls().clear();
+    refused(&run(&[]).await, ["cluster.region", "use --region or AWS_REGION"]);
+    let allowed = "a region such as eu-central-1";
+    refused(&run(&["--region", "frankfurt"]).await, ["cluster.region", allowed]);
+    let file = bed.dir().join("queue.yaml");
+    let settings = json!({
+        "apiVersion": "tenon.sh/v1alpha1", "kind": "Installation",
+        "cluster": { "region": bed.region() },
+        "interruption": { "queueName": "arn:aws:sqs:eu-central-1:123456789012:queue" },
+    });
+    must(std::fs::write(&file, settings.to_string()));
+    let file = file.display().to_string();
+    refused(&run(&["-f", &file]).await, ["interruption.queueName", "not its ARN or URL"]);
+    assert!(control(bed).calls().all().is_empty(), "nothing was called");
+
+    let finished = run(&["--region", "eu-central-x"]).await;
+    let report = serde_json::from_slice(&finished.stdout).expect("a report");
+    verdicts.fails(&report, &[("AC-02", "\"eu-central-x\" is no region")]);
+}
+
+/// A kubeconfig that leads to an API server of another cluster, and of another age.
+pub(super) async fn of_another_api_server(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    let version = json!({
+        "major": "1", "minor": "21+", "gitVersion": "v1.21.14", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    });
+    let routes = Router::new().route("/version", get(async move || version.to_string()));
+    let listener = must(TcpListener::bind("127.0.0.1:0").await);
+    let url = format!("http://{}", must(listener.local_addr()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, routes).await });
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "other",
+        "clusters": [{ "name": "other", "cluster": { "server": url } }],
+        "contexts": [{ "name": "other", "context": { "cluster": "other", "user": "other" } }],
+        "users": [{ "name": "other", "user": {} }],
+    });
+    let file = bed.dir().join("other.kubeconfig");
+    must(std::fs::write(&file, kubeconfig.to_string()));
+    let file = file.display().to_string();
+    let (finished, report) = verdicts.preflight(&[], &[("KUBECONFIG", &file)]).await;
+    assert_eq!(finished.code, 3, "{}", finished.stderr);
+    verdicts.fails(
+        &report,
+        &[("AC-03", &format!("it leads to {url}")), ("CL-02", "it is 1.21+, and 1.29 to")],
+    );
+}
