@@ -3,6 +3,7 @@
 //! A [`Table`] is what the snapshot says, as dense tables; a [`State`] what is left of it while a plan is made. Pods with claims are placed one at a time,
 //! before all others ([`placing`]).
 
+mod bindings;
 pub(crate) mod placing;
 mod report;
 mod search;
@@ -13,7 +14,10 @@ use rustc_hash::FxHashMap;
 
 use crate::intern::Symbols;
 use crate::requirements::Requirements;
-use crate::snapshot::{self, ClaimSpec, DeviceTemplate, NodePhase, PoolState, Reach, Snapshot};
+use crate::snapshot::{
+    self, AttributeBinding, ClaimSpec, DeviceTemplate, InstanceType, NodePhase, PoolState, Reach,
+    Snapshot,
+};
 use usage::Usage;
 
 pub(crate) use state::State;
@@ -68,21 +72,23 @@ struct Published {
 }
 
 /// The devices that a machine of some instance types will have.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Profile<'a> {
     source: &'a [DeviceTemplate],
-    /// Pool, index in the pool, kind, counters.
-    devices: Vec<Template>,
+    bindings: &'a [AttributeBinding],
+    /// Pool, index in the pool, kind, counters, groups.
+    devices: Vec<Template<'a>>,
     counters: Vec<i64>,
 }
 
 /// A device that a machine will have.
 #[derive(Debug)]
-struct Template {
+struct Template<'a> {
     pool: u32,
     at: u32,
     kind: u32,
     consumes: Vec<(u32, i64)>,
+    groups: bindings::Groups<'a>,
 }
 
 impl<'a> Table<'a> {
@@ -100,7 +106,7 @@ impl<'a> Table<'a> {
             broken: vec![false; n],
             broken_open: Vec::new(),
             counters: Vec::new(),
-            profiles: vec![Profile { source: &[], devices: Vec::new(), counters: Vec::new() }],
+            profiles: vec![Profile::default()],
             of_type: Vec::new(),
             terms: Vec::new(),
             users: vec![0; source.claims.len()],
@@ -111,9 +117,7 @@ impl<'a> Table<'a> {
         table.of_type = snapshot
             .catalogs
             .iter()
-            .map(|catalog| {
-                catalog.instance_types.iter().map(|kind| table.profile(&kind.devices)).collect()
-            })
+            .map(|catalog| catalog.instance_types.iter().map(|kind| table.profile(kind)).collect())
             .collect();
         for claim in &source.claims {
             let nodes = claim.allocation.iter().flat_map(|allocation| &allocation.nodes);
@@ -208,21 +212,28 @@ impl<'a> Table<'a> {
         draws.collect()
     }
 
-    fn profile(&mut self, source: &'a [DeviceTemplate]) -> u32 {
-        if let Some(known) = self.profiles.iter().position(|profile| profile.source == source) {
+    fn profile(&mut self, kind: &'a InstanceType) -> u32 {
+        let source = kind.devices.as_slice();
+        // Without devices there is nothing that could agree.
+        let bindings = if source.is_empty() { &[] } else { kind.attribute_bindings.as_slice() };
+        let same = |known: &Profile<'_>| known.source == source && known.bindings == bindings;
+        if let Some(known) = self.profiles.iter().position(same) {
             return index(known);
         }
+        let groups = bindings::groups(bindings);
         let mut amounts = Vec::new();
         let mut devices = Vec::new();
         for (pool, template) in (0..).zip(source) {
             let counters = flatten(&mut amounts, &template.counters);
             for (at, device) in (0..).zip(&template.devices) {
                 if let Some(consumes) = self.draws(device.kind, &counters) {
-                    devices.push(Template { pool, at, kind: device.kind, consumes });
+                    let name = (&template.driver[..], &template.pool[..], &device.name[..]);
+                    let groups = groups.get(&name).cloned().unwrap_or_default();
+                    devices.push(Template { pool, at, kind: device.kind, consumes, groups });
                 }
             }
         }
-        self.profiles.push(Profile { source, devices, counters: amounts });
+        self.profiles.push(Profile { source, bindings, devices, counters: amounts });
         index(self.profiles.len() - 1)
     }
 

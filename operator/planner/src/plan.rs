@@ -394,6 +394,9 @@ pub enum Exclusion {
         /// The instance type that comes closest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         closest: Option<String>,
+        /// The attribute of a constraint of the claim that refused further devices there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        constraint: Option<String>,
     },
     /// A claim is allocated, or planned to be, where no machine of the pool can reach its devices.
     ClaimElsewhere {

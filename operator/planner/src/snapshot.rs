@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 
 pub use catalog::{CapacityType, Catalog, InstanceType, Offering};
 pub use device::{
-    AllocatedDevice, AttributeValue, CapacityRange, Claim, ClaimAllocation, ClaimSpec, Device,
-    DeviceAsk, DeviceCapacity, DeviceConstraint, DeviceKind, DevicePool, DeviceRequest,
-    DeviceSlice, DeviceTemplate, Devices, NodeTerm, PoolState, Reach,
+    AllocatedDevice, AttributeBinding, AttributeValue, CapacityRange, Claim, ClaimAllocation,
+    ClaimSpec, Device, DeviceAsk, DeviceCapacity, DeviceConstraint, DeviceKind, DevicePool,
+    DeviceRequest, DeviceSlice, DeviceTemplate, Devices, NodeTerm, PoolState, Reach,
+    TemplateDevice,
 };
 pub use node::{ClaimState, Node, NodePhase};
 pub use nodepool::{

@@ -78,11 +78,15 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
         Exclusion::Topology { key, rule } => {
             format!("unsatisfiable topology constraint for {rule}, key={key}")
         }
-        Exclusion::Devices { claim, request, class, requested, found, closest } => {
+        Exclusion::Devices { claim, request, class, requested, found, closest, constraint } => {
             let all = if *requested == 0 { "all".to_owned() } else { requested.to_string() };
             let closest = closest.as_ref().map(|kind| format!(" on {kind}")).unwrap_or_default();
+            let constraint = constraint.as_ref();
+            let constraint = constraint
+                .map(|attribute| format!(" under its constraint on {attribute}"))
+                .unwrap_or_default();
             format!(
-                "no instance type could allocate resource claim {claim}: request {request} asks for {all} of device class {class}, {found} could be had{closest}"
+                "no instance type could allocate resource claim {claim}: request {request} asks for {all} of device class {class}, {found} could be had{closest}{constraint}"
             )
         }
         Exclusion::ClaimElsewhere { claim } => {
@@ -132,21 +136,28 @@ mod tests {
 
     #[test]
     fn devices_that_are_missing_are_told_with_claim_and_class() {
-        let devices = |requested, closest: Option<&str>| Exclusion::Devices {
-            claim: "gpus".to_owned(),
-            request: "gpu".to_owned(),
-            class: "gpu.example.com".to_owned(),
-            requested,
-            found: 8,
-            closest: closest.map(str::to_owned),
-        };
+        let devices =
+            |requested, closest: Option<&str>, constraint: Option<&str>| Exclusion::Devices {
+                claim: "gpus".to_owned(),
+                request: "gpu".to_owned(),
+                class: "gpu.example.com".to_owned(),
+                requested,
+                found: 8,
+                closest: closest.map(str::to_owned),
+                constraint: constraint.map(str::to_owned),
+            };
         assert_eq!(
-            exclusion(&devices(9, Some("p5.48xlarge"))),
+            exclusion(&devices(9, Some("p5.48xlarge"), None)),
             "no instance type could allocate resource claim gpus: request gpu asks for 9 of device class gpu.example.com, 8 could be had on p5.48xlarge"
         );
         assert!(
-            exclusion(&devices(0, None))
+            exclusion(&devices(0, None, None))
                 .ends_with("asks for all of device class gpu.example.com, 8 could be had")
+        );
+        assert!(
+            exclusion(&devices(9, Some("p5.48xlarge"), Some("example.com/numa"))).ends_with(
+                "8 could be had on p5.48xlarge under its constraint on example.com/numa"
+            )
         );
         assert_eq!(
             exclusion(&Exclusion::ClaimElsewhere { claim: "gpus".to_owned() }),

@@ -1,6 +1,7 @@
 //! Whether the devices that a plan counts on serve the claims of its pods.
 
 mod amounts;
+mod constraints;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -335,20 +336,9 @@ impl<'c> Checker<'c> {
         if served != chosen.devices.len() {
             self.violate(&claim.name, "a device is for no request");
         }
-        for rule in &spec.constraints {
-            let concerned = kinds.iter().filter(|(device, ..)| {
-                let parent = device.request.split('/').next();
-                rule.requests.is_empty()
-                    || rule.requests.contains(&device.request)
-                    || rule.requests.iter().any(|name| Some(name.as_str()) == parent)
-            });
-            let values: Vec<_> =
-                concerned.map(|(_, kind, _)| kind.attributes.get(&rule.attribute)).collect();
-            let distinct: BTreeSet<_> = values.iter().collect();
-            let wanted = if rule.distinct { values.len() } else { 1.min(values.len()) };
-            if values.contains(&None) || distinct.len() != wanted {
-                self.violate(&claim.name, "its devices break a constraint");
-            }
+        let mut rules = spec.constraints.iter();
+        if !rules.all(|rule| constraints::holds(rule, view.kind, &kinds)) {
+            self.violate(&claim.name, "its devices break a constraint");
         }
     }
 

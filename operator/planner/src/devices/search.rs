@@ -24,6 +24,15 @@ pub(super) struct Item<'s> {
     /// No other machine can reach it.
     pub(super) local: bool,
     pub(super) draws: &'s [(u32, i64)],
+    /// With which devices it will agree in an attribute that it does not have: attribute, group. Sorted.
+    pub(super) groups: &'s [(&'s str, u32)],
+}
+
+/// What a `matchAttribute` or `distinctAttribute` constraint compares. Values and groups are never equal: which value a group will have is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compared<'s> {
+    Value(&'s AttributeValue),
+    Group(u32),
 }
 
 /// A device that was chosen.
@@ -70,6 +79,8 @@ pub(super) struct Deadlock {
     pub(super) at: usize,
     /// How many devices it had found.
     pub(super) found: usize,
+    /// The constraint of its claim that refused a further one.
+    pub(super) refused_by: Option<usize>,
 }
 
 /// What there is.
@@ -123,8 +134,8 @@ pub(super) struct Search<'s, 'a, 'n> {
     narrow: Narrow<'n>,
     path: Usage,
     picks: Vec<Pick>,
-    /// By claim and constraint: the values of the devices so far.
-    values: Vec<Vec<Vec<&'a AttributeValue>>>,
+    /// By claim and constraint: what it compares of the devices so far.
+    compared: Vec<Vec<Vec<Compared<'s>>>>,
     n_of_claim: Vec<usize>,
     steps: usize,
     deadlock: Deadlock,
@@ -149,7 +160,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             narrow,
             path: Usage::default(),
             picks: Vec::new(),
-            values: specs.iter().map(|spec| vec![Vec::new(); spec.constraints.len()]).collect(),
+            compared: specs.iter().map(|spec| vec![Vec::new(); spec.constraints.len()]).collect(),
             n_of_claim: vec![0; specs.len()],
             steps: STEPS,
             deadlock: Deadlock::default(),
@@ -168,7 +179,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
     fn request(&mut self, at: usize, site: Site) -> Option<Site> {
         let Some(&(claim, request)) = self.requests.get(at) else { return Some(site) };
         let specs = self.specs;
-        self.deadlock = self.deadlock.max(Deadlock { at, found: 0 });
+        self.deadlock = self.deadlock.max(Deadlock { at, ..Deadlock::default() });
         for (alternative, ask) in specs[claim].requests[request].alternatives.iter().enumerate() {
             let served = match ask.count {
                 Some(count) => self.some(at, alternative, ask, (count as usize, 0), site),
@@ -198,16 +209,16 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             return None;
         }
         // What is equal to a device that did not do won't do either.
-        let mut failed: Vec<(u32, u32, Option<u32>)> = Vec::new();
+        let mut failed = Vec::new();
         for position in from..self.items.len() {
             let item = self.items[position];
-            let like = (item.kind, item.pool, item.reach);
+            let like = (item.kind, item.pool, item.reach, item.groups);
             if failed.contains(&like) || ask.kinds.binary_search(&item.kind).is_err() {
                 continue;
             }
             let Some(site) = self.take(at, alternative, ask, item, site) else { continue };
             let found = ask.count.map_or(0, |count| count as usize + 1 - left);
-            self.deadlock = self.deadlock.max(Deadlock { at, found });
+            self.deadlock = self.deadlock.max(Deadlock { at, found, refused_by: None });
             let done = self.some(at, alternative, ask, (left - 1, position + 1), site);
             if done.is_some() {
                 return done;
@@ -271,7 +282,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         at: usize,
         alternative: usize,
         ask: &'a DeviceAsk,
-        item: Item<'_>,
+        item: Item<'s>,
         site: Site,
     ) -> Option<Site> {
         self.steps = self.steps.checked_sub(1)?;
@@ -298,26 +309,23 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             }
         }
         let (claim, request) = self.requests[at];
-        let admitted = self.constrained(claim, request, alternative).all(|constraint| {
-            let rule = &self.specs[claim].constraints[constraint];
-            let known = &self.values[claim][constraint];
-            match kind.attributes.get(&rule.attribute) {
-                None => false,
-                Some(value) if rule.distinct => !known.contains(&value),
-                Some(value) => known.first().is_none_or(|first| *first == value),
+        let constrained = self.constrained(claim, request, alternative);
+        let compared: Result<Vec<_>, usize> = constrained
+            .map(|constraint| Ok((constraint, self.compare(claim, constraint, item)?)))
+            .collect();
+        let compared = match compared {
+            Ok(compared) => compared,
+            Err(constraint) => {
+                self.refuse(at, constraint);
+                return None;
             }
-        });
-        if !admitted {
-            return None;
-        }
+        };
         let site = match (site, item.reach) {
             (Site::In(cell), Some(reach)) => Site::In((self.narrow)(cell, reach, Side::Inside)?),
             _ => site,
         };
-        let concerned: Vec<usize> = self.constrained(claim, request, alternative).collect();
-        for constraint in concerned {
-            let attribute = &self.specs[claim].constraints[constraint].attribute;
-            self.values[claim][constraint].extend(kind.attributes.get(attribute));
+        for (constraint, value) in compared {
+            self.compared[claim][constraint].push(value);
         }
         if !ask.admin {
             self.path.take(item.id, share.as_deref(), &draws);
@@ -337,6 +345,40 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             draws,
         });
         Some(site)
+    }
+
+    /// What a constraint compares of a device, if it admits the device next to those so far; else the constraint.
+    fn compare(
+        &self,
+        claim: usize,
+        constraint: usize,
+        item: Item<'s>,
+    ) -> Result<Compared<'s>, usize> {
+        let rule = &self.specs[claim].constraints[constraint];
+        let known = &self.compared[claim][constraint];
+        let value = self.kind(item).attributes.get(&rule.attribute).map(Compared::Value);
+        let of_group = || {
+            // Two groups may turn out to have one value.
+            let mut groups = item.groups.iter().filter(|_| !rule.distinct);
+            let (_, group) = groups.find(|(attribute, _)| *attribute == rule.attribute)?;
+            Some(Compared::Group(*group))
+        };
+        let value = value.or_else(of_group).ok_or(constraint)?;
+        let admitted = if rule.distinct {
+            !known.contains(&value)
+        } else {
+            known.first().is_none_or(|first| *first == value)
+        };
+        if admitted { Ok(value) } else { Err(constraint) }
+    }
+
+    /// Notes that a constraint refused a device, if the search has come no further elsewhere.
+    fn refuse(&mut self, at: usize, constraint: usize) {
+        let of_request = |pick: &&Pick| (pick.claim, pick.request) == self.requests[at];
+        let found = self.picks.iter().rev().take_while(of_request).count();
+        if at == self.deadlock.at && found >= self.deadlock.found {
+            self.deadlock.refused_by.get_or_insert(constraint);
+        }
     }
 
     /// What a request gets of a shared device, if there is so much.
@@ -364,7 +406,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         let concerned: Vec<usize> =
             self.constrained(pick.claim, pick.request, pick.alternative).collect();
         for constraint in concerned {
-            self.values[pick.claim][constraint].pop();
+            self.compared[pick.claim][constraint].pop();
         }
     }
 

@@ -387,6 +387,7 @@ impl Table<'_> {
             reach: device.reach,
             local: device.local,
             draws: &device.consumes,
+            groups: &[],
         })
     }
 
@@ -400,6 +401,7 @@ impl Table<'_> {
             reach: None,
             local: true,
             draws: &device.consumes,
+            groups: &device.groups,
         })
     }
 
@@ -419,6 +421,9 @@ impl Table<'_> {
             class: ask.map(|ask| ask.class.clone()).unwrap_or_default(),
             requested: ask.and_then(|ask| ask.count).unwrap_or(0),
             found: u32::try_from(deadlock.found).unwrap_or(u32::MAX),
+            constraint: deadlock
+                .refused_by
+                .map(|constraint| self.spec(claim).constraints[constraint].attribute.clone()),
             closest,
         }
     }

@@ -37,6 +37,9 @@ pub struct InstanceType {
     /// What its machines will publish as devices, one entry per pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<super::DeviceTemplate>,
+    /// Which of these devices will agree in an attribute that they don't have here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attribute_bindings: Vec<super::AttributeBinding>,
 }
 
 impl InstanceType {

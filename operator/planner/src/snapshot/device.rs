@@ -186,6 +186,30 @@ pub struct DeviceTemplate {
     pub devices: Vec<Device>,
 }
 
+/// Devices that an instance type will have, and that will agree in an attribute whose value nobody knows before a machine is there.
+///
+/// What is bound to one device under an attribute is bound to all that it is bound to, in whatever bindings they are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttributeBinding {
+    /// The attribute, fully qualified (`domain/name`).
+    pub attribute: String,
+    /// The devices. A binding of fewer than two says nothing; a name that no [`DeviceTemplate`] has only connects the others.
+    pub devices: Vec<TemplateDevice>,
+}
+
+/// The name of a device of a [`DeviceTemplate`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TemplateDevice {
+    /// [`DeviceTemplate::driver`].
+    pub driver: String,
+    /// [`DeviceTemplate::pool`].
+    pub pool: String,
+    /// [`Device::name`].
+    pub device: String,
+}
+
 /// What a claim asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -238,7 +262,7 @@ pub struct DeviceConstraint {
     /// The requests it is about, as `request` or `request/subrequest`; all when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<String>,
-    /// The attribute, fully qualified. A device without it does not do.
+    /// The attribute, fully qualified. A device without it does not do, unless the constraint is `matchAttribute` and an [`AttributeBinding`] has the device.
     pub attribute: String,
     /// `distinctAttribute` instead of `matchAttribute`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

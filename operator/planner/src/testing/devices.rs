@@ -1,12 +1,12 @@
 //! What drivers and kube-scheduler do once a plan has been carried out: new machines publish their devices, claims get those that were planned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::plan::{ClaimDevices, PlacedDevices, Plan, PodRef};
 use crate::snapshot::{
-    AllocatedDevice, ClaimAllocation, DevicePool, DeviceSlice, Devices, Node, NodeTerm, Placement,
-    Reach, Snapshot,
+    AllocatedDevice, AttributeValue, ClaimAllocation, Device, DevicePool, DeviceSlice,
+    DeviceTemplate, Devices, InstanceType, Node, NodeTerm, Placement, Reach, Snapshot,
 };
 
 /// Publishes and allocates in `after`, the cluster once `plan` for `before` has been carried out.
@@ -56,17 +56,80 @@ pub(super) fn allocate(before: &Snapshot, plan: &Plan, after: &mut Snapshot) {
 
 fn publish(before: &Snapshot, node: &Node, devices: &mut Devices) {
     let kind = &node.labels["node.kubernetes.io/instance-type"];
-    let types = before.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
-    for template in types.filter(|it| it.name == *kind).flat_map(|it| &it.devices) {
+    let mut types = before.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
+    let Some(kind) = types.find(|it| it.name == *kind) else { return };
+    for template in &kind.devices {
         let reach = Reach::Node(node.name.clone().unwrap_or_default());
+        let listed = template.devices.iter();
+        let listed = listed.map(|device| Device {
+            name: device.name.clone(),
+            kind: with_values(node, kind, template, device, devices),
+        });
+        let listed = listed.collect();
         devices.pools.push(DevicePool {
             driver: template.driver.clone(),
             name: real_pool(node, &template.pool),
             counters: template.counters.clone(),
-            slices: vec![DeviceSlice { reach, devices: template.devices.clone() }],
+            slices: vec![DeviceSlice { reach, devices: listed }],
             ..DevicePool::default()
         });
     }
+}
+
+/// The kind of a device once its machine has published it: devices that are bound under an attribute agree in it.
+fn with_values(
+    node: &Node,
+    kind: &InstanceType,
+    template: &DeviceTemplate,
+    device: &Device,
+    devices: &mut Devices,
+) -> u32 {
+    let mut published = devices.kinds[device.kind as usize].clone();
+    let name = (&template.driver, &template.pool, &device.name);
+    for attribute in kind.attribute_bindings.iter().map(|it| &it.attribute) {
+        let group = bound_to(kind, attribute, name);
+        if let Some(first) = group.first().filter(|_| group.len() > 1) {
+            let value = AttributeValue::String(format!("{}/{first:?}", node.key));
+            published.attributes.entry(attribute.clone()).or_insert(value);
+        }
+    }
+    if published == devices.kinds[device.kind as usize] {
+        return device.kind;
+    }
+    if let Some(known) = devices.kinds.iter().position(|known| *known == published) {
+        return u32::try_from(known).expect("few kinds");
+    }
+    let number = u32::try_from(devices.kinds.len()).expect("few kinds");
+    devices.kinds.push(published);
+    let requests = devices.specs.iter_mut().flat_map(|spec| &mut spec.requests);
+    for ask in requests.flat_map(|request| &mut request.alternatives) {
+        if ask.kinds.contains(&device.kind) {
+            ask.kinds.push(number);
+        }
+    }
+    number
+}
+
+/// All that bindings of an attribute tie to a device, itself included.
+fn bound_to<'k>(
+    kind: &'k InstanceType,
+    attribute: &str,
+    name: (&'k String, &'k String, &'k String),
+) -> BTreeSet<(&'k String, &'k String, &'k String)> {
+    let bindings = kind.attribute_bindings.iter().filter(|it| it.attribute == attribute);
+    let sets: Vec<BTreeSet<_>> = bindings
+        .map(|it| it.devices.iter().map(|it| (&it.driver, &it.pool, &it.device)).collect())
+        .collect();
+    let mut reached = BTreeSet::from([name]);
+    // Each round goes at least one binding further.
+    for _ in &sets {
+        for set in &sets {
+            if !set.is_disjoint(&reached) {
+                reached.extend(set);
+            }
+        }
+    }
+    reached
 }
 
 fn real_pool(node: &Node, template: &str) -> String {

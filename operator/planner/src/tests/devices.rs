@@ -1,5 +1,7 @@
 //! Dynamic resource allocation: which machines serve which claims.
 
+mod bindings;
+mod brute_force;
 mod disrupted;
 mod properties;
 mod published;
@@ -134,7 +136,11 @@ struct Scene {
 
 impl Scene {
     fn new(specs: Vec<ClaimSpec>) -> Self {
-        let builder = Builder::new(catalog(with_devices())).pool(on_demand("default"));
+        Self::of_types(with_devices(), specs)
+    }
+
+    fn of_types(types: Vec<InstanceType>, specs: Vec<ClaimSpec>) -> Self {
+        let builder = Builder::new(catalog(types)).pool(on_demand("default"));
         let devices = Devices { kinds: kinds_of_devices(), specs, ..Devices::default() };
         Self { devices, builder }
     }
@@ -238,6 +244,7 @@ fn too_many_devices_make_a_pod_wait_with_the_type_that_comes_closest() {
         requested: 9,
         found: 8,
         closest: Some("m.8xlarge".to_owned()),
+        constraint: None,
     };
     assert_eq!(*only_reason(&plan), expected);
 }

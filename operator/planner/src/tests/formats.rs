@@ -99,6 +99,19 @@ fn reasons_keep_their_form() {
             Exclusion::Topology { key: text("a"), rule: text("b") },
             r#"{"topology":{"key":"a","rule":"b"}}"#,
         ),
+        (
+            Exclusion::Devices {
+                claim: text("a"),
+                request: text("b"),
+                class: text("c"),
+                requested: 2,
+                found: 1,
+                closest: Some(text("c.large")),
+                constraint: Some(text("d/e")),
+            },
+            r#"{"devices":{"claim":"a","request":"b","class":"c","requested":2,"found":1,"closest":"c.large","constraint":"d/e"}}"#,
+        ),
+        (Exclusion::ClaimElsewhere { claim: text("a") }, r#"{"claimElsewhere":{"claim":"a"}}"#),
         (Exclusion::Pod(text("x")), r#"{"pod":"x"}"#),
     ] {
         assert_eq!(json(&reason), expected);

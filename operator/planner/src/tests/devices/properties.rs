@@ -19,14 +19,15 @@ fn any_spec() -> impl Strategy<Value = ClaimSpec> {
         3 => any_ask().prop_map(|ask| exactly("x", ask)),
         1 => prop::collection::vec(any_ask(), 1..3).prop_map(|asks| first_of("x", asks)),
     ];
-    let constraint = prop::option::weighted(0.3, any::<bool>());
+    let attribute = prop::sample::select(vec![NUMA, bindings::PCI]);
+    let constraint = prop::option::weighted(0.4, (any::<bool>(), attribute));
     (prop::collection::vec(request, 1..3), constraint).prop_map(|(mut requests, constraint)| {
         for (number, request) in requests.iter_mut().enumerate() {
             request.name = format!("request-{number}");
         }
-        let rule = |distinct| DeviceConstraint {
+        let rule = |(distinct, attribute): (bool, &str)| DeviceConstraint {
             requests: Vec::new(),
-            attribute: NUMA.to_owned(),
+            attribute: attribute.to_owned(),
             distinct,
         };
         ClaimSpec {
@@ -47,9 +48,14 @@ fn any_cluster() -> impl Strategy<Value = Snapshot> {
     let own = prop::collection::vec(any::<prop::sample::Index>(), 0..3);
     let used = (own, prop::option::weighted(0.2, any::<bool>()), 100..3000_i64);
     let pods = prop::collection::vec(used, 1..8);
-    (specs, nodes, pods, 0..4_usize).prop_map(|(specs, nodes, pods, n_remote)| {
+    let bindings = prop::collection::vec(brute_force::any_binding(), 0..4);
+    (specs, nodes, pods, 0..4_usize, bindings).prop_map(|(specs, nodes, pods, n_remote, bound)| {
         let n_specs = specs.len();
-        let mut scene = Scene::new(specs);
+        let mut types = with_devices();
+        for kind in types.iter_mut().filter(|kind| kind.name.ends_with("8xlarge")) {
+            kind.attribute_bindings.clone_from(&bound);
+        }
+        let mut scene = Scene::of_types(types, specs);
         for (number, kinds) in nodes.iter().enumerate() {
             let key = format!("node-{number}");
             scene = scene.pool(published(&key, kinds)).node(&key, "m.2xlarge", ZONES[number % 3]);
