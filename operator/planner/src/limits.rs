@@ -208,12 +208,32 @@ impl Limits {
     /// Leaves no more than was left before: what a machine gives back is for its own successor.
     pub(crate) fn at_most(&mut self, before: &Self) {
         for (pool, before) in self.pools.iter_mut().zip(&before.pools) {
-            for (amount, before) in pool.amounts.iter_mut().zip(&before.amounts) {
-                amount.left = amount.left.min(before.left);
+            pool.at_most(before);
+        }
+    }
+
+    /// Leaves no more than there is left in another problem with the same NodePools, of which only others may have something to launch.
+    pub(crate) fn at_most_in(
+        &mut self,
+        problem: &Problem<'_>,
+        (other, left): (&Problem<'_>, &Self),
+    ) {
+        for (template, pool) in problem.templates.iter().zip(&mut self.pools) {
+            let same = other.templates.iter().position(|it| it.pool == template.pool);
+            if let Some(same) = same {
+                pool.at_most(&left.pools[same]);
             }
-            if let (Some((_, left)), Some((_, before))) = (&mut pool.nodes, before.nodes) {
-                *left = before.min(*left);
-            }
+        }
+    }
+}
+
+impl PoolLimits {
+    fn at_most(&mut self, other: &Self) {
+        for (amount, other) in self.amounts.iter_mut().zip(&other.amounts) {
+            amount.left = amount.left.min(other.left);
+        }
+        if let (Some((_, left)), Some((_, other))) = (&mut self.nodes, other.nodes) {
+            *left = other.min(*left);
         }
     }
 }

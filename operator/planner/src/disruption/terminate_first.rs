@@ -9,6 +9,7 @@ use super::candidates::Node;
 use super::moving::Search;
 use super::{Pass, prepare};
 use crate::compile::label;
+use crate::devices::State;
 use crate::plan::{Command, Method, Shortage, Stay, TerminateFirst};
 use crate::policy::Policy;
 use crate::reservations::{Reservations, reserved_ids};
@@ -69,25 +70,16 @@ fn go_first(
     true
 }
 
-/// The command for a node that goes first, planned on the snapshot as it is once it has gone.
+/// The command for a node that goes first, planned on the snapshot as it is once it has gone. The pass then knows what that leaves of limits and devices.
 fn command_after(
-    pass: &Pass<'_, '_>,
+    pass: &mut Pass<'_, '_>,
     node: &Node,
     search: Search,
     reason: DisruptionReason,
     method: Method,
 ) -> Option<Command> {
     let snapshot = pass.problem.snapshot;
-    // Which devices are left when commands of this plan have taken theirs only its own pass knows.
-    if snapshot.devices.is_some() {
-        return None;
-    }
     let id = reservation(snapshot, node.index)?;
-    // What others of this plan launch counts for the limits, and only they know how much.
-    let launches = pass.commands.iter().any(|command| !command.replacements.is_empty());
-    if launches && !snapshot.node_pools[node.pool].limits.is_empty() {
-        return None;
-    }
     let credited = with_room_for_one_more(snapshot, id)?;
     let (problem, candidates) = prepare(&credited, pass.problem.policy, pass.now);
     let (mut after, _) = Pass::new(&problem, candidates, pass.now, pass.seed);
@@ -95,6 +87,8 @@ fn command_after(
     for command in &pass.commands {
         after.replay(command);
     }
+    after.solver.limits.at_most_in(&problem, (pass.problem, &pass.solver.limits));
+    after.solver.devices = forgetful(pass.solver.devices.clone());
     let (moves, launches) = after.move_or_replace(node, search, reason).ok()?;
     let [launch] = <[_; 1]>::try_from(launches).ok()?;
     let mut settled = vec![launch.clone()];
@@ -107,7 +101,17 @@ fn command_after(
     command.replacements.clear();
     let reason = Shortage::NoReservedCapacity;
     command.terminate_first = Some(TerminateFirst { reason, launch: Some(pinned) });
+    pass.solver.limits.at_most_in(pass.problem, (&problem, &after.solver.limits));
+    pass.solver.devices = forgetful(after.solver.devices.take());
     Some(command)
+}
+
+/// The devices that are left, for another solver over the same machines and types: which machines the first one would launch means nothing to it.
+fn forgetful(mut devices: Option<Box<State>>) -> Option<Box<State>> {
+    if let Some(devices) = &mut devices {
+        devices.forget_claims();
+    }
+    devices
 }
 
 /// The snapshot with room for one more machine in a capacity reservation that is in order; nothing when no offering is of it.

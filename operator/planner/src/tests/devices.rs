@@ -3,6 +3,7 @@
 mod bindings;
 mod brute_force;
 mod disrupted;
+mod going_first;
 mod properties;
 mod published;
 mod requests;

@@ -134,6 +134,37 @@ fn of_a_full_reservation_one_machine_after_the_other_goes_within_the_budgets() {
     assert_eq!(planned(&both(only_reserved()), &policy()).commands.len(), 2);
 }
 
+#[test]
+fn what_other_commands_launch_counts_for_the_limits_of_what_goes_first() {
+    let n_commands = |cpu: i64| {
+        let mut pool = only_reserved();
+        pool.limits.insert("cpu".to_owned(), cpu * 1000);
+        let on = |kind: &str| {
+            let mut shape = shape(1500, GI);
+            let key = "node.kubernetes.io/instance-type".to_owned();
+            shape.node_selector.insert(key, kind.to_owned());
+            shape
+        };
+        // Both pods need a larger machine now; the reservation of one has room for it.
+        let rooms = [("m.xlarge", "cr-1", 0), ("c.xlarge", "cr-2", 1)];
+        let snapshot = Builder::new(catalog(with_reservations(&rooms)))
+            .pool(pool)
+            .node(reserved("first", "default", "cr-2"))
+            .node(reserved("second", "default", "cr-1"))
+            .pod("a", on("c.xlarge"), Some("first"))
+            .pod("b", on("m.xlarge"), Some("second"))
+            .build();
+        let plan = planned(&snapshot, &policy());
+        let first = |command: &crate::plan::Command| command.terminate_first.is_some();
+        (plan.commands.len(), plan.commands.iter().filter(|it| first(it)).count())
+    };
+    // Two nodes have two cores each, and each of the new machines has four.
+    assert_eq!(n_commands(8), (2, 1));
+    assert_eq!(n_commands(7), (1, 0));
+    assert_eq!(n_commands(6), (1, 0));
+    assert_eq!(n_commands(5), (0, 0));
+}
+
 fn fixed(replicas: i64, types: &[&str], limit: Option<i64>) -> NodePool {
     let mut pool = pool_of("fixed", types);
     pool.replicas = Some(replicas);
