@@ -327,6 +327,7 @@ mod tests {
             replicas,
             template: Some(("unit".to_owned(), Some(2))),
             limited: None,
+            claims: Vec::new(),
             problem: None,
         }
     }

@@ -67,7 +67,8 @@ pub fn provision(
     plan.nominations = nominations(snapshot, &placed);
     plan.buffered = nominations(snapshot, &virtual_pods);
     if let Some(devices) = &packed.solver.devices {
-        plan.devices = devices.on_machines(&problem, placed.iter().map(|&(pod, _)| pod));
+        let pods = packed.solver.placed.iter().map(|&(pod, _)| pod);
+        plan.devices = devices.on_machines(&problem, pods);
     }
     let skipped = problem
         .skipped

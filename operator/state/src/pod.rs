@@ -179,7 +179,7 @@ impl Pod {
             grace_period: spec.termination_grace_period_seconds,
             volume_claims: volume_claims(&name, spec),
             has_match_fields: shape::has_match_fields(spec),
-            claims: spec.resource_claims.iter().map(|claim| pod_claim(claim, status)).collect(),
+            claims: claims(spec, status),
         })
     }
 
@@ -282,6 +282,11 @@ fn tolerates_disruption(spec: &wire::PodSpec) -> bool {
         let same_value = exists || toleration.value.as_deref().unwrap_or_default().is_empty();
         same_key && same_value && (effect.is_empty() || effect == "NoSchedule")
     })
+}
+
+/// The resource claims of a pod.
+pub(crate) fn claims(spec: &wire::PodSpec, status: &wire::PodStatus) -> Vec<PodClaim> {
+    spec.resource_claims.iter().map(|claim| pod_claim(claim, status)).collect()
 }
 
 fn pod_claim(claim: &wire::PodResourceClaim, status: &wire::PodStatus) -> PodClaim {

@@ -43,7 +43,8 @@ impl Cluster {
     /// Everything that a decision at this moment may depend on.
     pub fn snapshot(&self, catalogs: &impl Catalogs, now: Timestamp) -> plan::Snapshot {
         let mut catalogs = self.catalogs(catalogs);
-        let claims = Claims::of(self, &mut catalogs);
+        let kept = self.kept();
+        let claims = Claims::of(self, &kept, &mut catalogs);
         let machines = self.machines();
         let nodes: Vec<plan::Node> =
             machines.iter().map(|machine| self.machine(machine, &catalogs)).collect();
@@ -66,7 +67,7 @@ impl Cluster {
                 planned
             })
             .collect();
-        self.add_buffer_pods(&mut pods, &mut shapes);
+        buffers::add_pods(&kept, claims.as_ref(), &mut pods, &mut shapes);
         plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
             node_pools: self

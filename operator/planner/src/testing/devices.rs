@@ -48,8 +48,13 @@ pub(super) fn allocate(before: &Snapshot, plan: &Plan, after: &mut Snapshot) {
             users.entry(claim).or_default().push(pod.uid.clone());
         }
     }
-    for (index, claim) in (0..).zip(&mut devices.claims) {
+    let known = before.devices.iter().flat_map(|devices| &devices.claims);
+    for ((index, claim), known) in (0..).zip(&mut devices.claims).zip(known) {
         claim.reserved_for = users.remove(&index).unwrap_or_default();
+        if claim.reserved_for.is_empty() {
+            // Virtual pods don't exist, so nothing is allocated for them.
+            claim.allocation.clone_from(&known.allocation);
+        }
     }
     after.devices = Some(Arc::new(devices));
 }

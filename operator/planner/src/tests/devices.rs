@@ -268,6 +268,25 @@ fn a_virtual_pod_with_claims_waits() {
 }
 
 #[test]
+fn room_for_virtual_pods_comes_with_devices() {
+    let scene = Scene::new(vec![plain(1)]).pool(published("a", &[PLAIN]));
+    let mut snapshot = scene.node("a", "m.2xlarge", "zone-a").pods(2).build();
+    let mut virtual_pods = |n: usize| {
+        for (number, pod) in snapshot.pods.iter_mut().enumerate() {
+            pod.buffer = (number < n).then(|| "spare".to_owned());
+        }
+        let plan = plan(&snapshot);
+        assert_eq!(plan.launches.len(), 1, "{:?}", plan.report);
+        assert_eq!(plan.devices.len(), 1);
+        assert!(!plan.launches[0].devices.is_empty());
+        (plan.buffered.len(), plan.launches[0].buffer_pods.len(), plan.nominations.len())
+    };
+    assert_eq!(virtual_pods(2), (1, 1, 0));
+    // Pods that there are come first.
+    assert_eq!(virtual_pods(1), (0, 1, 1));
+}
+
+#[test]
 fn overlaid_types_keep_their_devices() {
     let overlay = crate::snapshot::NodeOverlay {
         name: "discount".to_owned(),

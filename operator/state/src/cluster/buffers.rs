@@ -12,6 +12,7 @@ use super::Cluster;
 use super::apply::{is_newer, key};
 use super::quotas::{Pods, Quota, Quotas, Shares};
 use crate::change::{Kind, ObjectKey, Touched};
+use crate::pod::{self, PodClaim};
 use crate::{resources, shape, wire};
 
 /// How many pods a CapacityBuffer comes to at most. Each is planned for on its own, and limits without `replicas` over a pod that requests next to nothing come
@@ -34,6 +35,7 @@ struct Template {
     shape: Arc<PodShape>,
     priority_class: Option<String>,
     has_match_fields: bool,
+    claims: Vec<PodClaim>,
 }
 
 impl Template {
@@ -62,6 +64,8 @@ pub struct Room {
     pub template: Option<(String, Option<i64>)>,
     /// Where ResourceQuotas leave less than it asks for.
     pub limited: Option<Limited>,
+    /// The resource claims of each of its pods.
+    pub claims: Vec<PodClaim>,
     /// Why its pods can't be planned for.
     pub problem: Option<String>,
 }
@@ -175,7 +179,7 @@ impl Cluster {
             Some(format!(
                 "the buffer comes to {replicas} pods: no room is kept for more than {MOST_PODS}, use lower limits, replicas or percentage"
             ))
-        } else if template.shape.resource_claims.is_empty() {
+        } else if template.claims.is_empty() || self.plans_for_claims() {
             None
         } else {
             Some("no room can be kept for pods with resource claims".to_owned())
@@ -185,6 +189,7 @@ impl Cluster {
             replicas: at_most(replicas),
             template: name.map(|name| (name.to_owned(), template.generation)),
             limited: (replicas < wanted).then(|| Limited { wanted: at_most(wanted), quotas }),
+            claims: template.claims.clone(),
             problem,
         })
     }
@@ -324,6 +329,7 @@ impl Cluster {
             shape: self.shapes.intern(shape),
             priority_class: template.spec.priority_class_name.clone(),
             has_match_fields: shape::has_match_fields(&template.spec),
+            claims: pod::claims(&template.spec, &wire::PodStatus::default()),
         }
     }
 }

@@ -1,41 +1,71 @@
 //! The pods that CapacityBuffers keep room for: they don't exist, and are planned for as if they did.
 
+use tenon_crds::CapacityBuffer;
 use tenon_planner::snapshot as plan;
 
 use super::ShapeTable;
-use crate::cluster::{Cluster, name};
+use super::claims::Claims;
+use crate::change::ObjectKey;
+use crate::cluster::{Cluster, Room, name};
 use crate::wire::created_at;
 
+/// A CapacityBuffer and the room that it keeps.
+pub(super) type Kept<'c> = (&'c CapacityBuffer, Room);
+
+/// The virtual pods of a buffer.
+pub(super) fn keys<'k>((buffer, room): &'k Kept<'_>) -> impl Iterator<Item = ObjectKey> + 'k {
+    let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
+    let name = name(&buffer.metadata);
+    (0..room.replicas)
+        .map(move |index| ObjectKey::new(namespace, format!("capacity-buffer-{name}-{index}")))
+}
+
 impl Cluster {
-    /// Adds the virtual pods. The list stays sorted; a real pod of the same name comes before a virtual one.
-    pub(super) fn add_buffer_pods(&self, pods: &mut Vec<plan::Pod>, shapes: &mut ShapeTable) {
-        let real = pods.len();
-        for (key, buffer) in self.buffers() {
-            let Ok(room) = self.room(buffer) else { continue };
-            if room.replicas == 0 {
-                continue;
-            }
-            let shape = shapes.shared(&room.shape);
-            let name = name(&buffer.metadata);
-            let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
-            pods.extend((0..room.replicas).map(|index| plan::Pod {
+    /// The CapacityBuffers that come to some room.
+    pub(super) fn kept(&self) -> Vec<Kept<'_>> {
+        let rooms = self.buffers().filter_map(|(_, buffer)| {
+            let room = self.room(buffer).ok().filter(|room| room.replicas > 0)?;
+            Some((&**buffer, room))
+        });
+        rooms.collect()
+    }
+}
+
+/// Adds the virtual pods. The list stays sorted; a real pod of the same name comes before a virtual one.
+pub(super) fn add_pods(
+    buffers: &[Kept<'_>],
+    claims: Option<&Claims>,
+    pods: &mut Vec<plan::Pod>,
+    shapes: &mut ShapeTable,
+) {
+    let real = pods.len();
+    for kept in buffers {
+        let (buffer, room) = kept;
+        let shape = shapes.shared(&room.shape);
+        let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
+        for (index, key) in keys(kept).enumerate() {
+            let mut pod = plan::Pod {
                 namespace: key.namespace.clone(),
-                name: format!("capacity-buffer-{name}-{index}"),
+                name: key.name.clone(),
                 uid: format!("{uid}-{index}"),
                 shape,
                 placement: plan::Placement::Unschedulable,
                 created_at: created_at(&buffer.metadata),
                 priority: i32::MIN,
                 problem: room.problem.clone(),
-                buffer: Some(name.clone()),
+                buffer: Some(name(&buffer.metadata)),
                 ..plan::Pod::default()
-            }));
+            };
+            if let Some(claims) = claims {
+                claims.add_to(&key, &mut pod, shapes);
+            }
+            pods.push(pod);
         }
-        if pods.len() > real {
-            // Stable: virtual pods were added behind the real ones.
-            pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-            pods.dedup_by(|b, a| a.namespace == b.namespace && a.name == b.name);
-        }
+    }
+    if pods.len() > real {
+        // Stable: virtual pods were added behind the real ones.
+        pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        pods.dedup_by(|b, a| a.namespace == b.namespace && a.name == b.name);
     }
 }
 

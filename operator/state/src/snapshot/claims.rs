@@ -15,6 +15,7 @@ use tenon_crds::labels::LabelRules;
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, ShapeId};
 
+use super::buffers::{self, Kept};
 use super::{ShapeTable, id};
 use crate::change::ObjectKey;
 use crate::cluster::{Cluster, DeviceObjects};
@@ -34,6 +35,7 @@ impl Claims {
     /// `None` while claims are not planned for. Gives instance types of `catalogs` the devices that machines like them have.
     pub(super) fn of(
         cluster: &Cluster,
+        buffers: &[Kept<'_>],
         catalogs: &mut BTreeMap<NodeClassRef, Arc<plan::Catalog>>,
     ) -> Option<Self> {
         let objects = cluster.devices.as_deref()?;
@@ -43,10 +45,19 @@ impl Claims {
             claims.insert(key.clone(), allocated(key, claim, &mut specs, cluster.rules()));
         }
         let mut pods: BTreeMap<ObjectKey, Result<Vec<ObjectKey>, String>> = BTreeMap::new();
-        for (key, pod) in cluster.pods().filter(|(_, pod)| !pod.claims.is_empty()) {
-            let own = pod.claims.iter().filter(|claim| **claim != PodClaim::Nothing);
+        let mut add = |key: &ObjectKey, own: &[PodClaim]| {
+            let own = own.iter().filter(|claim| **claim != PodClaim::Nothing);
             let own = own.map(|claim| resolve(objects, key, claim, &mut claims, &mut specs));
             pods.insert(key.clone(), own.collect());
+        };
+        for (key, pod) in cluster.pods().filter(|(_, pod)| !pod.claims.is_empty()) {
+            add(key, &pod.claims);
+        }
+        // Virtual pods have the claims that real ones would get.
+        for kept in buffers.iter().filter(|(_, room)| !room.claims.is_empty()) {
+            for key in buffers::keys(kept).filter(|key| !cluster.pods.contains_key(key)) {
+                add(&key, &kept.1.claims);
+            }
         }
         let index: BTreeMap<&ObjectKey, u32> =
             claims.keys().enumerate().map(|(at, key)| (key, id(at))).collect();

@@ -355,6 +355,57 @@ fn an_allocation_says_what_is_taken_and_from_where_it_is_reached() {
 }
 
 #[test]
+fn pods_of_capacity_buffers_have_claims_as_real_ones_would() {
+    let world = |claims: Value| {
+        let template = json!({"metadata": {"name": "unit", "namespace": "default"},
+            "template": {"spec": {"containers": [], "resourceClaims": claims}}});
+        let buffer = json!({"metadata": {"name": "spare", "namespace": "default", "uid": "4711"},
+            "spec": {"podTemplateRef": {"name": "unit"}, "replicas": 2}});
+        World::new()
+            .class("any", &[])
+            .with::<wire::ResourceClaimTemplate>(json!({
+                "metadata": {"namespace": "default", "name": "gpus"}, "spec": {"spec": {"devices": one("any")}}}))
+            .claim("both", one("any"), json!({}))
+            .with::<wire::PodTemplate>(template)
+            .with::<tenon_crds::CapacityBuffer>(buffer)
+    };
+    let of = |snapshot: &plan::Snapshot, name: &str| -> (Vec<String>, usize, Option<String>) {
+        let pod = snapshot.pods.iter().find(|pod| pod.name == name).unwrap();
+        let claims = &snapshot.devices.as_ref().unwrap().claims;
+        let claims = pod.claims.iter().map(|&claim| claims[claim as usize].name.clone());
+        let asked = snapshot.shapes[pod.shape.0 as usize].device_claims.len();
+        (claims.collect(), asked, pod.problem.clone())
+    };
+    let each = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"},
+        {"name": "card", "resourceClaimName": "both"}]);
+    // A real pod has the name of the second one.
+    let snapshot = world(each).pod("capacity-buffer-spare-1", json!([]), json!([])).snapshot();
+    let made = vec!["capacity-buffer-spare-0-gpu".to_owned(), "both".to_owned()];
+    assert_eq!(of(&snapshot, "capacity-buffer-spare-0"), (made, 2, None));
+    assert_eq!(of(&snapshot, "capacity-buffer-spare-1"), (vec![], 0, None));
+    let lost = world(json!([{"name": "gpu", "resourceClaimTemplateName": "nowhere"}])).snapshot();
+    let (claims, _, problem) = of(&lost, "capacity-buffer-spare-1");
+    assert_eq!(claims, [""; 0]);
+    assert_eq!(problem.as_deref(), Some("resourceclaimtemplate \"nowhere\" not found"));
+}
+
+#[test]
+fn while_claims_are_ignored_buffers_keep_no_room_for_pods_with_claims() {
+    let mut cluster = Cluster::new(&[], LabelRules::core());
+    let template = json!({"metadata": {"name": "unit", "namespace": "default"}, "template": {"spec": {
+        "containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}});
+    let template: wire::PodTemplate = serde_json::from_value(template).unwrap();
+    cluster.apply(Change::Applied(template.into_object()));
+    let buffer = json!({"metadata": {"name": "spare", "namespace": "default"},
+        "spec": {"podTemplateRef": {"name": "unit"}, "replicas": 1}});
+    let buffer: tenon_crds::CapacityBuffer = serde_json::from_value(buffer).unwrap();
+    cluster.apply(Change::Applied(buffer.into_object()));
+    let snapshot = cluster.snapshot(&|_: &NodeClassRef| None, Timestamp::UNIX_EPOCH);
+    let problem = snapshot.pods[0].problem.as_deref();
+    assert_eq!(problem, Some("no room can be kept for pods with resource claims"));
+}
+
+#[test]
 fn a_node_waits_for_complete_pools_of_the_drivers_that_it_was_launched_for() {
     let mut claim = tenon_crds::NodeClaim::new("claim", tenon_crds::NodeClaimSpec::default());
     let drivers = [("karpenter.sh/requested-dra-drivers".to_owned(), GPU.to_owned())];
