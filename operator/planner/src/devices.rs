@@ -4,6 +4,7 @@
 //! before all others ([`placing`]).
 
 mod bindings;
+mod narrowing;
 pub(crate) mod placing;
 mod report;
 mod search;

@@ -171,8 +171,10 @@ fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, pla
     let shape = &problem.shapes[demand.shape];
     let Place { at, cell, mut types, proposal, target, .. } = place;
     solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, at, cell, 1);
+    let template = solver.cells[cell].template;
     if let Some(devices) = &mut solver.devices {
         devices.take(proposal);
+        devices.narrow(problem, at, problem.templates[template].catalog, &types);
     }
     let pods = demand.take(1);
     if at < solver.claims.len() {
@@ -184,7 +186,6 @@ fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, pla
         bins.refresh(solver, at);
         return;
     }
-    let template = solver.cells[cell].template;
     if solver.limits.any(template) {
         let modest = solver.limits.modest(problem, template, &types, target);
         if solver.lacking_values(cell, &modest).is_none() {

@@ -35,7 +35,7 @@ pub(crate) struct State {
     leaving: FxHashSet<usize>,
     released: FxHashSet<u32>,
     /// Searches that failed for pods none of whose claims had devices: machine, shape, cell.
-    failed: FxHashMap<(Spot, u32, Option<CellId>), Deadlock>,
+    pub(super) failed: FxHashMap<(Spot, u32, Option<CellId>), Deadlock>,
     /// What the last successful look at a machine found.
     found: Option<Proposal>,
 }
@@ -337,7 +337,7 @@ impl State {
             }
             published.push(usage);
         }
-        self.used.take_worst_of(&published);
+        self.used.add(&Usage::worst_of(published.iter()));
         let picks = || found.iter().flat_map(|(_, picks)| picks);
         for pick in picks().filter(|pick| pick.share.is_none() && !pick.admin) {
             self.freed.give_back(pick.id, None, &[]);

@@ -68,8 +68,13 @@ impl Usage {
         self.counters.get(&counter).copied().unwrap_or(0)
     }
 
-    /// Takes whatever `others` take, each of which may come to be: of what several take the most.
-    pub(super) fn take_worst_of(&mut self, others: &[Self]) {
+    /// The devices that are taken as a whole.
+    pub(super) fn devices(&self) -> impl Iterator<Item = u32> {
+        self.taken.iter().copied()
+    }
+
+    /// Whatever `others` take, one of which will come to be: of what several take the most.
+    pub(super) fn worst_of<'u>(others: impl Iterator<Item = &'u Self>) -> Self {
         let mut worst = Self::default();
         for other in others {
             worst.taken.extend(&other.taken);
@@ -82,14 +87,33 @@ impl Usage {
                 most.iter_mut().zip(amounts).for_each(|(most, &amount)| *most = amount.max(*most));
             }
         }
-        self.taken.extend(worst.taken);
-        for (counter, amount) in worst.counters {
+        worst
+    }
+
+    /// Takes all that another one does.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.taken.extend(&other.taken);
+        for (&counter, &amount) in &other.counters {
             let sum = self.counters.entry(counter).or_default();
             *sum = sum.saturating_add(amount);
         }
-        for (device, amounts) in worst.shares {
+        for (&device, amounts) in &other.shares {
             let sums = self.shares.entry(device).or_insert_with(|| vec![0; amounts.len()]);
-            add(sums, &amounts);
+            add(sums, amounts);
+        }
+    }
+
+    /// Gives back all that another one took.
+    pub(super) fn remove(&mut self, other: &Self) {
+        for &device in &other.taken {
+            self.taken.remove(&device);
+        }
+        for (&counter, &amount) in &other.counters {
+            let sum = self.counters.entry(counter).or_default();
+            *sum = sum.saturating_sub(amount);
+        }
+        for (&device, amounts) in &other.shares {
+            self.give_back(device, Some(amounts), &[]);
         }
     }
 }

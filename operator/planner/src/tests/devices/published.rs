@@ -32,6 +32,37 @@ fn devices_of_running_pods_are_taken() {
 }
 
 #[test]
+fn devices_that_a_launch_takes_as_some_types_are_free_once_it_can_not_become_these() {
+    let mut types = kinds();
+    for kind in types.iter_mut().filter(|kind| kind.name == "m.2xlarge") {
+        kind.devices.push(DeviceTemplate {
+            driver: GPU.to_owned(),
+            pool: "board".to_owned(),
+            devices: of_kinds(&[PLAIN, PLAIN]),
+            ..DeviceTemplate::default()
+        });
+    }
+    let own = || ask(Some(1), &[PLAIN]);
+    let of_network = || ask(Some(1), &[REMOTE]);
+    let specs = vec![
+        spec(vec![first_of("any", vec![own(), of_network()])]),
+        spec(vec![exactly("own", own())]),
+        spec(vec![exactly("net", of_network())]),
+    ];
+    let pods = |names: &[(&str, u32, i64)]| {
+        let mut scene = Scene::of_types(types.clone(), specs.clone()).pool(remote("zone-a", 1));
+        for (number, &(name, spec, cpu)) in (0..).zip(names) {
+            scene = scene.claim(claim(name, spec)).pod_of(name, shape(cpu, GI), &[number], None);
+        }
+        plan(&scene.build()).report.pods.iter().map(|it| it.pod.name.clone()).collect::<Vec<_>>()
+    };
+    // As any type but one the first pod's machine takes the device of the network.
+    assert_eq!(pods(&[("a", 0, 3000), ("c", 2, 1000)]), ["c"]);
+    // The second one makes it that type.
+    assert_eq!(pods(&[("a", 0, 3000), ("b", 1, 2000), ("c", 2, 1000)]), [""; 0]);
+}
+
+#[test]
 fn a_node_that_is_starting_counts_with_what_its_type_will_have() {
     let in_phase = |phase: NodePhase| {
         // It has published one of its two devices so far.
