@@ -1,9 +1,11 @@
 //! Quotas, machine images, the operator's image, the queue, and the NodePools that are there.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::autoscalers::{is_karpenter, is_ours};
-use super::observed::{ImageView, KeyView, Observed};
+use super::observed::{ImageView, KeyView, Observed, PodView, RegistryView};
 use super::{Check, Outcome, Severity, When, known, skip};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -64,9 +66,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "IM-01",
         severity: Severity::Warning,
-        when: When::Installed,
+        when: When::Always,
         title: "the operator's image can be pulled",
-        cause: "The registry doesn't know it, asks for a login, or can't be reached. A stale login to public.ecr.aws is answered with 403.",
+        cause: "The registry doesn't know it, refuses it, or has it for other architectures. A stale login to public.ecr.aws is answered with 403. Before an installation the registry is asked from here, without a login.",
         fix: "kubectl -n <namespace> describe pod -l app.kubernetes.io/name=karpenter   # then docker logout public.ecr.aws, or --image <mirror>",
         run: image_pull,
     },
@@ -228,21 +230,49 @@ fn volume_keys(seen: &Observed) -> Outcome {
 }
 
 fn image_pull(seen: &Observed) -> Outcome {
-    known(&seen.operator.pods, |pods| {
-        let problems = pods
-            .iter()
-            .filter(|pod| {
-                matches!(
-                    pod.waiting.as_deref(),
-                    Some("ImagePullBackOff" | "ErrImagePull" | "InvalidImageName")
-                )
-            })
-            .map(|pod| {
-                format!("{}: {}", pod.name, pod.message.as_deref().unwrap_or("no reason given"))
-            })
-            .collect::<Vec<_>>();
-        Outcome::of(&problems, &seen.asked.image)
+    let pods = seen.operator.pods.known();
+    let mut problems = pods.into_iter().flatten().filter_map(not_pulled).collect::<Vec<_>>();
+    let image = seen.image.known().and_then(Option::as_ref);
+    problems.extend(image.and_then(|image| not_there(seen, image)));
+    let name = seen.asked.image.as_str();
+    if !problems.is_empty() || pods.is_some() {
+        return Outcome::of(&problems, name);
+    }
+    known(&seen.image, |image| match image.as_ref().map(|image| image.status) {
+        None => skip("the image names no registry"),
+        Some(200) => Outcome::Pass(name.to_owned()),
+        Some(status) => Outcome::Unknown(format!(
+            "the registry answers {status}: it may let nodes in, which have a login"
+        )),
     })
+}
+
+fn not_pulled(pod: &PodView) -> Option<String> {
+    let waits = matches!(
+        pod.waiting.as_deref(),
+        Some("ImagePullBackOff" | "ErrImagePull" | "InvalidImageName")
+    );
+    waits.then(|| format!("{}: {}", pod.name, pod.message.as_deref().unwrap_or("no reason given")))
+}
+
+/// Why nodes that the operator may run on can't have its image, by what the registry says of it.
+fn not_there(seen: &Observed, image: &RegistryView) -> Option<String> {
+    let name = &seen.asked.image;
+    match image.status {
+        403 => Some(format!("the registry refuses {name} (403)")),
+        404 => Some(format!("the registry doesn't know {name} in this version (404)")),
+        _ => {
+            let nodes = seen.kubernetes.nodes.known().into_iter().flatten();
+            let wanted = nodes.filter(|node| !node.from_node_pool && !node.architecture.is_empty());
+            let missing = wanted
+                .map(|node| node.architecture.as_str())
+                .filter(|one| !image.architectures.iter().any(|there| there == one))
+                .collect::<BTreeSet<_>>();
+            let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
+            (!image.architectures.is_empty() && !missing.is_empty())
+                .then(|| format!("{name} is not there for {missing}, which nodes are of"))
+        }
+    }
 }
 
 fn image_digest(seen: &Observed) -> Outcome {

@@ -27,6 +27,7 @@ pub(crate) fn healthy() -> Observed {
         name: name.into(),
         zone: zone.into(),
         ready: true,
+        architecture: "amd64".into(),
         free_cpu: 3000,
         free_memory: 8 << 30,
         ..NodeView::default()
@@ -206,6 +207,10 @@ pub(crate) fn healthy() -> Observed {
             }]),
             volume_keys: Known(vec![]),
         },
+        image: Known(Some(RegistryView {
+            status: 200,
+            architectures: vec!["amd64".into(), "arm64".into()],
+        })),
         queue: Known(Some(QueueView {
             senders: vec!["events.amazonaws.com".into()],
             ..QueueView::default()

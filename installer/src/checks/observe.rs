@@ -22,6 +22,7 @@ mod kubernetes;
 mod operator;
 mod queue;
 mod raw;
+mod registry;
 mod volumes;
 
 /// What can be read from.
@@ -54,7 +55,7 @@ pub struct Sources<'a> {
 pub async fn observe(sources: &Sources<'_>) -> Observed {
     let mut seen =
         Observed { now: clock::now().as_second(), asked: asked(sources), ..Observed::default() };
-    let (caller, cluster, network, compute, iam, (kubernetes, rbac), operator, key) = tokio::join!(
+    let (caller, cluster, network, compute, iam, (kubernetes, rbac), operator, key, image) = tokio::join!(
         account::read(sources),
         account::cluster(sources),
         ec2::network(sources),
@@ -63,6 +64,7 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
         kubernetes::read(sources),
         operator::read(sources),
         queue::key(sources),
+        registry::image(sources),
     );
     (seen.caller, seen.cluster, seen.network) = (caller, cluster, network);
     (seen.compute, seen.iam, seen.kubernetes, seen.operator) = (compute, iam, kubernetes, operator);
@@ -72,7 +74,7 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
         sources.target.as_ref().map(|target| target.endpoint.clone()).map_err(Clone::clone).into();
     (seen.caller.https_proxy, seen.caller.no_proxy) = sources.proxies.clone();
     (seen.queue, seen.rules) = queue::read(sources);
-    seen.queue_key = key;
+    (seen.queue_key, seen.image) = (key, image.into());
     seen.queue_deleted = queue::deleted(sources);
     seen
 }

@@ -65,6 +65,8 @@ pub struct Observed {
     pub iam: IamView,
     /// Quotas, machine images, what is left of earlier installations.
     pub compute: ComputeView,
+    /// What the registry says of the operator's image; none where the image names no registry.
+    pub image: Seen<Option<RegistryView>>,
     /// The interruption queue.
     pub queue: Seen<Option<QueueView>>,
     /// The key of that queue, whether it is there already or not; none where SQS has keys of its own.

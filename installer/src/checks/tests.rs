@@ -93,6 +93,29 @@ fn before_an_installation_the_operator_is_not_looked_at() {
 }
 
 #[test]
+fn before_an_installation_the_registry_is_asked_for_the_image() {
+    let check = table::all().find(|check| check.id == "IM-01").unwrap();
+    let outcome = |status: u16, architectures: &[&str]| {
+        let mut seen = healthy();
+        seen.operator = observed::OperatorView::default();
+        let architectures = architectures.iter().map(|one| (*one).to_owned()).collect();
+        seen.image = Seen::Known(Some(observed::RegistryView { status, architectures }));
+        (check.run)(&seen)
+    };
+    assert!(matches!(outcome(200, &["amd64"]), Outcome::Pass(_)));
+    assert!(matches!(outcome(200, &[]), Outcome::Pass(_)), "one image, of whichever architecture");
+    let Outcome::Fail(why) = outcome(200, &["arm64"]) else { panic!("amd64 is missing") };
+    assert!(why.contains("not there for amd64"), "{why}");
+    assert!(matches!(outcome(404, &[]), Outcome::Fail(_)));
+    assert!(matches!(outcome(403, &[]), Outcome::Fail(_)));
+    assert!(matches!(outcome(401, &[]), Outcome::Unknown(_)), "nodes may have a login");
+    let mut seen = healthy();
+    seen.operator = observed::OperatorView::default();
+    seen.image = Seen::Known(None);
+    assert!(matches!((check.run)(&seen), Outcome::Skip(_)));
+}
+
+#[test]
 fn a_misspelt_id_to_skip_is_noticed() {
     let skip = ["CL-09".to_owned(), "CL-99".to_owned()].into();
     assert_eq!(Options { skip, ..Options::default() }.unknown_ids(), ["CL-99"]);

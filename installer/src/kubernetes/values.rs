@@ -186,9 +186,14 @@ impl Default for Image {
 }
 
 impl Image {
+    /// Its tag, or the version that stands for an empty one.
+    pub fn tag(&self) -> &str {
+        if self.tag.is_empty() { env!("CARGO_PKG_VERSION") } else { &self.tag }
+    }
+
     /// The image as a pod names it.
     pub fn reference(&self) -> String {
-        let tag = if self.tag.is_empty() { env!("CARGO_PKG_VERSION") } else { &self.tag };
+        let tag = self.tag();
         let digest =
             if self.digest.is_empty() { String::new() } else { format!("@{}", self.digest) };
         format!("{}:{tag}{digest}", self.repository)

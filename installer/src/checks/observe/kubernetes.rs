@@ -205,6 +205,7 @@ fn node_view(node: &Value, used: &BTreeMap<String, (i64, i64)>) -> NodeView {
         from_node_pool: label("karpenter.sh/nodepool").is_some(),
         fargate: label("eks.amazonaws.com/compute-type") == Some("fargate"),
         kops: label("kops.k8s.io/instancegroup").is_some(),
+        architecture: label("kubernetes.io/arch").unwrap_or_default().to_owned(),
         free_cpu: quantity(&text(node, "/status/allocatable/cpu"), 1000.0) - cpu,
         free_memory: quantity(&text(node, "/status/allocatable/memory"), 1.0) - memory,
         name,

@@ -181,6 +181,16 @@ pub struct VolumeKeyView {
     pub key: String,
 }
 
+/// What a registry says of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RegistryView {
+    /// HTTP status of its manifest.
+    pub status: u16,
+    /// Architectures that it is there for; empty if the manifest doesn't say.
+    pub architectures: Vec<String>,
+}
+
 /// The queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

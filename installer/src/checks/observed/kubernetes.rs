@@ -65,6 +65,8 @@ pub struct NodeView {
     pub fargate: bool,
     /// kOps made it.
     pub kops: bool,
+    /// Its architecture, as Kubernetes names it.
+    pub architecture: String,
     /// Free CPU by requests, in thousandths of a core.
     pub free_cpu: i64,
     /// Free memory by requests, in bytes.

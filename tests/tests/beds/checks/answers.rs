@@ -1,7 +1,9 @@
 //! Answers of AWS that no account of the double can be brought to give by itself, and settings that do not fit.
 
 use axum::Router;
+use axum::extract::Path;
 use axum::routing::get;
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tenon_tests::bed::Bed;
 use tenon_tests::front::control::Control;
@@ -115,17 +117,53 @@ pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     eks.set_authentication_mode(AuthenticationMode::ApiAndConfigMap);
 }
 
-/// Names and documents that IAM would not take, and a key that EventBridge may not use.
+/// A registry that tells nothing without a token. It refuses one image, has one for another architecture and one for all, and knows no others. Answers its host.
+async fn registry(tasks: &mut JoinSet<()>) -> String {
+    let listener = must(TcpListener::bind("127.0.0.1:0").await);
+    let host = must(listener.local_addr()).to_string();
+    let challenge = format!("Bearer realm=\"http://{host}/token\",service=\"bed\",scope=\"pull\"");
+    let manifest = async move |Path((image, _version)): Path<(String, String)>,
+                               headers: HeaderMap| {
+        let is_open = headers.get("authorization").is_some_and(|token| token == "Bearer open");
+        let index = |architecture: &str| {
+            json!({ "manifests": [{ "platform": { "architecture": architecture } }] }).to_string()
+        };
+        let (status, body) = match &*image {
+            _ if !is_open => (StatusCode::UNAUTHORIZED, String::new()),
+            "refused" => (StatusCode::FORBIDDEN, String::new()),
+            "arm" => (StatusCode::OK, index("arm64")),
+            "operator" => (StatusCode::OK, index("amd64")),
+            _ => (StatusCode::NOT_FOUND, String::new()),
+        };
+        (status, [("www-authenticate", challenge)], body)
+    };
+    let token = async || json!({ "token": "open" }).to_string();
+    let routes = Router::new()
+        .route("/token", get(token))
+        .route("/v2/tenon/{image}/manifests/{version}", get(manifest));
+    tasks.spawn(async move { must(axum::serve(listener, routes).await) });
+    host
+}
+
+/// Names and documents that IAM would not take, a key that EventBridge may not use, and images that nodes can't have.
 pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    let mut tasks = JoinSet::new();
+    let host = registry(&mut tasks).await;
+    let image = |name: &str| format!("{host}/tenon/{name}");
     let moto = must(bed.aws()).front().world().moto();
     let key = must(moto.json("kms", "TrentService.CreateKey", &json!({})).await);
     let key = key["KeyMetadata"]["Arn"].as_str().expect("an ARN").to_owned();
     let long = format!("arn:aws:iam::123456789012:role/{}", "x".repeat(65));
-    let flags = ["--queue-kms-key", &key, "--controller-role-arn", &long];
+    let refused = image("refused");
+    let flags = ["--queue-kms-key", &key, "--controller-role-arn", &long, "--image", &refused];
     let (_, report) = verdicts.preflight(&flags, &[]).await;
     verdicts.fails(
         &report,
-        &[("QS-01", "events.amazonaws.com"), ("IA-04", "has more than 64 characters")],
+        &[
+            ("QS-01", "events.amazonaws.com"),
+            ("IA-04", "has more than 64 characters"),
+            ("IM-01", "the registry refuses"),
+        ],
     );
     let event_bridge = json!({ "Version": "2012-10-17", "Statement": [{
         "Effect": "Allow", "Resource": "*", "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
@@ -133,14 +171,21 @@ pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     }]});
     let put = json!({ "KeyId": key, "PolicyName": "default", "Policy": event_bridge.to_string() });
     must(moto.json("kms", "TrentService.PutKeyPolicy", &put).await);
-    let flags = ["--queue-kms-key", &key, "--identity", "irsa"];
+    let operator = image("operator");
+    let flags = ["--queue-kms-key", &key, "--identity", "irsa", "--image", &operator];
     let (finished, report) = verdicts.preflight(&flags, &[]).await;
     assert_eq!(finished.code, 0, "{}", finished.stderr);
-    passes(&report, ["QS-01", "IA-01", "CL-16"]);
+    passes(&report, ["QS-01", "IA-01", "IM-01", "CL-16"]);
 
     let endless = format!("arn:aws:kms:eu-central-1:123456789012:key/{}", "0".repeat(9_000));
-    let (_, report) = verdicts.preflight(&["--queue-kms-key", &endless], &[]).await;
-    verdicts.fails(&report, &[("IA-05", "and IAM takes 10240 for one role")]);
+    let flags = ["--queue-kms-key", &endless, "--image", &image("arm")];
+    let (_, report) = verdicts.preflight(&flags, &[]).await;
+    verdicts.fails(
+        &report,
+        &[("IA-05", "and IAM takes 10240 for one role"), ("IM-01", "is not there for amd64")],
+    );
+    let (_, report) = verdicts.preflight(&["--image", &image("other")], &[]).await;
+    verdicts.fails(&report, &[("IM-01", "doesn't know")]);
 }
 
 /// What is wrong before anything can be looked at is said at once, and names what to set.

@@ -54,12 +54,13 @@ fn pods(bed: &Bed) -> Api<Pod> {
 /// Breaks the operator and what it looks after, and waits until it has told of all of it.
 pub(super) async fn breaks(tenon: &Installed) {
     let bed = tenon.bed();
+    // The first call that is refused comes when the one that waits for messages has ended.
+    let mark = must(tenon.logs().mark());
+    control(bed).fail("sqs:ReceiveMessage", None, 403, "AccessDenied");
     image_that_can_not_be_pulled(bed).await;
     keys_and_entries(bed).await;
     launch_that_ends(bed).await;
     tokio::join!(class_without_subnets(tenon), types_without_capacity(tenon), crashes(tenon));
-    let mark = must(tenon.logs().mark());
-    control(bed).fail("sqs:ReceiveMessage", None, 403, "AccessDenied");
     must(tenon.logs().says(&mark, &["AccessDenied"]).await);
 }
 
