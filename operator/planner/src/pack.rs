@@ -16,6 +16,8 @@ mod loads;
 mod repack;
 mod values;
 
+use std::cmp::Reverse;
+
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
@@ -129,7 +131,12 @@ fn place_ruled(
         let demand = &demands[index];
         // Pods that want a host each decide how many machines there are; the others fill these.
         let alone = rules.one_per_host(demand.shape, 0);
-        (!has_claims(demand), rules.rank(demand.shape), !alone, index)
+        // Of pods with claims those that take the most devices come first: few machines have so many. Virtual pods come after all others.
+        let devices = problem.shapes[demand.shape].devices;
+        let devices = if strategy == Strategy::Fill { 0 } else { devices };
+        let last = devices > 0 && problem.snapshot.pods[demand.pods[0]].buffer.is_some();
+        let rank = (rules.rank(demand.shape), !alone);
+        (!has_claims(demand), rank, last, Reverse(devices), index)
     });
     if strategy == Strategy::Cheapest {
         solver.company = vec![0; problem.columns.len()];

@@ -10,7 +10,7 @@ use crate::intern::Symbols;
 use crate::plan::Exclusion;
 use crate::policy::{Policy, PreferencePolicy};
 use crate::requirements::Requirements;
-use crate::snapshot::{Operator, PodShape, Snapshot};
+use crate::snapshot::{ClaimSpec, Operator, PodShape, Snapshot};
 
 /// How many alternatives of one shape are tried at most; what a pod spec with more of them asks for can't be told from noise.
 const MAX_VARIANTS: usize = 256;
@@ -33,6 +33,8 @@ pub(crate) struct Shape {
     pub(crate) problem: Option<Exclusion>,
     /// Its pods have resource claims, so that they are placed one at a time.
     pub(crate) has_claims: bool,
+    /// How many devices these take at least; requests for all that match count as the most.
+    pub(crate) devices: u32,
     /// It asks never to be handled by a NodePool.
     pub(crate) opted_out: bool,
 }
@@ -94,6 +96,7 @@ pub(crate) fn compile(
                 class,
                 problem: problem_of(shape, snapshot),
                 has_claims: !shape.device_claims.is_empty(),
+                devices: devices_of(shape, snapshot),
                 opted_out: opted_out(shape),
             }
         })
@@ -188,6 +191,24 @@ fn opted_out(shape: &PodShape) -> bool {
         .any(|term| term.key == label::NODE_POOL && term.operator == Operator::DoesNotExist)
 }
 
+/// The claims of a shape.
+fn specs_of<'s>(
+    shape: &'s PodShape,
+    snapshot: &'s Snapshot,
+) -> impl Iterator<Item = &'s ClaimSpec> {
+    let specs = snapshot.devices.as_deref().map(|devices| &devices.specs[..]).unwrap_or_default();
+    shape.device_claims.iter().filter_map(|&spec| specs.get(spec as usize))
+}
+
+fn devices_of(shape: &PodShape, snapshot: &Snapshot) -> u32 {
+    let requests = specs_of(shape, snapshot).flat_map(|spec| &spec.requests);
+    let least = requests.map(|request| {
+        let counts = request.alternatives.iter().map(|ask| ask.count.unwrap_or(u32::MAX));
+        counts.min().unwrap_or(0)
+    });
+    least.fold(0, u32::saturating_add)
+}
+
 /// What makes a shape one that can't be planned for.
 fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
     if !shape.resource_claims.is_empty() {
@@ -196,9 +217,7 @@ fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
                 .to_owned(),
         ));
     }
-    let specs = snapshot.devices.as_deref().map(|devices| &devices.specs[..]).unwrap_or_default();
-    let mut asked = shape.device_claims.iter().filter_map(|&spec| specs.get(spec as usize));
-    if let Some(problem) = asked.find_map(|spec| spec.problem.clone()) {
+    if let Some(problem) = specs_of(shape, snapshot).find_map(|spec| spec.problem.clone()) {
         return Some(Exclusion::Pod(problem));
     }
     let defined = |key: &str| {

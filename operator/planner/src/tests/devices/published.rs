@@ -17,6 +17,24 @@ fn devices_that_are_there_are_used_before_machines_are_launched() {
 }
 
 #[test]
+fn pods_that_take_the_most_devices_choose_first() {
+    let scene = Scene::new(vec![plain(2), plain(4)])
+        .pool(published("a", &[PLAIN; 4]))
+        .pool(published("b", &[PLAIN; 2]))
+        .node("a", "m.4xlarge", "zone-a")
+        .node("b", "m.4xlarge", "zone-a")
+        .claim(claim("few", 0))
+        .claim(claim("many", 1))
+        .pod_of("few", shape(3000, GI), &[0], None)
+        .pod_of("many", shape(1000, GI), &[1], None);
+    let mut snapshot = scene.build();
+    assert_eq!(nominated(&plan(&snapshot)), [("few", "b"), ("many", "a")]);
+    // But a pod that is there comes before one that is not.
+    snapshot.pods[1].buffer = Some("spare".to_owned());
+    assert_eq!(nominated(&plan(&snapshot)), [("few", "a")]);
+}
+
+#[test]
 fn devices_of_running_pods_are_taken() {
     let runs = Claim {
         allocation: Some(allocated("a", &["gpu-01"])),
