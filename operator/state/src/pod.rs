@@ -179,7 +179,7 @@ impl Pod {
             grace_period: spec.termination_grace_period_seconds,
             volume_claims: volume_claims(&name, spec),
             has_match_fields: shape::has_match_fields(spec),
-            claims: claims(spec, status),
+            claims: spec.resource_claims.iter().map(|claim| pod_claim(claim, status)).collect(),
         })
     }
 
@@ -284,12 +284,7 @@ fn tolerates_disruption(spec: &wire::PodSpec) -> bool {
     })
 }
 
-/// The resource claims of a pod.
-pub(crate) fn claims(spec: &wire::PodSpec, status: &wire::PodStatus) -> Vec<PodClaim> {
-    spec.resource_claims.iter().map(|claim| pod_claim(claim, status)).collect()
-}
-
-fn pod_claim(claim: &wire::PodResourceClaim, status: &wire::PodStatus) -> PodClaim {
+pub(crate) fn pod_claim(claim: &wire::PodResourceClaim, status: &wire::PodStatus) -> PodClaim {
     let wire::PodResourceClaim { name, resource_claim_name, resource_claim_template_name } = claim;
     if let Some(name) = resource_claim_name {
         return PodClaim::Claim(name.clone());

@@ -12,7 +12,7 @@ use super::Cluster;
 use super::apply::{is_newer, key};
 use super::quotas::{Pods, Quota, Quotas, Shares};
 use crate::change::{Kind, ObjectKey, Touched};
-use crate::pod::{self, PodClaim};
+use crate::pod::{PodClaim, pod_claim};
 use crate::{resources, shape, wire};
 
 /// How many pods a CapacityBuffer comes to at most. Each is planned for on its own, and limits without `replicas` over a pod that requests next to nothing come
@@ -324,12 +324,14 @@ impl Cluster {
         let namespace = owner.namespace.as_deref().unwrap_or_default();
         let labels = template.metadata.labels.clone().unwrap_or_default();
         let shape = shape::shape(namespace, &labels, &template.spec, &self.rules);
+        let claims = template.spec.resource_claims.iter();
+        let claims = claims.map(|claim| pod_claim(claim, &wire::PodStatus::default())).collect();
         Template {
             generation: owner.generation,
             shape: self.shapes.intern(shape),
             priority_class: template.spec.priority_class_name.clone(),
             has_match_fields: shape::has_match_fields(&template.spec),
-            claims: pod::claims(&template.spec, &wire::PodStatus::default()),
+            claims,
         }
     }
 }
