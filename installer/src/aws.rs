@@ -101,6 +101,13 @@ impl AwsError {
         ])
     }
 
+    /// A policy of the organisation denies it, whatever the caller's own policies say.
+    pub fn is_denied_by_organization(&self) -> bool {
+        let kinds = ["service control policy", "resource control policy"];
+        let is_named = |kind| self.message.contains(&format!("explicit deny in a {kind}"));
+        self.is_denied() && kinds.into_iter().any(is_named)
+    }
+
     /// AWS does not know the caller: the credentials are wrong or expired.
     pub fn is_unknown_caller(&self) -> bool {
         self.has_code(&[

@@ -266,8 +266,12 @@ impl ExpectedError {
             if matches!(failure, Failure::Aws(error) if error.is_unknown_caller()) {
                 return Some("AWS does not accept these credentials: renew them, or choose others with --profile".to_owned());
             }
-            failure.denied().map(|(action, resource)| {
-                format!("the caller needs {action} on {resource}; then run the same command again")
+            failure.denied().map(|(action, resource)| match failure {
+                Failure::Aws(error) if error.is_denied_by_organization() => format!(
+                    "a policy of the organisation denies {action} on {resource}, whatever the caller may: often it demands --permissions-boundary or --role-path; \
+                     ask whoever runs the organisation, then run the same command again"
+                ),
+                _ => format!("the caller needs {action} on {resource}; then run the same command again"),
             })
         };
         match self {
@@ -361,6 +365,22 @@ mod tests {
         assert_eq!(some(&names, 3), "a, b, c");
         assert_eq!(some(&names, 2), "a, b and 1 more");
         assert_eq!(some(&[], 2), "");
+    }
+
+    #[test]
+    fn a_denial_by_the_organisation_is_not_for_the_caller_to_mend() {
+        let hints = |message: &str| {
+            let source = Failure::Aws(AwsError {
+                action: "iam:CreateRole",
+                resource: "role x".into(),
+                code: Some("AccessDenied".into()),
+                message: message.into(),
+            });
+            ExpectedError::Step { step: "node-role".into(), done: 0, source }.hints().join("\n")
+        };
+        assert!(hints("not authorized").starts_with("the caller needs iam:CreateRole on role x"));
+        let denied = hints("not authorized with an explicit deny in a service control policy");
+        assert!(denied.contains("--permissions-boundary or --role-path"), "{denied}");
     }
 
     #[test]

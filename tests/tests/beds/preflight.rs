@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig};
+use tenon_tests::front::faults::{Effect, Fault};
 use tenon_tests::installed::Installed;
 use tenon_tests::user::{NodeClass, User};
 use tenon_tests::wait::must;
@@ -227,6 +228,7 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
     assert!(report["counts"]["passed"].as_u64() > Some(40), "{}", report["counts"]);
 
+    refused_by_the_organisation(&bed).await;
     let installed = Installed::ensure(&bed, &json!({})).await.expect("installed");
     let (finished, report) = verdicts.doctor().await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
@@ -285,6 +287,25 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     drop(installed);
     let bed = Arc::into_inner(bed).expect("nobody else uses the bed");
     bed.stop().await.expect("the bed stops");
+}
+
+/// What no simulation of the caller's own policies foretells is said when it happens.
+async fn refused_by_the_organisation(bed: &Bed) {
+    let control = must(bed.aws()).front().control();
+    let effect = Effect::Error {
+        status: 403,
+        code: "AccessDenied".to_owned(),
+        message: "User: arn:aws:iam::123456789012:user/administrator is not authorized to perform: iam:CreateRole on resource: role with an explicit deny in a \
+                  service control policy"
+            .to_owned(),
+    };
+    control.fault(Fault::new("iam:CreateRole", effect));
+    let (finished, _) = tenon_with(bed, &["install", "--yes"], &[]).await;
+    assert_eq!(finished.code, 4, "{}", finished.stderr);
+    for part in ["a policy of the organisation denies iam:CreateRole", "--permissions-boundary"] {
+        assert!(finished.stderr.contains(part), "{part} is not in:\n{}", finished.stderr);
+    }
+    control.heal_all();
 }
 
 /// Settings that don't fit this cluster, one after the other.
