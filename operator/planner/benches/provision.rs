@@ -10,11 +10,15 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use tenon_planner::policy::PreferencePolicy;
+use tenon_planner::testing::mixes::{diverse, fake_types};
 use tenon_planner::{Plan, Policy, Snapshot, lower_bound, provision};
 use worlds::{
-    awkward, aws_types, batch, cluster, diverse, fake_types, full, is_common, lopsided, on_demand,
-    pool, preferring, ruled_services, services,
+    awkward, aws_types, batch, cluster, full, is_common, lopsided, on_demand, pool, preferring,
+    ruled_services, services,
 };
+
+/// Where the draw of the diverse mix begins.
+const SEED: u64 = 42;
 
 /// The operator's.
 #[global_allocator]
@@ -56,8 +60,9 @@ fn time(criterion: &mut Criterion, group: &str, worlds: &[(String, Snapshot, Pol
 
 /// The curve over the number of pods.
 fn growth(criterion: &mut Criterion) {
-    let worlds = [1_000, 2_000, 5_000, 10_000, 20_000]
-        .map(|n| (format!("{n}"), diverse(cluster(fake_types(400), pool()), n), Policy::default()));
+    let worlds = [1_000, 2_000, 5_000, 10_000, 20_000].map(|n| {
+        (format!("{n}"), diverse(cluster(fake_types(400), pool()), n, SEED), Policy::default())
+    });
     time(criterion, "diverse", &worlds);
 }
 
@@ -68,7 +73,7 @@ fn sizes(criterion: &mut Criterion) {
     let worlds = [
         (
             "diverse-aws-5000".to_owned(),
-            diverse(cluster(aws_types(|_| true), pool()), 5_000),
+            diverse(cluster(aws_types(|_| true), pool()), 5_000, SEED),
             policy(),
         ),
         ("preferences-respected-4000".to_owned(), preferring(fake(400), 4_000), policy()),

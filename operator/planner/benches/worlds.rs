@@ -7,45 +7,16 @@
     reason = "every benchmark uses a part of it"
 )]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{
     CapacityType, Catalog, ConsolidationPolicy, DisruptionPolicy, InstanceType, NodeClassRef,
-    NodePool, Offering, Operator, Placement, PodAffinityTerm, PodShape, Requirement, Template,
-    TopologySpread,
+    NodePool, Offering, Operator, Placement, PodShape, Requirement, Template,
 };
+use tenon_planner::testing::mixes::{Draw, HOSTNAME, ZONE, fake_types, shape, spread, term};
 use tenon_planner::testing::{Builder, apply, instance_type, usd};
 use tenon_planner::{Policy, Snapshot, provision};
 
-const ZONE: &str = "topology.kubernetes.io/zone";
-const HOSTNAME: &str = "kubernetes.io/hostname";
-const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
-
 /// Name, architecture, cores, memory in MiB and price of Linux instance types of one region.
 const AWS_TYPES: &str = include_str!("worlds/aws-types.csv");
-
-/// A small generator with a fixed sequence.
-pub struct Draw(pub u64);
-
-impl Draw {
-    /// A number below 2^31.
-    pub fn next(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    /// One of a list.
-    pub fn from<'t, T>(&mut self, list: &'t [T]) -> &'t T {
-        let index = usize::try_from(self.next()).expect("31 bits") % list.len();
-        &list[index]
-    }
-
-    /// Between 0 and 1.
-    pub fn share(&mut self) -> f64 {
-        f64::from(u32::try_from(self.next()).expect("31 bits")) / f64::from(1_u32 << 31)
-    }
-}
 
 /// A pool without requirements.
 pub fn pool() -> NodePool {
@@ -69,34 +40,6 @@ pub fn pool() -> NodePool {
 /// An empty cluster with one pool that may launch all types.
 pub fn cluster(instance_types: Vec<InstanceType>, pool: NodePool) -> Builder {
     Builder::new(Catalog { node_class: NodeClassRef::default(), instance_types }).pool(pool)
-}
-
-/// The types of Karpenter's own benchmark: sizes 1 to `n`, at a price that grows with them.
-pub fn fake_types(n: i32) -> Vec<InstanceType> {
-    (1..=n)
-        .map(|size| {
-            let cores = f64::from(size);
-            let price = usd(0.1 * cores + 0.1 * 2.0 * cores * 1.073_741_824);
-            let size = i64::from(size);
-            let markets = [
-                (CapacityType::Spot, "test-zone-1"),
-                (CapacityType::Spot, "test-zone-2"),
-                (CapacityType::OnDemand, "test-zone-1"),
-                (CapacityType::OnDemand, "test-zone-2"),
-                (CapacityType::OnDemand, "test-zone-3"),
-            ];
-            let offerings = markets.map(|(capacity_type, zone)| Offering {
-                zone: zone.to_owned(),
-                capacity_type,
-                requirements: Vec::new(),
-                price,
-                available: true,
-                reservation_capacity: None,
-            });
-            let name = format!("fake-it-{size:04}");
-            instance_type(&name, size * 1000, 2 * size * (1 << 30), 10 * size, offerings.to_vec())
-        })
-        .collect()
 }
 
 /// Types of EC2 in four zones, spot at 0.7 of the list price.
@@ -154,70 +97,6 @@ pub fn on_demand() -> NodePool {
         min_values: None,
     });
     pool
-}
-
-pub fn shape(cpu: i64, mebibytes: i64) -> PodShape {
-    let memory = mebibytes << 20;
-    PodShape {
-        namespace: "default".to_owned(),
-        requests: Resources { cpu, memory, pods: 1, ..Resources::default() },
-        ..PodShape::default()
-    }
-}
-
-fn select(key: &str, value: &str) -> LabelSelector {
-    let labels = [(key.to_owned(), value.to_owned())].into();
-    LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }
-}
-
-fn spread(key: &str, value: &str) -> TopologySpread {
-    TopologySpread {
-        topology_key: key.to_owned(),
-        max_skew: 1,
-        min_domains: None,
-        required: true,
-        selector: Some(select("my-label", value)),
-        honor_affinity: true,
-        honor_taints: false,
-    }
-}
-
-fn term(anti: bool, weight: Option<i32>, key: &str, name: &str, value: &str) -> PodAffinityTerm {
-    PodAffinityTerm {
-        anti,
-        weight,
-        topology_key: key.to_owned(),
-        selector: Some(select(name, value)),
-        namespaces: Vec::new(),
-        namespace_selector: None,
-    }
-}
-
-/// Pods of Karpenter's own benchmark: a fifth each of plain pods, zonal spread, spread over hosts, zonal affinity, and anti-affinity over hosts.
-pub fn diverse(mut world: Builder, n: usize) -> Snapshot {
-    let mut draw = Draw(42);
-    for index in 0..n {
-        let cpu = *draw.from(&[100, 250, 500, 1000, 1500]);
-        let memory = *draw.from(&[100, 256, 512, 1024, 2048, 4096]);
-        let (label, other) = (*draw.from(&LETTERS), *draw.from(&LETTERS));
-        let mut shape = shape(cpu, memory);
-        let kind = if n < 5 { 0 } else { index / (n / 5) };
-        let (name, value) = match kind {
-            3 => ("my-affinity", label),
-            4 => ("app", "nginx"),
-            _ => ("my-label", label),
-        };
-        shape.labels.insert(name.to_owned(), value.to_owned());
-        match kind {
-            1 => shape.topology_spread.push(spread(ZONE, other)),
-            2 => shape.topology_spread.push(spread(HOSTNAME, other)),
-            3 => shape.pod_affinity.push(term(false, None, ZONE, name, value)),
-            4 => shape.pod_affinity.push(term(true, None, HOSTNAME, name, value)),
-            _ => {}
-        }
-        world = world.pending(&format!("pod-{index:06}"), shape);
-    }
-    world.build()
 }
 
 /// Equal pods that prefer a zone and to keep apart from each other.

@@ -177,6 +177,28 @@ impl Limits {
         modest
     }
 
+    /// Keeps the types that have no more of what is limited than some others: a launch that may become them is charged no more.
+    pub(crate) fn keep_no_larger(
+        &self,
+        problem: &Problem<'_>,
+        template: usize,
+        types: &mut FixedBitSet,
+        than: &FixedBitSet,
+    ) {
+        let table = &problem.catalogs[problem.templates[template].catalog];
+        for amount in &self.pools[template].amounts {
+            let most = amount.largest(table, than);
+            if !amount.excludes(table, most) {
+                continue;
+            }
+            for kind in types.ones().collect::<Vec<_>>() {
+                if table.capacity(kind)[amount.column] > most {
+                    types.remove(kind);
+                }
+            }
+        }
+    }
+
     /// Charges a launch with the largest of its types, per resource.
     pub(crate) fn charge(&mut self, problem: &Problem<'_>, template: usize, types: &FixedBitSet) {
         let table = &problem.catalogs[problem.templates[template].catalog];

@@ -8,11 +8,13 @@
 //!
 //! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger exists that would hold one more pod. Both are run, and
 //! the cheaper plan is taken, so that a plan is never dearer than Karpenter's.
-//! The second is given up as soon as it costs as much as the first ([`crate::solver::Budget`]).
+//! The second is given up as soon as it costs as much as the first ([`crate::solver::Budget`]). In the plan that is taken pods may change machines
+//! once more ([`relocate`]).
 
 mod bins;
 mod exchange;
 mod loads;
+mod relocate;
 mod repack;
 mod values;
 
@@ -33,6 +35,7 @@ use values::Valuation;
 
 pub(crate) use bins::Bins;
 pub(crate) use loads::value;
+pub(crate) use relocate::relocate;
 pub(crate) use repack::repack;
 
 /// So many machines with the same load are opened at once without a second thought.
@@ -126,6 +129,8 @@ fn place_ruled(
     let rules = &problem.rules;
     let has_claims = |demand: &Demand| problem.shapes[demand.shape].has_claims;
     let first = |demand: &Demand| rules.concern(demand.shape) || has_claims(demand);
+    // Karpenter's way fills a machine as long as there is a larger type: who comes before those that need a host each leaves none of these full.
+    let hosts_first = strategy == Strategy::Fill;
     let mut ruled: Vec<_> = (0..demands.len()).filter(|&index| first(&demands[index])).collect();
     ruled.sort_by_key(|&index| {
         let demand = &demands[index];
@@ -135,7 +140,7 @@ fn place_ruled(
         let devices = problem.shapes[demand.shape].devices;
         let devices = if strategy == Strategy::Fill { 0 } else { devices };
         let last = devices > 0 && problem.snapshot.pods[demand.pods[0]].buffer.is_some();
-        let rank = (rules.rank(demand.shape), !alone);
+        let rank = (rules.rank(demand.shape, hosts_first), !alone);
         (!has_claims(demand), rank, last, Reverse(devices), index)
     });
     if strategy == Strategy::Cheapest {

@@ -8,7 +8,7 @@ use crate::Cancel;
 use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::launch::{Launches, Narrowed, pod_ref};
-use crate::pack::{Strategy, pack, repack};
+use crate::pack::{Strategy, pack, relocate, repack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
 use crate::reservations::Reservations;
@@ -103,7 +103,7 @@ pub(crate) struct Packed<'p, 'a> {
 /// Plans of up to so many machines are packed with the pods' own best prices, too.
 const SMALL: usize = 150;
 
-/// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price.
+/// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price; its pods may then move where that makes it cheaper.
 fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel) -> Packed<'p, 'a> {
     let run = |strategy, cells: &Cells, budget| {
         let mut solver = fresh.clone();
@@ -125,12 +125,14 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
     };
     let small = first.solver.claims.len() <= SMALL;
     let others = [Some(Strategy::Plain).filter(|_| small), Some(Strategy::Fill)];
-    others.into_iter().flatten().fold(first, |best, strategy| {
+    let mut best = others.into_iter().flatten().fold(first, |best, strategy| {
         let (left, price) = rank(&best);
         let budget = (left == 0).then(|| Budget::new(price));
         let other = run(strategy, &best.solver.cells, budget);
         if rank(&other) < (left, price) { other } else { best }
-    })
+    });
+    relocate(&mut best.solver, cancel);
+    best
 }
 
 /// Placements on machines that exist, by pod.

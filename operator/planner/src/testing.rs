@@ -1,6 +1,7 @@
 //! For tests and tools (feature `testing`): building snapshots, and carrying plans out on them.
 
 mod devices;
+pub mod mixes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -13,6 +13,7 @@ mod overlays;
 mod partial;
 mod price;
 mod properties;
+mod relocating;
 mod repairing;
 mod reserved;
 mod scenarios;

@@ -50,6 +50,17 @@ struct Group {
     host: bool,
 }
 
+/// How pods may change machines to come without any rule minding, but for rules about hosts that leave no room there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mobility {
+    /// Not at all.
+    Stays,
+    /// Between machines of one cell: rules count which domain they are in.
+    InCell,
+    /// Between machines of one template.
+    InTemplate,
+}
+
 /// What a group has to do with a shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
@@ -76,6 +87,8 @@ pub(crate) struct Rules {
     preferred: Vec<Vec<Rule>>,
     /// By shape: how many of its preferences are terms of pod affinity, which are dropped before those of node affinity.
     terms: Vec<usize>,
+    /// By group: whether it selects shapes that don't carry its rule.
+    counts_others: Vec<bool>,
 }
 
 impl Rules {
@@ -139,13 +152,28 @@ impl Rules {
             required: Vec::with_capacity(n),
             preferred: Vec::with_capacity(n),
             terms,
+            counts_others: Vec::new(),
         };
         for (shape, soft) in preferred.iter().enumerate() {
             let (required, soft) = (rules.required_of(shape), rules.preferred_of(shape, soft));
             rules.required.push(required);
             rules.preferred.push(soft);
         }
+        rules.counts_others = rules.counting_others(&preferred);
         rules
+    }
+
+    /// By group: whether it selects shapes that don't carry its rule.
+    fn counting_others(&self, preferred: &[Vec<usize>]) -> Vec<bool> {
+        let mut counts = vec![false; self.groups.len()];
+        for (shape, selected) in self.selected.iter().enumerate() {
+            for group in selected {
+                let carries =
+                    self.carried[shape].contains(group) || preferred[shape].contains(group);
+                counts[*group] |= !carries;
+            }
+        }
+        counts
     }
 
     fn required_of(&self, shape: usize) -> Vec<Rule> {
@@ -170,13 +198,33 @@ impl Rules {
         !self.required[shape].is_empty() || !self.preferred[shape].is_empty()
     }
 
+    /// How a shape's pods may change machines to come.
+    pub(crate) fn mobility(&self, shape: usize) -> Mobility {
+        let preferred = self.preferred[shape].iter().map(|rule| rule.group);
+        let groups = self.of(shape).chain(preferred).map(|group| &self.groups[group]);
+        let mut mobility = Mobility::InTemplate;
+        for group in groups {
+            if group.host && group.kind == Kind::Affinity {
+                return Mobility::Stays;
+            }
+            if !group.host {
+                mobility = Mobility::InCell;
+            }
+        }
+        mobility
+    }
+
     /// When a shape's turn is. Those first that rules of others count, so that these rules see them: kube-scheduler may bind them in any order. Those
-    /// last that want to be near others, so that they find them.
-    pub(crate) fn rank(&self, shape: usize) -> u8 {
-        let near = |rule: &Rule| self.groups[rule.group].kind == Kind::Affinity;
+    /// last that want to be near others, so that they find them. With `hosts_first` those come first, too, whose rules count nobody but those that carry them:
+    /// no rule minds, and the hosts that they need are there for the others.
+    pub(crate) fn rank(&self, shape: usize, hosts_first: bool) -> u8 {
         let rules = self.required[shape].iter().chain(&self.preferred[shape]);
         let own = rules.filter(|rule| rule.carried);
-        own.map(|rule| if near(rule) { 2 } else { 1 }).max().unwrap_or(0)
+        let turn = |rule: &Rule| match self.groups[rule.group].kind {
+            Kind::Affinity => 2,
+            _ => u8::from(!hosts_first || self.counts_others[rule.group]),
+        };
+        own.map(turn).max().unwrap_or(0)
     }
 
     /// The groups that a shape has to do with.

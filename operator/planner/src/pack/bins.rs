@@ -66,6 +66,11 @@ impl Bins {
         }
     }
 
+    /// Leaves a claim out from now on.
+    pub(super) fn close(&mut self, claim: usize) {
+        self.cells[self.slots[claim]].1.set(claim, false);
+    }
+
     /// Takes out of all claims the types that no longer hold their pods.
     pub(super) fn narrow(&mut self, solver: &mut Solver<'_, '_>) {
         solver.narrow_claims();

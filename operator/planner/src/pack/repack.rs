@@ -32,14 +32,15 @@ const REPLICAS: usize = 4;
 /// So are those whose machines cost so little more than what their pods are worth.
 const WORTH_IT: f64 = 1.02;
 
-/// Packs machines to come anew where that costs less. Only for a finished plan: what was counted on its hosts is not kept up to date.
+/// Packs machines to come anew where that costs less. Only for a finished plan.
 pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
+    let mut changed = false;
     let mut cells: Vec<CellId> = solver.claims.iter().map(|claim| claim.cell).collect();
     cells.sort_unstable();
     cells.dedup();
     for cell in cells {
         if cancel.is_cancelled() {
-            return;
+            break;
         }
         let in_cell = |&index: &usize| solver.claims[index].cell == cell;
         let claims: Vec<usize> = (0..solver.claims.len()).filter(in_cell).collect();
@@ -48,16 +49,20 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
             shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
         };
         if claims.len() > 1 && claims.iter().any(ruled) {
-            repack_cell(solver, cell, &claims);
+            changed |= repack_cell(solver, cell, &claims);
         }
+    }
+    if changed {
+        let (counts, cells) = (&mut solver.counts, &solver.cells);
+        counts.recount_claims(solver.problem, cells, &solver.claims);
     }
 }
 
-/// Packs the claims of one cell anew, without those that hold pods that can't move freely.
-fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
+/// Packs the claims of one cell anew, without those that hold pods that can't move freely. Returns whether claims have other numbers now.
+fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) -> bool {
     let problem = solver.problem;
     if solver.cells[cell].requirements.has_min_values() {
-        return;
+        return false;
     }
     let free: Vec<usize> = claims
         .iter()
@@ -76,11 +81,11 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
     let large = demands.len() > SHAPES || demands.len() * free.len() > most;
     let forced = few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
     if large || forced {
-        return;
+        return false;
     }
     let mut valuation = Valuation::default();
     if !is_worth_it(solver, &mut valuation, &mut demands, &free) {
-        return;
+        return false;
     }
     let mut given_up = free.iter().copied().peekable();
     let (mut old, mut kept) = (Vec::new(), Vec::new());
@@ -102,6 +107,7 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) {
         solver.claims.append(&mut old);
         charge_all(solver);
     }
+    true
 }
 
 /// Opens machines for all demands. Returns whether it could, at less than a price.

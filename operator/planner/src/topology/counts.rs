@@ -364,6 +364,57 @@ impl Counts {
         failed(problem, rule.expect("only rules about hosts leave no room on a new host"))
     }
 
+    /// Whether rules about hosts let one more pod of a shape on a machine to come: its own, and those of pods that are there.
+    pub(crate) fn suits_host(&self, problem: &Problem<'_>, shape: usize, claim: usize) -> bool {
+        let of_those_there = problem.rules.selected[shape].iter().all(|&group| {
+            let Group { kind: Kind::Spread { max_skew, .. }, host: true, .. } =
+                problem.rules.groups[group]
+            else {
+                return true;
+            };
+            let tally = self.groups[group].claims.of(claim);
+            tally.carrying == 0 || i64::from(tally.selected) < i64::from(max_skew)
+        });
+        of_those_there && self.room_on_host(problem, shape, 0, Host::Claim(claim)) > 0
+    }
+
+    /// Counts a pod on a machine to come, as a host, in (1) or out (-1).
+    pub(crate) fn add_on_host(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &Cells,
+        shape: usize,
+        claim: usize,
+        cell: CellId,
+        by: i32,
+    ) {
+        let groups = &problem.rules.groups;
+        for &group in problem.rules.selected[shape].iter().filter(|&&group| groups[group].host) {
+            if counts_in(problem, cells, &groups[group], cell) {
+                self.groups[group].claims.change(claim, Some(claim), by, 0);
+            }
+        }
+        for &group in problem.rules.carried[shape].iter().filter(|&&group| groups[group].host) {
+            self.groups[group].claims.change(claim, Some(claim), 0, by);
+        }
+    }
+
+    /// Counts all pods on machines to come, as hosts, anew.
+    pub(crate) fn recount_claims(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &Cells,
+        claims: &[crate::solver::Claim],
+    ) {
+        self.forget_claims();
+        for (index, claim) in claims.iter().enumerate() {
+            for &pod in &claim.pods {
+                let shape = problem.snapshot.pods[pod].shape.0 as usize;
+                self.add_on_host(problem, cells, shape, index, claim.cell, 1);
+            }
+        }
+    }
+
     /// Forgets what stands on machines to come, as hosts: others will have their numbers.
     pub(crate) fn forget_claims(&mut self) {
         for count in &mut self.groups {
