@@ -53,6 +53,7 @@ pub mod nodeclass;
 pub mod objects;
 pub mod options;
 pub mod present;
+pub mod probe;
 pub mod provider_id;
 pub mod recovery;
 pub mod refresh;

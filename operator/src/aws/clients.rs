@@ -55,7 +55,8 @@ impl Clients {
         Self::new(&config)
     }
 
-    fn new(config: &SdkConfig) -> Result<Self, NoRegion> {
+    /// With a configuration that is made already.
+    pub fn new(config: &SdkConfig) -> Result<Self, NoRegion> {
         let region = config.region().ok_or(NoRegion)?.to_string();
         let pricing = aws_sdk_pricing::config::Builder::from(config)
             .region(Region::new(pricing_region(&region)))

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use tenon_operator::options::Options;
+use tenon_operator::aws::probe::Probe;
+use tenon_operator::options::{LogLevel, Options};
 use tenon_operator::{logging, run};
 
 // musl's allocator is slow with several threads.
@@ -12,9 +13,21 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
     // Fails only when one is installed already, which is as good.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+    let mut args: Vec<_> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|first| first == "probe") {
+        args.remove(1);
+        return match Probe::parse_from(args).run().await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                logging::start(LogLevel::Error);
+                tracing::error!(%error, "there is no report");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let options = Options::parse_from(args);
     logging::start(options.core.log_level);
     if let Err(problems) = options.validate() {
         for problem in &problems {

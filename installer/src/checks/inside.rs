@@ -1,0 +1,96 @@
+//! What pods of the operator's reach, asked from inside one. Only where `--in-cluster` asks for it: a Job is made for it, and removed.
+
+use super::observed::{InsideView, Observed, Reach, ServiceView};
+use super::{Check, Outcome, Severity, When, known, skip};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "IC-01",
+        severity: Severity::Fatal,
+        when: When::Inside,
+        title: "pods resolve the names of AWS's endpoints",
+        cause: "An operator that finds no address calls nothing. In an isolated VPC the names come from VPC endpoints with private DNS, and the cluster's DNS has to ask the VPC's. The price list may be missing: then the prices that the operator was built with count.",
+        fix: "kubectl --namespace kube-system logs --selector k8s-app=kube-dns --tail 50",
+        run: names,
+    },
+    Check {
+        id: "IC-02",
+        severity: Severity::Fatal,
+        when: When::Inside,
+        title: "pods reach AWS's endpoints",
+        cause: "An address that nobody answers at is a route, a security group of a VPC endpoint that does not let the pods in at port 443, a network policy, or a proxy that breaks TLS. IAM has no VPC endpoint: an isolated VPC needs static instance profiles.",
+        fix: "aws ec2 describe-vpc-endpoints --region <region> --filters Name=vpc-id,Values=<vpc> --query 'VpcEndpoints[].[ServiceName,State,Groups[].GroupId]'",
+        run: endpoints,
+    },
+    Check {
+        id: "IC-03",
+        severity: Severity::Fatal,
+        when: When::Inside,
+        title: "the operator's service account gets its role",
+        cause: "Agent or webhook, association or annotation, the role's trust and the way to STS or the agent have to be right together. Only a pod can tell.",
+        fix: "tenon doctor --cluster <cluster> --region <region>",
+        run: credentials,
+    },
+    Check {
+        id: "IC-04",
+        severity: Severity::Fatal,
+        when: When::Inside,
+        title: "the operator may make its calls",
+        cause: "What IAM grants may be taken away by a boundary, a policy of the organization, or the policy of a VPC endpoint, which is asked only on the way from the pods.",
+        fix: "tenon iam verify --cluster <cluster> --region <region>",
+        run: permissions,
+    },
+];
+
+/// The operator does without it.
+const PRICES: &str = "pricing";
+
+fn inside(seen: &Observed, judge: impl FnOnce(&InsideView) -> Outcome) -> Outcome {
+    match &seen.inside {
+        Some(inside) => known(inside, judge),
+        None => Outcome::Unknown("not looked at: --in-cluster asks for it".to_owned()),
+    }
+}
+
+/// Passes unless calls came no farther than so.
+fn came_far(inside: &InsideView, short: &[Reach], passed: &str) -> Outcome {
+    let services = &inside.report.services;
+    let says = |it: &ServiceView| match it.outcome {
+        Reach::Unresolved => format!("{}: no address for {}", it.service, it.host),
+        _ if it.message.is_empty() => format!("{}: {}", it.service, it.host),
+        _ => format!("{}: {} ({})", it.service, it.host, it.message),
+    };
+    let (prices, needed): (Vec<_>, Vec<_>) = services
+        .iter()
+        .filter(|it| short.contains(&it.outcome))
+        .partition(|it| it.service == PRICES);
+    let problems: Vec<String> = needed.into_iter().map(says).collect();
+    let without = if prices.is_empty() { "" } else { "; the price list is not, and need not be" };
+    Outcome::of(
+        &problems,
+        format!("{} services are {passed}{without}", services.len() - prices.len()),
+    )
+}
+
+fn names(seen: &Observed) -> Outcome {
+    inside(seen, |inside| came_far(inside, &[Reach::Unresolved], "resolved"))
+}
+
+fn endpoints(seen: &Observed) -> Outcome {
+    inside(seen, |inside| came_far(inside, &[Reach::Unreachable, Reach::Failed], "reached"))
+}
+
+fn credentials(seen: &Observed) -> Outcome {
+    inside(seen, |inside| match &inside.report.no_credentials {
+        _ if !inside.as_operator => skip("there is no service account of the operator yet"),
+        Some(why) => Outcome::Fail(why.clone()),
+        None => came_far(inside, &[Reach::Unauthenticated], "called by the role"),
+    })
+}
+
+fn permissions(seen: &Observed) -> Outcome {
+    inside(seen, |inside| match &inside.report.no_credentials {
+        None if inside.as_operator => came_far(inside, &[Reach::Denied], "granted"),
+        _ => skip("the pod has no credentials of the operator"),
+    })
+}

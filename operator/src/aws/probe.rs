@@ -1,0 +1,321 @@
+//! What the operator's pods can reach in AWS, asked from inside of one: only there names, routes, proxies and identity are those of the operator.
+//!
+//! `tenon-operator probe` takes the operator's own options, makes one harmless call of each service that the operator would call with them, and says what came
+//! of it as JSON (`tenon.sh/probe/v1alpha1`): on its standard output, and in the file that becomes the message of the pod's end. `tenon preflight
+//! --in-cluster` runs it.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsProvider};
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextRef;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use axum::http::Uri;
+use clap::Parser;
+use futures::future::{BoxFuture, FutureExt as _, join_all};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use super::clients::Clients;
+use super::error::{Error, Kind};
+use super::options::AwsSettings;
+use crate::options::Options;
+
+/// Version of the report.
+const SCHEMA: &str = "tenon.sh/probe/v1alpha1";
+
+/// A pod's message has 4,096 bytes, for up to seven services.
+const MESSAGE: usize = 160;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(20);
+
+/// Says what the operator's pods can reach in AWS
+#[derive(Debug, Parser)]
+#[command(name = "tenon-operator probe", version)]
+pub struct Probe {
+    /// The operator's own.
+    #[command(flatten)]
+    pub options: Options,
+    /// Where the report is left, besides on the standard output.
+    #[arg(long, env = "TENON_PROBE_REPORT", default_value = "/dev/termination-log")]
+    pub report: PathBuf,
+}
+
+/// What can be reached.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Version of this form.
+    schema: &'static str,
+    /// Why there are no credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_credentials: Option<String>,
+    /// One per service.
+    services: Vec<Reached>,
+}
+
+/// What came of the call of one service.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reached {
+    service: &'static str,
+    /// The name of its endpoint.
+    host: String,
+    /// What the name resolves to, two at most.
+    addresses: Vec<IpAddr>,
+    outcome: Outcome,
+    /// What was said, unless all is well.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+    millis: u64,
+}
+
+/// How far a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Outcome {
+    /// The service answered, and would let the operator do it.
+    Ok,
+    /// It answered that the caller may not.
+    Denied,
+    /// It answered that it does not know the caller.
+    Unauthenticated,
+    /// It answered with an error of its own.
+    Failed,
+    /// The endpoint's name has no address.
+    Unresolved,
+    /// Nobody answers there, or not in a way that can be trusted.
+    Unreachable,
+}
+
+impl Probe {
+    /// Makes all calls at the same time, and leaves the report. The exit code says only whether there is one.
+    pub async fn run(&self) -> std::io::Result<()> {
+        let report = probe(&AwsSettings::from(&self.options)).await?;
+        let text = serde_json::to_string(&report)?;
+        writeln!(std::io::stdout(), "{text}")?;
+        // Whoever runs it by hand has no such file.
+        if self.report.exists() {
+            tokio::fs::write(&self.report, text).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn probe(settings: &AwsSettings) -> std::io::Result<Report> {
+    let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT).operation_timeout(CALL);
+    let mut config = aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(RetryConfig::standard().with_max_attempts(2))
+        .timeout_config(timeouts.build())
+        .load()
+        .await;
+    let credentials = match config.credentials_provider() {
+        Some(provider) => timeout(CALL, provider.provide_credentials())
+            .await
+            .map_err(|_| format!("no answer within {} s", CALL.as_secs()))
+            .and_then(|found| found.map_err(|error| crate::logging::chain(&error))),
+        None => Err("no provider of credentials is configured".to_owned()),
+    };
+    let no_credentials = credentials.err().map(|why| shorten(&why));
+    if no_credentials.is_some() {
+        // Who is not known is answered as well, by whoever can be reached.
+        let nobody = Credentials::new("AKIAIOSFODNN7NOBODY", "nobody", None, None, "probe");
+        let nobody = SharedCredentialsProvider::new(nobody);
+        config = config.into_builder().credentials_provider(nobody).build();
+    }
+    let clients = Clients::new(&config).map_err(std::io::Error::other)?;
+    let services = join_all(calls(settings, &config, &clients)).await;
+    Ok(Report { schema: SCHEMA, no_credentials, services })
+}
+
+/// One call of each service that an operator with these settings calls. None of them changes anything.
+fn calls<'a>(
+    settings: &'a AwsSettings,
+    config: &SdkConfig,
+    clients: &'a Clients,
+) -> Vec<BoxFuture<'a, Reached>> {
+    let sts = aws_sdk_sts::Client::new(config).get_caller_identity().customize();
+    let ec2 = clients.ec2.describe_instance_types().dry_run(true).customize();
+    let ssm = clients
+        .ssm
+        .get_parameter()
+        .name("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
+        .customize();
+    let mut calls = vec![
+        reach("ec2", |seen| ec2.interceptor(seen).send()).boxed(),
+        reach("ssm", |seen| ssm.interceptor(seen).send()).boxed(),
+        reach("sts", |seen| sts.interceptor(seen).send()).boxed(),
+    ];
+    if settings.eks_control_plane || settings.cluster_endpoint.is_empty() {
+        let eks = clients.eks.describe_cluster().name(&settings.cluster_name).customize();
+        calls.push(reach("eks", |seen| eks.interceptor(seen).send()).boxed());
+    }
+    if !settings.interruption_queue.is_empty() {
+        let sqs = clients.sqs.get_queue_url().queue_name(&settings.interruption_queue).customize();
+        calls.push(reach("sqs", |seen| sqs.interceptor(seen).send()).boxed());
+    }
+    if !settings.isolated_vpc {
+        if !settings.static_instance_profiles {
+            let iam = clients.iam.list_instance_profiles().max_items(1).customize();
+            calls.push(reach("iam", |seen| iam.interceptor(seen).send()).boxed());
+        }
+        let prices = clients.pricing.get_products().service_code("AmazonEC2").max_results(1);
+        let prices = prices.customize();
+        calls.push(reach("pricing", |seen| prices.interceptor(seen).send()).boxed());
+    }
+    calls
+}
+
+/// Makes a call, and finds out how far it came.
+async fn reach<T, E, F>(service: &'static str, call: impl FnOnce(Watch) -> F) -> Reached
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+{
+    let began = Instant::now();
+    let watch = Watch::default();
+    let answer = call(watch.clone()).await;
+    let endpoint = watch.endpoint.lock().take();
+    let (host, port) = endpoint.unwrap_or_default();
+    let found = timeout(CONNECT, lookup_host((host.as_str(), port))).await;
+    let mut addresses: Vec<_> = found.ok().and_then(Result::ok).into_iter().flatten().collect();
+    addresses.dedup_by_key(|address| address.ip());
+    let (outcome, message) = match &answer {
+        Ok(_) => (Outcome::Ok, String::new()),
+        Err(error @ (SdkError::DispatchFailure(_) | SdkError::TimeoutError(_))) => {
+            let said = Error::from_sdk(service, error).message;
+            match addresses.first() {
+                None => (Outcome::Unresolved, said),
+                Some(address) => match timeout(CONNECT, TcpStream::connect(address)).await {
+                    Ok(Ok(_)) => (Outcome::Unreachable, said),
+                    Ok(Err(why)) => (Outcome::Unreachable, format!("{address}: {why}")),
+                    Err(_) => (Outcome::Unreachable, format!("{address}: no answer")),
+                },
+            }
+        }
+        Err(error) => answered(&Error::from_sdk(service, error)),
+    };
+    Reached {
+        service,
+        host,
+        addresses: addresses.iter().take(2).map(std::net::SocketAddr::ip).collect(),
+        outcome,
+        message: shorten(&message),
+        millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// What an error says about who calls.
+fn answered(error: &Error) -> (Outcome, String) {
+    const UNKNOWN_CALLER: [&str; 9] = [
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    ];
+    let code = error.code.as_deref().unwrap_or_default();
+    let said = || format!("{code}: {}", error.message);
+    match error.kind {
+        _ if UNKNOWN_CALLER.contains(&code) => (Outcome::Unauthenticated, said()),
+        Kind::Unauthorized => (Outcome::Denied, said()),
+        Kind::Transient | Kind::Throttled => (Outcome::Failed, said()),
+        // That something is not there, or would have worked, is an answer.
+        _ => (Outcome::Ok, String::new()),
+    }
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MESSAGE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Sees which endpoint a call goes to.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    endpoint: Arc<Mutex<Option<(String, u16)>>>,
+}
+
+impl Intercept for Watch {
+    fn name(&self) -> &'static str {
+        "Watch"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let uri: Uri = context.request().uri().parse()?;
+        let port = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+        let host = uri.host().unwrap_or_default().to_owned();
+        *self.endpoint.lock() = Some((host, uri.port_u16().unwrap_or(port)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_who_calls_and_whether_they_may() {
+        let table = [
+            ("UnauthorizedOperation", Outcome::Denied),
+            ("AccessDeniedException", Outcome::Denied),
+            ("InvalidClientTokenId", Outcome::Unauthenticated),
+            ("AuthFailure", Outcome::Unauthenticated),
+            ("ParameterNotFound", Outcome::Ok),
+            ("DryRunOperation", Outcome::Ok),
+            ("AWS.SimpleQueueService.NonExistentQueue", Outcome::Ok),
+            ("InternalError", Outcome::Failed),
+        ];
+        for (code, outcome) in table {
+            let error = Error::from_code("X", code, "because");
+            assert_eq!(answered(&error).0, outcome, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_full_report_fits_into_the_message_of_a_pod() {
+        let reached = |service| Reached {
+            service,
+            host: format!("{service}.ap-southeast-2.amazonaws.com"),
+            addresses: vec![[10, 255, 255, 255].into(), [10, 255, 255, 254].into()],
+            outcome: Outcome::Unauthenticated,
+            message: shorten(&"é".repeat(4096)),
+            millis: 20_000,
+        };
+        let services = ["ec2", "ssm", "sts", "eks", "sqs", "iam", "pricing"].map(reached);
+        let why = shorten(&"é".repeat(4096));
+        let report =
+            Report { schema: SCHEMA, no_credentials: Some(why), services: services.into() };
+        let text = serde_json::to_string(&report).expect("plain data");
+        assert!(text.len() < 4096, "{} bytes", text.len());
+        let back: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(back["services"].as_array().map(Vec::len), Some(7));
+    }
+}
