@@ -25,6 +25,9 @@ const LAST_BACK_OFF: Duration = Duration::from_mins(1);
 /// A container that ran this long starts from the first back-off again.
 const FORGIVEN_AFTER: Duration = Duration::from_mins(2);
 
+/// Bytes of a message that a kubelet takes from a container.
+const LONGEST_MESSAGE: usize = 4096;
+
 /// What a container does.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
@@ -41,6 +44,8 @@ pub(super) enum Phase {
 pub(super) struct End {
     pub(super) code: i32,
     pub(super) reason: &'static str,
+    /// What it left at its termination message path.
+    pub(super) message: String,
     pub(super) started: Timestamp,
     pub(super) finished: Timestamp,
 }
@@ -127,6 +132,8 @@ pub(super) struct Runner {
     pub(super) program: PathBuf,
     pub(super) address: Ipv4Addr,
     pub(super) mounts: Vec<Mount>,
+    /// The file that becomes the message of its end.
+    pub(super) message: Option<PathBuf>,
     pub(super) restart: Restart,
     pub(super) board: Arc<Board>,
     pub(super) index: usize,
@@ -156,6 +163,7 @@ impl Runner {
                     self.finish(End {
                         code: 137,
                         reason: "ContainerStatusUnknown",
+                        message: String::new(),
                         started: now,
                         finished: now,
                     });
@@ -291,7 +299,10 @@ impl Runner {
             0 => "Completed",
             _ => "Error",
         };
-        Ok(End { code, reason, started, finished: clock.now() })
+        // What is not text, or too long, is no message.
+        let message = self.message.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        let message = message.filter(|text| text.len() <= LONGEST_MESSAGE).unwrap_or_default();
+        Ok(End { code, reason, message, started, finished: clock.now() })
     }
 
     async fn process_spec(&self, facts: Facts<'_>) -> Result<ProcessSpec, ConfigError> {

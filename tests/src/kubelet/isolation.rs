@@ -19,7 +19,9 @@ shift
 mount -t tmpfs -o mode=755 tmpfs /run
 [ -L /var/run ] || mount -t tmpfs -o mode=755 tmpfs /var/run
 while [ "$1" != -- ]; do
-  [ -e "$2" ] || mkdir -p "$2" 2>/dev/null || {
+  [ -e "$2" ] || {
+    if [ -d "$1" ]; then mkdir -p "$2"; else mkdir -p "${2%/*}" && : >"$2"; fi
+  } 2>/dev/null || {
     echo "the bed can't make the mount point $2; it can below /run and /var/run, and where the path exists on this machine" >&2
     exit 125
   }

@@ -242,14 +242,21 @@ impl Life {
         else {
             return Run::Played { board: Arc::clone(board), index, now };
         };
-        match volumes.mounts(&self.spec, &container) {
-            Ok(mounts) => Run::Process(Box::new(Runner {
+        let files = volumes
+            .mounts(&self.spec, &container)
+            .and_then(|mounts| Ok((mounts, volumes.message(&container)?)));
+        match files {
+            Ok((mut mounts, message)) => Run::Process(Box::new(Runner {
+                message: message.as_ref().map(|mount| mount.source.clone()),
+                mounts: {
+                    mounts.extend(message);
+                    mounts
+                },
                 shared: Arc::clone(&self.shared),
                 pod: Arc::clone(&self.pod),
                 container,
                 program,
                 address: self.address,
-                mounts,
                 restart,
                 board: Arc::clone(board),
                 index,
@@ -352,7 +359,8 @@ enum Run {
 }
 
 fn completed(now: jiff::Timestamp) -> Phase {
-    Phase::Ended(End { code: 0, reason: "Completed", started: now, finished: now })
+    let (code, reason, message) = (0, "Completed", String::new());
+    Phase::Ended(End { code, reason, message, started: now, finished: now })
 }
 
 /// The grace period, if the pod is being deleted.

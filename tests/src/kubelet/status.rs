@@ -98,7 +98,7 @@ fn container(spec: &Container, state: &State) -> Value {
 
 fn ended(end: &End) -> Value {
     json!({ "terminated": {
-        "exitCode": end.code, "reason": end.reason, "startedAt": seconds(end.started), "finishedAt": seconds(end.finished),
+        "exitCode": end.code, "reason": end.reason, "message": end.message, "startedAt": seconds(end.started), "finishedAt": seconds(end.finished),
     } })
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     fn end(code: i32) -> Phase {
         let at = jiff::Timestamp::UNIX_EPOCH;
-        Phase::Ended(End { code, reason: "", started: at, finished: at })
+        Phase::Ended(End { code, reason: "", message: String::new(), started: at, finished: at })
     }
 
     fn running() -> Phase {

@@ -121,6 +121,18 @@ impl Volumes {
             .collect()
     }
 
+    /// The file that becomes the message of a container's end, where it asks for another place than Kubernetes' own.
+    pub(super) fn message(&self, container: &Container) -> Result<Option<Mount>, ConfigError> {
+        let path = container.termination_message_path.as_deref();
+        let Some(path) = path.filter(|path| *path != "/dev/termination-log") else {
+            return Ok(None);
+        };
+        let source = self.dir.join(format!("message of {}", container.name));
+        let made = std::fs::create_dir_all(&self.dir).and_then(|()| std::fs::write(&source, ""));
+        made.map_err(|error| ConfigError(format!("can't write {}: {error}", source.display())))?;
+        Ok(Some(Mount { source, path: path.into() }))
+    }
+
     /// When the next token has to be renewed.
     pub(super) fn next_renewal(&self) -> Option<Instant> {
         self.tokens.iter().map(|token| token.renew_at).min()
