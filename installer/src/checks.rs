@@ -15,6 +15,7 @@ mod autoscalers;
 mod cluster;
 mod compute;
 mod identity;
+mod inside;
 mod network;
 mod working;
 
@@ -41,6 +42,8 @@ pub enum When {
     Always,
     /// Only once Tenon is installed.
     Installed,
+    /// Only where it is asked for: something has to be made in the cluster.
+    Inside,
 }
 
 /// One check.

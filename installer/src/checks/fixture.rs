@@ -11,6 +11,27 @@ fn marks(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// A pod of the operator's that reaches all but the price list.
+fn all_reached() -> InsideView {
+    let service = |service: &str| ServiceView {
+        service: service.into(),
+        host: format!("{service}.eu-central-1.amazonaws.com"),
+        addresses: vec!["10.0.0.7".into()],
+        outcome: if service == "pricing" { Reach::Unresolved } else { Reach::Ok },
+        message: String::new(),
+        millis: 12,
+    };
+    let services = ["ec2", "sqs", "sts", "pricing"].map(service).into();
+    let report = ProbeReport { services, ..ProbeReport::default() };
+    InsideView { as_operator: true, report }
+}
+
+fn reaches(seen: &mut Observed, service: &str, outcome: Reach) {
+    let Some(Known(inside)) = &mut seen.inside else { panic!("it was asked for") };
+    let services = inside.report.services.iter_mut();
+    services.filter(|it| it.service == service).for_each(|it| it.outcome = outcome);
+}
+
 /// Everything is as it should be, and every check applies but those that `irsa` and `isolated` are about.
 pub(crate) fn healthy() -> Observed {
     let subnet = |id: &str, zone: &str| SubnetView {
@@ -42,6 +63,7 @@ pub(crate) fn healthy() -> Observed {
     };
     Observed {
         now: 1_760_000_000,
+        inside: Some(Known(all_reached())),
         asked: Asked {
             cluster: "prod".into(),
             region: "eu-central-1".into(),
@@ -425,6 +447,10 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "NP-02" => edit(&mut seen.kubernetes.node_pools, |all| {
             all[0]["status"]["resources"]["cpu"] = json!("1k");
         }),
+        "IC-01" => reaches(seen, "ec2", Reach::Unresolved),
+        "IC-02" => reaches(seen, "sqs", Reach::Unreachable),
+        "IC-03" => reaches(seen, "sts", Reach::Unauthenticated),
+        "IC-04" => reaches(seen, "ec2", Reach::Denied),
         "OP-01" => edit(&mut seen.operator.pods, |all| all[0].ready = false),
         "OP-02" => edit(&mut seen.operator.pods, |all| all[0].restarts = 9),
         "OP-03" => edit(&mut seen.operator.leader, |one| {

@@ -18,6 +18,7 @@ use super::observed::{Asked, IdentityView, NameView, Observed, Seen};
 mod account;
 mod ec2;
 mod iam;
+mod inside;
 mod kubernetes;
 mod operator;
 mod queue;
@@ -49,6 +50,8 @@ pub struct Sources<'a> {
     pub proxies: (Option<String>, Option<String>),
     /// Also look at the operator at work.
     pub installed: bool,
+    /// Also ask from inside the cluster, by a Job.
+    pub inside: bool,
 }
 
 /// Reads everything, side by side.
@@ -76,6 +79,7 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
     (seen.queue, seen.rules) = queue::read(sources);
     (seen.queue_key, seen.image) = (key, image.into());
     seen.queue_deleted = queue::deleted(sources);
+    seen.inside = inside::read(sources).await;
     seen
 }
 

@@ -5,9 +5,11 @@
 use serde::{Deserialize, Serialize};
 
 mod cloud;
+mod inside;
 mod kubernetes;
 
 pub use cloud::*;
+pub use inside::*;
 pub use kubernetes::*;
 
 /// A part of the world that could be read, or not.
@@ -77,6 +79,9 @@ pub struct Observed {
     pub rules: Seen<Vec<RuleView>>,
     /// The operator at work. Only the doctor looks at it.
     pub operator: OperatorView,
+    /// What a pod reaches. Only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inside: Option<Seen<InsideView>>,
 }
 
 /// What was asked for, as far as checks depend on it.

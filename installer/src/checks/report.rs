@@ -97,7 +97,11 @@ pub fn judge(seen: &Observed, options: &Options) -> Report {
         let made = category
             .checks
             .iter()
-            .filter(|check| options.installed || check.when == When::Always)
+            .filter(|check| match check.when {
+                When::Always => true,
+                When::Installed => options.installed,
+                When::Inside => seen.inside.is_some(),
+            })
             .map(|check| line(check, seen, options))
             .collect::<Vec<_>>();
         for line in &made {

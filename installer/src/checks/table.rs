@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::signatures::SIGNATURES;
 use super::{Check, Severity, When};
-use super::{account, autoscalers, cluster, compute, identity, network, working};
+use super::{account, autoscalers, cluster, compute, identity, inside, network, working};
 
 /// A group of checks with its heading.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub const CATEGORIES: &[Category] = &[
     Category { title: "Identity", checks: identity::CHECKS },
     Category { title: "Quotas, images, queue and NodePools", checks: compute::CHECKS },
     Category { title: "The operator at work", checks: working::CHECKS },
+    Category { title: "From inside the cluster", checks: inside::CHECKS },
 ];
 
 /// All checks, one after the other.
@@ -36,7 +37,8 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Troubleshooting\n\n\
          <!-- Written from the table of checks in installer/src/checks; a test fails when both differ. -->\n\n\
-         `tenon preflight` looks before anything is installed, `tenon doctor` also at an installation at work. Both change nothing. Each check has an id; `--skip CL-09,QU-01` leaves\n\
+         `tenon preflight` looks before anything is installed, `tenon doctor` also at an installation at work. Both change nothing, but that `--in-cluster` makes a Job\n\
+         which asks from inside the cluster, and removes it. Each check has an id; `--skip CL-09,QU-01` leaves\n\
          checks out, `--strict` lets warnings fail as well. `tenon install` makes the preflight checks first and stops at a fatal one.\n\n\
          | Ends with | When |\n|---|---|\n| 0 | no fatal check fails (with `--strict`: no warning either) |\n| 3 | one does |\n| 1 | nothing could be looked at |\n\n\
          A check that can't read what it looks at, for example because the caller may not, says \"unknown\". That never passes and never fails.\n\n\
@@ -53,6 +55,7 @@ pub fn page() -> String {
             let when = match check.when {
                 When::Always => "",
                 When::Installed => ", only `tenon doctor`",
+                When::Inside => ", only with `--in-cluster`",
             };
             let _ = write!(
                 page,

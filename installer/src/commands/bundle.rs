@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::look::observe_session;
+use super::look::{Asking, observe_session};
 use super::session::{Fallback, Session, source};
 use crate::checks::report::{Options, judge};
 use crate::cli::{GlobalArgs, SettingArgs};
@@ -37,7 +37,12 @@ pub async fn run(
     let session = Box::pin(Session::open(global, &args.settings, source, Fallback::Record)).await?;
     session.introduce(*printer);
     let plan = session.plan().ok();
-    let seen = Box::pin(observe_session(&session, plan.as_ref(), (None, None), true)).await;
+    let seen = Box::pin(observe_session(
+        &session,
+        plan.as_ref(),
+        Asking { installed: true, ..Asking::default() },
+    ))
+    .await;
     let report = judge(&seen, &Options { installed: true, ..Options::default() });
     let files = [
         ("target.json", session.target_json()),

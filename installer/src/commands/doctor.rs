@@ -72,16 +72,16 @@ async fn look(
     args: &DoctorArgs,
     printer: &Printer,
 ) -> Result<Observed, ExpectedError> {
-    let proxies = args.checks.proxies();
+    let asking = args.checks.asking(true);
     let session =
         Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record).await;
     if let Ok(session) = session {
         session.introduce(*printer);
         let plan = session.plan().ok();
-        return Ok(observe_session(&session, plan.as_ref(), proxies, true).await);
+        return Ok(observe_session(&session, plan.as_ref(), asking).await);
     }
     let inferred = target::infer(global);
     let settings = Settings::resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
     let look = Look::at(global, settings).await;
-    Ok(look.observe(proxies, true).await)
+    Ok(look.observe(asking).await)
 }

@@ -18,6 +18,17 @@ use crate::target::Target;
 /// A check that has to wait for many attempts tells nothing more than after the second.
 const ATTEMPTS: u32 = 2;
 
+/// What is looked at besides what always is.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    /// The proxies that this program was given: for HTTPS, and what goes past it.
+    pub(super) proxies: (Option<String>, Option<String>),
+    /// The operator at work.
+    pub(super) installed: bool,
+    /// What its pods reach.
+    pub(super) inside: bool,
+}
+
 /// What could be read, and why the rest could not.
 pub(super) struct Look {
     settings: Settings,
@@ -67,12 +78,8 @@ impl Look {
         Self { settings, aws, facts, target, desired, world, plan, conflicts, audit }
     }
 
-    /// Everything that the checks look at. `installed`: also the operator at work.
-    pub(super) async fn observe(
-        &self,
-        proxies: (Option<String>, Option<String>),
-        installed: bool,
-    ) -> Observed {
+    /// Everything that the checks look at.
+    pub(super) async fn observe(&self, asking: Asking) -> Observed {
         observe(&Sources {
             settings: &self.settings,
             aws: &self.aws,
@@ -83,8 +90,9 @@ impl Look {
             plan: self.plan.as_ref(),
             conflicts: self.conflicts.clone(),
             audit: self.audit.clone(),
-            proxies,
-            installed,
+            proxies: asking.proxies,
+            installed: asking.installed,
+            inside: asking.inside,
         })
         .await
     }
@@ -99,8 +107,7 @@ fn audit_file(global: &GlobalArgs, facts: &Facts, settings: &Settings) -> Option
 pub(super) async fn observe_session(
     session: &Session,
     plan: Option<&Plan>,
-    proxies: (Option<String>, Option<String>),
-    installed: bool,
+    asking: Asking,
 ) -> Observed {
     observe(&Sources {
         settings: &session.settings,
@@ -112,8 +119,9 @@ pub(super) async fn observe_session(
         plan,
         conflicts: Vec::new(),
         audit: session.file.as_deref().map(journal::audit_file),
-        proxies,
-        installed,
+        proxies: asking.proxies,
+        installed: asking.installed,
+        inside: asking.inside,
     })
     .await
 }

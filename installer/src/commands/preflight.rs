@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 
-use super::look::{Look, observe_session};
+use super::look::{Asking, Look, observe_session};
 use super::session::{Session, source};
 use crate::checks::observed::Observed;
 use crate::checks::report::{Options, Report, judge};
@@ -39,6 +39,9 @@ pub struct CheckArgs {
     /// Leave out these checks, by id
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub skip: Vec<String>,
+    /// Also ask from inside the cluster what the operator's pods reach, by a Job that is removed again
+    #[arg(long)]
+    pub in_cluster: bool,
     /// The proxy that this program was given
     #[arg(long, env = "HTTPS_PROXY", hide = true)]
     pub https_proxy: Option<String>,
@@ -63,8 +66,10 @@ impl CheckArgs {
         Err(ExpectedError::Settings { problems })
     }
 
-    pub(super) fn proxies(&self) -> (Option<String>, Option<String>) {
-        (self.https_proxy.clone(), self.no_proxy.clone())
+    /// What is looked at. `installed`: the operator at work, too.
+    pub(super) fn asking(&self, installed: bool) -> Asking {
+        let proxies = (self.https_proxy.clone(), self.no_proxy.clone());
+        Asking { proxies, installed, inside: self.in_cluster }
     }
 }
 
@@ -78,7 +83,7 @@ pub async fn run(
     let inferred = target::infer(global);
     let settings = Settings::resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
     let look = Box::pin(Look::at(global, settings)).await;
-    let seen = Box::pin(look.observe(args.checks.proxies(), false)).await;
+    let seen = Box::pin(look.observe(args.checks.asking(false))).await;
     Ok(show(&judge(&seen, &options), args.all, *printer))
 }
 
@@ -97,8 +102,7 @@ pub(super) async fn before_install(
     printer: &Printer,
 ) -> Result<(), ExpectedError> {
     let options = checks.options(false, false)?;
-    let seen: Observed =
-        Box::pin(observe_session(session, Some(plan), checks.proxies(), false)).await;
+    let seen: Observed = Box::pin(observe_session(session, Some(plan), checks.asking(false))).await;
     let report = judge(&seen, &options);
     for warning in report.warnings() {
         printer.warn(&warning);

@@ -9,6 +9,7 @@ mod crd_cases;
 mod devices;
 mod disruption;
 mod gates;
+mod inside;
 mod installation;
 mod kubelet;
 mod machines;

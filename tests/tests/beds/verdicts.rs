@@ -118,7 +118,7 @@ fn every_check_fails_once_and_passes_once_on_a_bed() {
     let page = include_str!("../../../docs/src/reference/troubleshooting.md");
     let headings = page.lines().filter_map(|line| line.strip_prefix("### ")?.split_once(": "));
     let known: BTreeSet<_> = headings.map(|(id, _)| id).filter(|id| *id != NEVER_FAILS).collect();
-    let broken = [super::checks::BROKEN, super::preflight::BROKEN];
+    let broken = [super::checks::BROKEN, super::preflight::BROKEN, super::inside::BROKEN];
     let broken: BTreeSet<_> = broken.into_iter().flatten().copied().collect();
     assert_eq!(broken, known, "left: broken on a bed; right: the table of checks");
 }
