@@ -13,6 +13,7 @@ mod deletion_costs;
 mod drift;
 mod emptiness;
 mod evaluation;
+mod few;
 mod merging;
 mod moving;
 mod rehearsal;
@@ -147,8 +148,8 @@ struct Pass<'p, 'a> {
     waiting: usize,
     /// Pods that commands evict.
     evicted: Vec<usize>,
-    /// Those of nodes that consolidation removes without anything coming in their place.
-    unreplaced: Vec<usize>,
+    /// Those that consolidation moves onto machines that exist.
+    crowding: Vec<usize>,
     /// Machines that commands launch.
     arrivals: Vec<Arrival>,
     /// Where the next pass has to go on.
@@ -188,7 +189,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             homes: FxHashMap::default(),
             waiting: 0,
             evicted: Vec::new(),
-            unreplaced: Vec::new(),
+            crowding: Vec::new(),
             arrivals: Vec::new(),
             resume: None,
         };
@@ -289,8 +290,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             _ => Vec::new(),
         };
         let evicted = nodes.iter().flat_map(|node| node.pods.iter().copied());
-        if reason == DisruptionReason::Underutilized && replacements.is_empty() {
-            self.unreplaced.extend(evicted.clone());
+        if reason == DisruptionReason::Underutilized {
+            self.crowding.extend(placed.iter().map(|&(pod, _)| pod));
         }
         self.evicted.extend(evicted);
         self.note_arrivals(&replacements);

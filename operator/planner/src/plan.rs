@@ -458,7 +458,8 @@ pub enum Stay {
     Later,
     /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
     Changed(String),
-    /// What it would save is too little for the pods that it would evict ([`crate::Policy::eviction_price`]).
+    /// What it would save is too little for the pods that it would evict ([`crate::Policy::eviction_price`]), or it would be one of few nodes that take
+    /// what room there is ([`crate::Policy::few_nodes`]).
     SavesTooLittle,
     /// What it would save is too little for what it would disrupt, by the NodePool's consolidation policy Balanced: the score of the best that could be done.
     ScoresTooLow(Score),

@@ -33,6 +33,11 @@ pub struct Policy {
     /// What consolidation has to save per hour for each pod that it evicts, so that nothing is moved for next to nothing. In units of an ordinary pod: one
     /// with a `pod-deletion-cost` or a priority counts for more or less. 0 takes every saving, as Karpenter does.
     pub eviction_price: MicroUsd,
+    /// What share of their NodePools' nodes is few, in per cent, so that a scale-in does not end in ever smaller waves: where room is short, so that of the
+    /// nodes that consolidation would take only few can go, they stay unless there is room for pods like theirs that need twice as much as few nodes have. 0 takes
+    /// every node that can go, as Karpenter does; at most 100. Nothing is held back in a cluster so small that one node is more than that share,
+    /// where all nodes go that could, or of nodes with a quarter of their CPU and memory left.
+    pub few_nodes: u8,
     /// Where a disruption pass that was cut short stopped ([`crate::plan::Report::resume`]): the next one begins there, so that every node has its turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
@@ -62,6 +67,8 @@ impl Default for Policy {
             largest_share: 100,
             // Seven cents a month: an eviction costs some seconds of a restart.
             eviction_price: MicroUsd(100),
+            // One of 50 nodes, two of 100.
+            few_nodes: 2,
             resume: None,
         }
     }
@@ -75,6 +82,9 @@ pub enum PolicyError {
         "largestShare is {0}: use 1 to 100, per cent of the cluster's pods (100 sets no limit)"
     )]
     LargestShare(u8),
+    /// More than all nodes.
+    #[error("fewNodes is {0}: use 0 to 100, per cent of the nodes (0 holds nothing back)")]
+    FewNodes(u8),
     /// Launches would have no types.
     #[error(
         "maxInstanceTypes is 0: a launch needs at least one type, Karpenter's AWS provider takes 60"
@@ -108,6 +118,9 @@ impl Policy {
     pub fn validate(&self) -> Result<(), PolicyError> {
         if !(1..=100).contains(&self.largest_share) {
             return Err(PolicyError::LargestShare(self.largest_share));
+        }
+        if self.few_nodes > 100 {
+            return Err(PolicyError::FewNodes(self.few_nodes));
         }
         if self.max_instance_types == 0 {
             return Err(PolicyError::NoInstanceTypes);

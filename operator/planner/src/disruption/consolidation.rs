@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::Pass;
 use super::candidates::{Node, by_savings};
 use super::evaluation::evaluate;
+use super::few::Few;
 use super::merging;
 use super::moving::{Moves, Search};
 use super::rehearsal::Stage;
@@ -97,15 +98,41 @@ pub(super) fn plan(
         }
     }
     let mut patience = Patience { cancel, tries: LAST_TRIES };
-    let left_out = removing::plan(pass, &going, &mut patience);
+    let few = Few::new(pass, going.iter().chain(&replaceable).copied());
+    let left_out = removing::plan(pass, &going, few, &mut patience);
 
+    let removed = going.iter().filter(|node| pass.is_going(node)).count();
     replaceable.extend(going);
     for list in [&mut replaceable, &mut eligible] {
         list.retain(|node| !pass.is_going(node) && !left_out[node.index]);
     }
-    let mut stage = Stage::new(pass);
-    merging::plan(&mut stage, &eligible, &mut patience);
-    for node in interleaved(&replaceable) {
+    let replaceable = interleaved(&replaceable);
+    let stage = replacing(pass, &eligible, &replaceable, 0, &mut patience);
+    if stage.is_empty() {
+        return;
+    }
+    let mut cheaper = pass.clone();
+    stage.perform(&mut cheaper);
+    let replaced = eligible.iter().filter(|node| cheaper.is_going(node)).count();
+    let room_for = few.room_for(removed + replaced);
+    if room_for > 0 {
+        replacing(pass, &eligible, &replaceable, room_for, &mut patience.afresh()).perform(pass);
+    } else {
+        *pass = cheaper;
+    }
+}
+
+/// Tries to replace nodes by cheaper machines, several by one where that saves something.
+fn replacing<'n, 'p, 'a>(
+    pass: &mut Pass<'p, 'a>,
+    eligible: &[&'n Node],
+    replaceable: &[&'n Node],
+    room_for: u64,
+    patience: &mut Patience<'_>,
+) -> Stage<'n, 'p, 'a> {
+    let mut stage = Stage::new(pass, room_for);
+    merging::plan(&mut stage, eligible, patience);
+    for node in replaceable {
         if patience.is_over() {
             break;
         }
@@ -116,7 +143,7 @@ pub(super) fn plan(
             pass.stay(node.index, stay);
         }
     }
-    stage.perform(pass);
+    stage
 }
 
 /// The most promising first within each pool, and the pools in turn.

@@ -13,6 +13,7 @@ use fixedbitset::FixedBitSet;
 use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
+use super::few::is_well_filled;
 use crate::cells::{CellId, Cells};
 use crate::compile::{fits, take_times};
 use crate::plan::Stay;
@@ -26,7 +27,7 @@ const ROUNDS_TIMES_NODES: usize = 20_000;
 /// In how many orders pods are dealt out, apart from the one by size.
 const ORDERS: u64 = 3;
 
-/// For so many pods, evicted without anything coming in their machines' place, room has to be left for one more of the largest.
+/// For so many pods that move onto machines that exist, room has to be left for one more of the largest.
 const PODS_PER_SPARE: usize = 32;
 
 /// Fewer pods need no spare room: there are not many more orders than those that are tried.
@@ -40,8 +41,10 @@ pub(super) struct Act<'n> {
     /// How many pods have been evicted after it, and how many machines have come.
     evicted: usize,
     arrivals: usize,
-    /// How many pods have been evicted from machines that nothing replaces.
-    unreplaced: usize,
+    /// How many pods have moved onto machines that exist.
+    crowding: usize,
+    /// For how much there has to be room then ([`super::few`]).
+    room_for: u64,
 }
 
 /// A machine that a command launches.
@@ -56,20 +59,32 @@ pub(super) struct Arrival {
 pub(super) struct Stage<'n, 'p, 'a> {
     pub(super) pass: Pass<'p, 'a>,
     acts: Vec<Act<'n>>,
+    /// For how much there has to be room where pods of a well filled node move onto machines that exist.
+    room_for: u64,
 }
 
 impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
-    pub(super) fn new(pass: &Pass<'p, 'a>) -> Self {
-        Self { pass: pass.fork(), acts: Vec::new() }
+    pub(super) fn new(pass: &Pass<'p, 'a>, room_for: u64) -> Self {
+        Self { pass: pass.fork(), acts: Vec::new(), room_for }
     }
 
     /// Adds a step if it works after those before.
     pub(super) fn try_act(&mut self, nodes: &[&'n Node], aim: Aim) -> Result<(), Stay> {
+        let before = self.pass.crowding.len();
         consolidate(&mut self.pass, nodes, aim)?;
         let (evicted, arrivals) = (self.pass.evicted.len(), self.pass.arrivals.len());
-        let unreplaced = self.pass.unreplaced.len();
-        self.acts.push(Act { nodes: nodes.to_vec(), aim, evicted, arrivals, unreplaced });
+        let crowding = self.pass.crowding.len();
+        let mut room_for = self.acts.last().map_or(0, |before| before.room_for);
+        if crowding > before && nodes.iter().any(|node| is_well_filled(&self.pass, node)) {
+            room_for = self.room_for;
+        }
+        let nodes = nodes.to_vec();
+        self.acts.push(Act { nodes, aim, evicted, arrivals, crowding, room_for });
         Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.acts.is_empty()
     }
 
     /// Does on the real pass as much as leaves a place for everybody, and notes why the other nodes wait. Answers which ones were too much.
@@ -93,13 +108,14 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
                 left_out.extend(acts.flat_map(|act| act.nodes).map(|node| node.index));
                 break;
             }
-            self = Self::new(pass);
+            self = Self::new(pass, self.room_for);
             for act in acts {
                 let _ = self.try_act(&act.nodes, act.aim);
             }
         }
         for node in hopeful {
-            pass.stay(node.index, Stay::Later);
+            let held_back = self.room_for > 0;
+            pass.stay(node.index, if held_back { Stay::SavesTooLittle } else { Stay::Later });
         }
         left_out
     }
@@ -124,8 +140,9 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         let stage = &self.pass;
         let problem = stage.problem;
         let (before, after) = self.acts.split_at(acts);
-        let (evicted, arrivals, unreplaced) =
-            before.last().map_or((0, 0, 0), |last| (last.evicted, last.arrivals, last.unreplaced));
+        let (evicted, arrivals, crowding, room_for) = before.last().map_or((0, 0, 0, 0), |last| {
+            (last.evicted, last.arrivals, last.crowding, last.room_for)
+        });
         let mut solver = stage.solver.clone();
         solver.undo(stage.waiting);
         for node in after.iter().flat_map(|act| &act.nodes) {
@@ -139,11 +156,7 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         let mut shut = stage.settling.clone();
         shut.union_with(&stage.sick);
         let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals]);
-        // What kube-scheduler goes by besides is not known here, so that it may come a little worse.
-        let unreplaced = &stage.unreplaced[..unreplaced];
-        let spares = (unreplaced.len() + PODS_PER_SPARE - FEW_PODS) / PODS_PER_SPARE;
-        let largest = unreplaced.iter().copied().max_by_key(|&pod| (stage.size(pod), pod));
-        let spares: Vec<usize> = largest.into_iter().cycle().take(spares).collect();
+        let spares = self.spares(&stage.crowding[..crowding], room_for);
         (0..=ORDERS).all(|order| {
             match order {
                 ORDERS => pods.sort_by_key(|&pod| (stage.size(pod), pod)),
@@ -152,6 +165,25 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
             let mut deal = start.clone();
             pods.iter().chain(&spares).all(|&pod| deal.place(pod))
         })
+    }
+
+    /// For which pods room has to be left when some move onto machines that exist, and in all for so much.
+    fn spares(&self, crowding: &[usize], room_for: u64) -> Vec<usize> {
+        let size = |pod: usize| self.pass.size(pod);
+        // What kube-scheduler goes by besides is not known here, so that it may come a little worse.
+        let largest = crowding.iter().copied().max_by_key(|&pod| (size(pod), pod));
+        let n = (crowding.len() + PODS_PER_SPARE - FEW_PODS) / PODS_PER_SPARE;
+        let mut spares: Vec<usize> = largest.into_iter().cycle().take(n).collect();
+        let mut room: u64 = crowding.iter().chain(&spares).map(|&pod| size(pod)).sum();
+        // Pods that ask for nothing never fill it.
+        for pod in crowding.iter().copied().cycle().take(self.pass.problem.snapshot.pods.len()) {
+            if room >= room_for {
+                break;
+            }
+            room += size(pod);
+            spares.push(pod);
+        }
+        spares
     }
 }
 
@@ -273,23 +305,29 @@ impl<'p, 'a> Deal<'p, 'a> {
     /// What share of its CPU and memory a machine has left, in millionths; what kube-scheduler goes by when nothing else decides.
     fn share_left(&self, at: usize) -> u64 {
         let problem = self.solver.problem;
-        let share = |left: i64, all: i64| {
-            let millionths = i128::from(left.max(0)) * 1_000_000 / i128::from(all.max(1));
-            u64::try_from(millionths).unwrap_or(u64::MAX / 2)
-        };
-        let of = |name: &str, all: i64, room: &[i64]| {
-            problem.columns.index(name).map_or(0, |column| share(room[column], all))
-        };
         match at.checked_sub(problem.snapshot.nodes.len()) {
-            None => {
-                let all = &problem.snapshot.nodes[at].allocatable;
-                let room = self.solver.room_of(at);
-                of("cpu", all.cpu, room) + of("memory", all.memory, room)
-            }
+            None => left_of(&self.solver, at),
             Some(arrival) => {
                 let (room, all) = (&self.arrivals[arrival].room, &self.sizes[arrival]);
                 share(room[0], all[0]) + share(room[1], all[1])
             }
         }
     }
+}
+
+/// What share of its CPU and memory a machine that exists has left, in millionths of each.
+pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
+    let problem = solver.problem;
+    let room = solver.room_of(machine);
+    let all = &problem.snapshot.nodes[machine].allocatable;
+    let left = |name: &str, all: i64| {
+        problem.columns.index(name).map_or(0, |column| share(room[column], all))
+    };
+    left("cpu", all.cpu) + left("memory", all.memory)
+}
+
+/// In millionths.
+fn share(left: i64, all: i64) -> u64 {
+    let millionths = i128::from(left.max(0)) * 1_000_000 / i128::from(all.max(1));
+    u64::try_from(millionths).unwrap_or(u64::MAX / 2)
 }

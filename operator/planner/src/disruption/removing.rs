@@ -10,18 +10,21 @@ use rayon::prelude::*;
 use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, Patience, eviction_price, interleaved};
+use super::few::Few;
 use super::rehearsal::Stage;
 use crate::plan::Stay;
 
 /// How many sizes of pods are tried as the border between nodes that come first and the others.
-const BORDERS: usize = 6;
+const BORDERS: usize = 8;
 
 /// Times nodes: in large clusters fewer, so that a pass does not take several times as long.
 const BORDERS_TIMES_NODES: usize = 20_000;
 
 /// What comes of removing nodes in a certain order.
-struct Attempt<'p, 'a> {
+struct Attempt<'n, 'p, 'a> {
     pass: Pass<'p, 'a>,
+    /// Nodes that go, in that order.
+    gone: Vec<&'n Node>,
     /// Nodes that would be too much.
     left_out: FixedBitSet,
     /// What it saves per hour, less what its evictions have to save at least.
@@ -34,16 +37,17 @@ struct Attempt<'p, 'a> {
 pub(super) fn plan(
     pass: &mut Pass<'_, '_>,
     going: &[&Node],
+    few: Few,
     patience: &mut Patience<'_>,
 ) -> FixedBitSet {
     if going.is_empty() {
         return FixedBitSet::with_capacity(pass.problem.snapshot.nodes.len());
     }
-    let mut best = Attempt::new(pass, &interleaved(going), patience);
+    let mut best = Attempt::new(pass, &interleaved(going), 0, patience);
     if best.lacks_room && !patience.is_cancelled() {
-        let attempts: Vec<Attempt<'_, '_>> = with_small_pods_first(pass, going)
+        let attempts: Vec<Attempt<'_, '_, '_>> = with_small_pods_first(pass, going)
             .par_iter()
-            .map(|order| Attempt::new(pass, order, &mut patience.afresh()))
+            .map(|order| Attempt::new(pass, order, 0, &mut patience.afresh()))
             .collect();
         for attempt in attempts {
             if attempt.worth > best.worth {
@@ -51,14 +55,27 @@ pub(super) fn plan(
             }
         }
     }
+    let room_for = few.room_for(best.gone.len());
+    if best.lacks_room && room_for > 0 {
+        let mut left_out = best.left_out;
+        best = Attempt::new(pass, &best.gone, room_for, &mut patience.afresh());
+        left_out.union_with(&best.left_out);
+        best.left_out = left_out;
+    }
     *pass = best.pass;
     best.left_out
 }
 
-impl<'p, 'a> Attempt<'p, 'a> {
-    fn new(pass: &Pass<'p, 'a>, order: &[&Node], patience: &mut Patience<'_>) -> Self {
+impl<'n, 'p, 'a> Attempt<'n, 'p, 'a> {
+    /// With room left for so much ([`Few::room_for`]).
+    fn new(
+        pass: &Pass<'p, 'a>,
+        order: &[&'n Node],
+        room_for: u64,
+        patience: &mut Patience<'_>,
+    ) -> Self {
         let mut pass = pass.clone();
-        let mut stage = Stage::new(&pass);
+        let mut stage = Stage::new(&pass, room_for);
         let mut lacks_room = false;
         for &node in order {
             if patience.is_over() {
@@ -71,10 +88,10 @@ impl<'p, 'a> Attempt<'p, 'a> {
         }
         let left_out = stage.perform(&mut pass);
         lacks_room |= !left_out.is_clear();
-        let gone = order.iter().filter(|node| pass.is_going(node));
-        let price = |node: &&Node| node.price.unwrap_or_default().0;
-        let worth = gone.map(|node| price(node) - eviction_price(&pass, &[node])).sum();
-        Self { pass, left_out, worth, lacks_room }
+        let gone: Vec<&Node> = order.iter().copied().filter(|node| pass.is_going(node)).collect();
+        let worth = |node: &Node| node.price.unwrap_or_default().0 - eviction_price(&pass, &[node]);
+        let worth = gone.iter().map(|node| worth(node)).sum();
+        Self { pass, gone, left_out, worth, lacks_room }
     }
 }
 

@@ -173,6 +173,7 @@ fn a_policy_that_makes_no_sense_is_refused() {
     assert_eq!(Policy::default().validate(), Ok(()));
     for (policy, error) in [
         (Policy { largest_share: 0, ..Policy::default() }, PolicyError::LargestShare(0)),
+        (Policy { few_nodes: 101, ..Policy::default() }, PolicyError::FewNodes(101)),
         (Policy { max_instance_types: 0, ..Policy::default() }, PolicyError::NoInstanceTypes),
         (
             Policy { node_price: MicroUsd(-1), ..Policy::default() },

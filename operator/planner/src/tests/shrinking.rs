@@ -1,6 +1,7 @@
 //! A cluster that has become too large for its pods settles in a few waves, without growing in between.
 
 use super::world::*;
+use crate::plan::Stay;
 use crate::policy::Policy;
 use crate::resources::Resources;
 use crate::snapshot::{NodeId, Operator, Placement, PodShape, Snapshot};
@@ -148,19 +149,88 @@ fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
         // Most of it happens at once.
         let gone = |nodes: usize| first.0 - nodes;
         assert!(gone(waves[1].0) * 100 >= gone(last.0) * 70, "{waves:?}");
-        // What happens after three waves is worth little.
-        let third = waves[waves.len().min(4) - 1];
-        assert!(third.1 * 1000 <= last.1 * 1020, "{waves:?}");
+        assert!(waves.len() - 1 <= 3, "{waves:?}");
         // What is left costs little more than the same pods on machines launched for them.
-        assert!(last.1 * 100 <= ideal * 109, "{waves:?}: {ideal} would do");
+        assert!(last.1 * 100 <= ideal * 111, "{waves:?}: {ideal} would do");
         assert!(last.2 <= 170, "{waves:?}");
     }
     stories.sort_by_key(|story| story.waves.len());
-    let waves = |number: usize| stories[number].waves.len() - 1;
     let all: Vec<_> = stories.iter().map(|story| &story.waves).collect();
-    assert!(waves(stories.len() * 2 / 3) <= 3 && waves(stories.len() - 1) <= 5, "{all:?}");
+    assert!(stories[stories.len() * 2 / 3].waves.len() - 1 <= 2, "{all:?}");
     let launched: usize = stories.iter().map(|story| story.launched).sum();
     assert_eq!(launched, 0, "machines launched for evicted pods: {all:?}");
+}
+
+/// What the measurements in the manual tell of 30 draws of pods in eight orders each.
+#[test]
+#[ignore = "takes a minute; prints its figures with --nocapture"]
+#[expect(clippy::disallowed_macros, reason = "its figures are for people")]
+fn most_scale_ins_settle_in_two_waves() {
+    let orders = |seed| (0..8).map(move |n| (seed, (n > 0).then(|| seed + (n - 1) * 1000)));
+    let runs: Vec<(u64, Option<u64>)> = (7..37).flat_map(orders).collect();
+    let settled = |&(seed, order): &(u64, Option<u64>)| settle(scaled_in(seed), order);
+    let stories: Vec<Story> = runs.iter().map(settled).collect();
+    let n = stories.len();
+    let mut waves = std::collections::BTreeMap::<usize, usize>::new();
+    for story in &stories {
+        *waves.entry(story.waves.len() - 1).or_default() += 1;
+    }
+    let last = |story: &Story| story.waves[story.waves.len() - 1];
+    let evictions: usize = stories.iter().map(|story| last(story).2).sum();
+    let most = stories.iter().map(|story| last(story).2).max();
+    let launched: usize = stories.iter().map(|story| story.launched).sum();
+    let per_mille = |story: &Story| last(story).1 * 1000 / story.ideal - 1000;
+    let above: i64 = stories.iter().map(per_mille).sum();
+    let range = (stories.iter().map(per_mille).min(), stories.iter().map(per_mille).max());
+    eprintln!(
+        "{n} runs, waves {waves:?}, {launched} launches, {} evictions on average, {most:?} at most, price {} per mille above new machines, {range:?}",
+        evictions / n,
+        above / i64::try_from(n).expect("few runs"),
+    );
+    let within = |most: usize| waves.range(..=most).map(|(_, runs)| runs).sum::<usize>();
+    assert!(within(3) * 100 >= n * 99 && within(2) * 100 >= n * 80, "{waves:?}");
+    assert!(launched * 20 <= n, "machines launched for evicted pods: {launched}");
+}
+
+/// Four nodes with some pods of one size each, among nodes that are full; 40 of these have room for one more such pod. Two of the four can go, not all.
+fn with_gaps(full: usize, pods: i64, cpu: i64) -> Snapshot {
+    let all = node("n", "default", "c.xlarge", "zone-a").allocatable;
+    let shape = |cpu: i64| shape(cpu, cpu * (all.memory / all.cpu));
+    let mut world = builder().pool(on_demand("default"));
+    let some = vec![cpu; usize::try_from(pods).expect("few")];
+    for (n, load) in [(4, some), (40, vec![all.cpu - cpu]), (full, vec![all.cpu])] {
+        for index in 0..n {
+            let name = format!("{}x{}m-{index:02}", load.len(), load[0]);
+            world = world.node(node(&name, "default", "c.xlarge", "zone-a"));
+            for (pod, &cpu) in load.iter().enumerate() {
+                world = world.pod(&format!("{name}-{pod}"), shape(cpu), Some(&name));
+            }
+        }
+    }
+    world.build()
+}
+
+#[test]
+fn few_of_many_nodes_stay_where_room_is_short() {
+    let gone = |plan: &Plan| plan.commands.iter().flat_map(|command| &command.candidates).count();
+    let short = with_gaps(56, 16, 200);
+    let plan = disruption(&short);
+    assert_eq!(plan.commands, []);
+    let held_back = plan.report.nodes.iter().filter(|node| node.reason == Stay::SavesTooLittle);
+    assert_eq!(held_back.count(), 2, "{:?}", plan.report.nodes);
+    let all = Policy { few_nodes: 0, ..Policy::default() };
+    assert!(gone(&disruption_with(&short, &all)) > 0);
+    // Among fewer nodes one is not few.
+    assert!(gone(&disruption(&with_gaps(5, 16, 200))) > 0);
+    // Nodes that are emptier than most are not held back.
+    assert!(gone(&disruption(&with_gaps(56, 28, 100))) > 0);
+    // Nor is any where nothing else wants to go.
+    let mut alone = short;
+    for node in &mut alone.nodes {
+        node.do_not_disrupt = node.key != "16x200m-00";
+    }
+    let plan = disruption(&alone);
+    assert_eq!(gone(&plan), 1, "{:?}", plan.report.nodes);
 }
 
 #[test]

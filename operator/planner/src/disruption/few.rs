@@ -1,0 +1,54 @@
+//! When little can still be done because room is short, nothing is done.
+//!
+//! After a scale-in each wave of evictions leaves gaps into which a node or two of a hundred would fit, and so does the next one. What such a wave saves
+//! is a hundredth of the price; it evicts pods, and takes the room that the next pod would have had. So where room decides how many nodes go, and those are
+//! few of many, they go only if there is room for many more pods like theirs. A node that can go where no other one wants to is no such case, nor is one that
+//! is emptier than most, nor any in a small cluster.
+
+use std::collections::BTreeSet;
+
+use super::Pass;
+use super::candidates::Node;
+use super::rehearsal::left_of;
+
+/// Where few nodes go there has to be room for so many times what few nodes hold.
+const TIMES: u64 = 2;
+
+/// A node with so much of its CPU and memory left, in millionths of each, is worth its evictions in any case: half of one, or a quarter of both.
+const EMPTY: u64 = 500_000;
+
+/// What [`Pass::size`] is for all CPU and memory together.
+const EVERYTHING: u64 = 2_000_000_000;
+
+/// How many nodes are few, and what they have to leave room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Few {
+    nodes: usize,
+    /// In the units of [`Pass::size`].
+    room_for: u64,
+}
+
+impl Few {
+    /// Of the NodePools that some nodes belong to.
+    pub(super) fn new<'n>(pass: &Pass<'_, '_>, nodes: impl Iterator<Item = &'n Node>) -> Self {
+        let snapshot = pass.problem.snapshot;
+        let pools: BTreeSet<&str> =
+            nodes.map(|node| snapshot.node_pools[node.pool].name.as_str()).collect();
+        let claims = snapshot.nodes.iter().filter_map(|node| node.claim.as_ref());
+        let pool = claims.filter_map(|claim| claim.node_pool.as_deref());
+        let all = pool.filter(|pool| pools.contains(pool)).count();
+        let few = all * usize::from(pass.problem.policy.few_nodes);
+        let one = EVERYTHING / (snapshot.nodes.len() as u64).max(1);
+        Self { nodes: few / 100, room_for: TIMES * few as u64 * one / 100 }
+    }
+
+    /// For how much there has to be room when so many nodes go; for no more than their pods where it is 0.
+    pub(super) fn room_for(self, going: usize) -> u64 {
+        if (1..=self.nodes).contains(&going) { self.room_for } else { 0 }
+    }
+}
+
+/// Whether a node has as little left as others.
+pub(super) fn is_well_filled(pass: &Pass<'_, '_>, node: &Node) -> bool {
+    left_of(&pass.solver, node.index) < EMPTY
+}
