@@ -47,7 +47,9 @@ pub fn shape(
             .iter()
             .map(|constraint| topology_spread(constraint, labels, rules))
             .collect(),
-        pod_affinity: affinity.map(|affinity| pod_affinity(affinity, rules)).unwrap_or_default(),
+        pod_affinity: affinity
+            .map(|affinity| pod_affinity(affinity, labels, rules))
+            .unwrap_or_default(),
         resource_claims: spec.resource_claims.iter().map(|claim| claim.name.clone()).collect(),
         ..PodShape::default()
     }
@@ -174,7 +176,7 @@ fn topology_spread(
     labels: &BTreeMap<String, String>,
     rules: &LabelRules,
 ) -> TopologySpread {
-    let keys = constraint.match_label_keys.iter().flatten();
+    let keys = constraint.match_label_keys.iter().flatten().map(|key| ("In", key));
     let selector = merge_label_keys(constraint.label_selector.clone(), keys, labels);
     TopologySpread {
         topology_key: rules.normalize(&constraint.topology_key).to_owned(),
@@ -187,18 +189,19 @@ fn topology_spread(
     }
 }
 
-/// The selector, with the values that the pod has for `keys`. Newer API servers put them in themselves; what is there already is not added again.
+/// The selector, with the values that the pod has for `keys`, each by an operator. API servers put them in themselves (of spread, newer ones), manifests don't have
+/// them; what is there already is not added again.
 fn merge_label_keys<'a>(
     selector: Option<LabelSelector>,
-    keys: impl Iterator<Item = &'a String>,
+    keys: impl Iterator<Item = (&'static str, &'a String)>,
     labels: &BTreeMap<String, String>,
 ) -> Option<LabelSelector> {
     let mut selector = selector?;
-    for key in keys {
+    for (operator, key) in keys {
         let Some(value) = labels.get(key) else { continue };
         let expression = LabelSelectorRequirement {
             key: key.clone(),
-            operator: "In".to_owned(),
+            operator: operator.to_owned(),
             values: Some(vec![value.clone()]),
         };
         let expressions = selector.match_expressions.get_or_insert_default();
@@ -209,14 +212,21 @@ fn merge_label_keys<'a>(
     Some(selector)
 }
 
-fn pod_affinity(affinity: &Affinity, rules: &LabelRules) -> Vec<PodAffinityTerm> {
+fn pod_affinity(
+    affinity: &Affinity,
+    labels: &BTreeMap<String, String>,
+    rules: &LabelRules,
+) -> Vec<PodAffinityTerm> {
     let mut terms = Vec::new();
     let mut add = |anti, weight, term: &KubeAffinityTerm| {
+        let matching = term.match_label_keys.iter().flatten().map(|key| ("In", key));
+        let others = term.mismatch_label_keys.iter().flatten().map(|key| ("NotIn", key));
+        let keys = matching.chain(others);
         terms.push(PodAffinityTerm {
             anti,
             weight,
             topology_key: rules.normalize(&term.topology_key).to_owned(),
-            selector: term.label_selector.clone(),
+            selector: merge_label_keys(term.label_selector.clone(), keys, labels),
             namespaces: term.namespaces.clone().unwrap_or_default(),
             namespace_selector: term.namespace_selector.clone(),
         });
@@ -390,6 +400,33 @@ mod tests {
             let shape = shape("default", &labels, &spec, &LabelRules::core());
             let selector = shape.topology_spread[0].selector.as_ref().unwrap();
             assert_eq!(selector.match_expressions.as_ref().unwrap().len(), 1);
+        }
+    }
+
+    #[test]
+    fn affinity_to_pods_of_the_same_revision_and_of_other_tenants_is_part_of_the_selector_once() {
+        let term = |expressions| {
+            let term = json!({
+                "topologyKey": "topology.kubernetes.io/zone",
+                "matchLabelKeys": ["rev", "absent"], "mismatchLabelKeys": ["tenant"],
+                "labelSelector": {"matchExpressions": expressions},
+            });
+            let required = "requiredDuringSchedulingIgnoredDuringExecution";
+            json!({"affinity": {"podAffinity": {required: [term]}, "podAntiAffinity": {required: [term]}}})
+        };
+        let labels = [("rev", "7"), ("tenant", "a")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let merged = json!([
+            {"key": "rev", "operator": "In", "values": ["7"]},
+            {"key": "tenant", "operator": "NotIn", "values": ["a"]},
+        ]);
+        for expressions in [json!([]), merged.clone()] {
+            let shape = shape("default", &labels, &spec(term(expressions)), &LabelRules::core());
+            assert_eq!(shape.pod_affinity.len(), 2);
+            for term in &shape.pod_affinity {
+                let selector = serde_json::to_value(&term.selector).unwrap();
+                assert_eq!(selector["matchExpressions"], merged, "{}", term.anti);
+            }
         }
     }
 
