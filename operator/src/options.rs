@@ -109,6 +109,9 @@ pub struct CoreOptions {
     /// Largest share of the cluster's pods that a new machine is planned for, in per cent; 100 sets no limit.
     #[arg(long, env = "LARGEST_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub largest_share: u8,
+    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; 0 takes every node that can go.
+    #[arg(long, env = "FEW_NODES", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub few_nodes: u8,
     /// Don't plan for pods with resource claims (DRA).
     #[arg(long, env = "IGNORE_DRA_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub ignore_dra_requests: bool,
@@ -275,6 +278,7 @@ impl CoreOptions {
             },
             node_price: self.node_price,
             largest_share: self.largest_share,
+            few_nodes: self.few_nodes,
             ..self.feature_gates.policy()
         }
     }
@@ -366,6 +370,7 @@ mod tests {
             ["--node-price=NaN"],
             ["--largest-share=0"],
             ["--largest-share=101"],
+            ["--few-nodes=101"],
         ] {
             assert!(parse(&args).is_err(), "{args:?}");
         }
@@ -376,7 +381,11 @@ mod tests {
         let policy = parse(&["--node-price=0.02", "--largest-share=25"]).unwrap().core.policy();
         assert_eq!((policy.node_price, policy.largest_share), (MicroUsd(20_000), 25));
         let policy = parse(&["--node-price=0"]).unwrap().core.policy();
-        assert_eq!(policy.node_price, MicroUsd(0));
+        assert_eq!(
+            (policy.node_price, policy.few_nodes),
+            (MicroUsd(0), Policy::default().few_nodes)
+        );
+        assert_eq!(parse(&["--few-nodes=0"]).unwrap().core.policy().few_nodes, 0);
     }
 
     #[test]

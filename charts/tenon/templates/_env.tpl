@@ -48,6 +48,7 @@
       (list "SUBNET_REFRESH_INTERVAL" $settings.subnetRefreshInterval)
       (list "NODE_PRICE" $settings.nodePrice)
       (list "LARGEST_SHARE" $settings.largestShare)
+      (list "FEW_NODES" $settings.fewNodes)
       (list "VM_MEMORY_OVERHEAD_PERCENT" $settings.vmMemoryOverheadPercent)
       (list "ISOLATED_VPC" $settings.isolatedVPC)
       (list "STATIC_INSTANCE_PROFILES" $settings.staticInstanceProfiles)

@@ -329,6 +329,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("SUBNET_REFRESH_INTERVAL", &settings.subnet_refresh_interval),
         ("NODE_PRICE", &settings.node_price),
         ("LARGEST_SHARE", &settings.largest_share),
+        ("FEW_NODES", &settings.few_nodes),
     ] {
         if !value.is_empty() {
             env.push(plain(name, value));

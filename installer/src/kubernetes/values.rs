@@ -260,6 +260,8 @@ pub struct OperatorSettings {
     pub node_price: String,
     /// Largest share of the cluster's pods that a new machine is planned for, in per cent; empty: no limit.
     pub largest_share: String,
+    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; empty: the operator's default.
+    pub few_nodes: String,
     /// Feature gates.
     pub feature_gates: FeatureGates,
 }
@@ -288,6 +290,7 @@ impl Default for OperatorSettings {
             subnet_refresh_interval: "1m".to_owned(),
             node_price: String::new(),
             largest_share: String::new(),
+            few_nodes: String::new(),
             feature_gates: FeatureGates::default(),
         }
     }

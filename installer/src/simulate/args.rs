@@ -60,6 +60,9 @@ pub struct PolicyArgs {
     /// Largest share of the cluster's pods that a new machine is planned for, in per cent; default: the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub largest_share: Option<u8>,
+    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; default: the operator's
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT", help_heading = "Operator")]
+    pub few_nodes: Option<u8>,
 }
 
 /// `--preference-policy`
@@ -93,6 +96,7 @@ impl SourceArgs {
             min_values_policy,
             node_price,
             largest_share,
+            few_nodes,
         } = &self.policy;
         let default = feature_gates.policy();
         Policy {
@@ -106,6 +110,7 @@ impl SourceArgs {
             },
             node_price: node_price.unwrap_or(default.node_price),
             largest_share: largest_share.unwrap_or(default.largest_share),
+            few_nodes: few_nodes.unwrap_or(default.few_nodes),
             ..default
         }
     }

@@ -15,7 +15,7 @@ pub(super) fn stay(reason: &Stay) -> String {
             "consolidateAfter has not passed since pods came or went, or the NodePool's policy leaves it alone".to_owned()
         }
         Stay::Later => {
-            "it could go, but another command of this plan moves pods that share a topology rule with its own; it comes next".to_owned()
+            "it could go, but other commands of this plan come first: they move pods that share a topology rule with its own, or take the room that these need; it comes next".to_owned()
         }
         Stay::Changed(what) => format!("it changed since it was planned: {what}"),
         other => explain::staying(other)
