@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use tenon_state::probe::{ProbeReport, Reach, ServiceReach};
 
 use super::observed::Seen::{Known, Unknown};
 use super::observed::*;
@@ -13,10 +14,10 @@ fn marks(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 /// A pod of the operator's that reaches all but the price list.
 fn all_reached() -> InsideView {
-    let service = |service: &str| ServiceView {
+    let service = |service: &str| ServiceReach {
         service: service.into(),
         host: format!("{service}.eu-central-1.amazonaws.com"),
-        addresses: vec!["10.0.0.7".into()],
+        addresses: vec![[10, 0, 0, 7].into()],
         outcome: if service == "pricing" { Reach::Unresolved } else { Reach::Ok },
         message: String::new(),
         millis: 12,

@@ -1,6 +1,8 @@
 //! What pods of the operator's reach, asked from inside one. Only where `--in-cluster` asks for it: a Job is made for it, and removed.
 
-use super::observed::{InsideView, Observed, Reach, ServiceView};
+use tenon_state::probe::{Reach, ServiceReach};
+
+use super::observed::{InsideView, Observed};
 use super::{Check, Outcome, Severity, When, known, skip};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -55,7 +57,7 @@ fn inside(seen: &Observed, judge: impl FnOnce(&InsideView) -> Outcome) -> Outcom
 /// Passes unless calls came no farther than so.
 fn came_far(inside: &InsideView, short: &[Reach], passed: &str) -> Outcome {
     let services = &inside.report.services;
-    let says = |it: &ServiceView| match it.outcome {
+    let says = |it: &ServiceReach| match it.outcome {
         Reach::Unresolved => format!("{}: no address for {}", it.service, it.host),
         _ if it.message.is_empty() => format!("{}: {}", it.service, it.host),
         _ => format!("{}: {} ({})", it.service, it.host, it.message),

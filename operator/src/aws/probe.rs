@@ -5,7 +5,6 @@
 //! --in-cluster` runs it.
 
 use std::io::Write as _;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ use axum::http::Uri;
 use clap::Parser;
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use parking_lot::Mutex;
-use serde::Serialize;
+use tenon_state::probe::{ProbeReport, Reach, SCHEMA, ServiceReach};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
@@ -35,9 +34,6 @@ use super::clients::Clients;
 use super::error::{Error, Kind};
 use super::options::AwsSettings;
 use crate::options::Options;
-
-/// Version of the report.
-const SCHEMA: &str = "tenon.sh/probe/v1alpha1";
 
 /// A pod's message has 4,096 bytes, for up to seven services.
 const MESSAGE: usize = 160;
@@ -57,53 +53,6 @@ pub struct Probe {
     pub report: PathBuf,
 }
 
-/// What can be reached.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// Version of this form.
-    schema: &'static str,
-    /// Why there are no credentials.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_credentials: Option<String>,
-    /// One per service.
-    services: Vec<Reached>,
-}
-
-/// What came of the call of one service.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Reached {
-    service: &'static str,
-    /// The name of its endpoint.
-    host: String,
-    /// What the name resolves to, two at most.
-    addresses: Vec<IpAddr>,
-    outcome: Outcome,
-    /// What was said, unless all is well.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-    millis: u64,
-}
-
-/// How far a call came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Outcome {
-    /// The service answered, and would let the operator do it.
-    Ok,
-    /// It answered that the caller may not.
-    Denied,
-    /// It answered that it does not know the caller.
-    Unauthenticated,
-    /// It answered with an error of its own.
-    Failed,
-    /// The endpoint's name has no address.
-    Unresolved,
-    /// Nobody answers there, or not in a way that can be trusted.
-    Unreachable,
-}
-
 impl Probe {
     /// Makes all calls at the same time, and leaves the report. The exit code says only whether there is one.
     pub async fn run(&self) -> std::io::Result<()> {
@@ -118,7 +67,7 @@ impl Probe {
     }
 }
 
-async fn probe(settings: &AwsSettings) -> std::io::Result<Report> {
+async fn probe(settings: &AwsSettings) -> std::io::Result<ProbeReport> {
     let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT).operation_timeout(CALL);
     let mut config = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(RetryConfig::standard().with_max_attempts(2))
@@ -141,7 +90,7 @@ async fn probe(settings: &AwsSettings) -> std::io::Result<Report> {
     }
     let clients = Clients::new(&config).map_err(std::io::Error::other)?;
     let services = join_all(calls(settings, &config, &clients)).await;
-    Ok(Report { schema: SCHEMA, no_credentials, services })
+    Ok(ProbeReport { schema: SCHEMA.to_owned(), no_credentials, services })
 }
 
 /// One call of each service that an operator with these settings calls. None of them changes anything.
@@ -149,7 +98,7 @@ fn calls<'a>(
     settings: &'a AwsSettings,
     config: &SdkConfig,
     clients: &'a Clients,
-) -> Vec<BoxFuture<'a, Reached>> {
+) -> Vec<BoxFuture<'a, ServiceReach>> {
     let sts = aws_sdk_sts::Client::new(config).get_caller_identity().customize();
     let ec2 = clients.ec2.describe_instance_types().dry_run(true).customize();
     let ssm = clients
@@ -183,7 +132,7 @@ fn calls<'a>(
 }
 
 /// Makes a call, and finds out how far it came.
-async fn reach<T, E, F>(service: &'static str, call: impl FnOnce(Watch) -> F) -> Reached
+async fn reach<T, E, F>(service: &'static str, call: impl FnOnce(Watch) -> F) -> ServiceReach
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
@@ -197,22 +146,22 @@ where
     let mut addresses: Vec<_> = found.ok().and_then(Result::ok).into_iter().flatten().collect();
     addresses.dedup_by_key(|address| address.ip());
     let (outcome, message) = match &answer {
-        Ok(_) => (Outcome::Ok, String::new()),
+        Ok(_) => (Reach::Ok, String::new()),
         Err(error @ (SdkError::DispatchFailure(_) | SdkError::TimeoutError(_))) => {
             let said = Error::from_sdk(service, error).message;
             match addresses.first() {
-                None => (Outcome::Unresolved, said),
+                None => (Reach::Unresolved, said),
                 Some(address) => match timeout(CONNECT, TcpStream::connect(address)).await {
-                    Ok(Ok(_)) => (Outcome::Unreachable, said),
-                    Ok(Err(why)) => (Outcome::Unreachable, format!("{address}: {why}")),
-                    Err(_) => (Outcome::Unreachable, format!("{address}: no answer")),
+                    Ok(Ok(_)) => (Reach::Unreachable, said),
+                    Ok(Err(why)) => (Reach::Unreachable, format!("{address}: {why}")),
+                    Err(_) => (Reach::Unreachable, format!("{address}: no answer")),
                 },
             }
         }
         Err(error) => answered(&Error::from_sdk(service, error)),
     };
-    Reached {
-        service,
+    ServiceReach {
+        service: service.to_owned(),
         host,
         addresses: addresses.iter().take(2).map(std::net::SocketAddr::ip).collect(),
         outcome,
@@ -222,7 +171,7 @@ where
 }
 
 /// What an error says about who calls.
-fn answered(error: &Error) -> (Outcome, String) {
+fn answered(error: &Error) -> (Reach, String) {
     const UNKNOWN_CALLER: [&str; 9] = [
         "AuthFailure",
         "ExpiredToken",
@@ -237,11 +186,11 @@ fn answered(error: &Error) -> (Outcome, String) {
     let code = error.code.as_deref().unwrap_or_default();
     let said = || format!("{code}: {}", error.message);
     match error.kind {
-        _ if UNKNOWN_CALLER.contains(&code) => (Outcome::Unauthenticated, said()),
-        Kind::Unauthorized => (Outcome::Denied, said()),
-        Kind::Transient | Kind::Throttled => (Outcome::Failed, said()),
+        _ if UNKNOWN_CALLER.contains(&code) => (Reach::Unauthenticated, said()),
+        Kind::Unauthorized => (Reach::Denied, said()),
+        Kind::Transient | Kind::Throttled => (Reach::Failed, said()),
         // That something is not there, or would have worked, is an answer.
-        _ => (Outcome::Ok, String::new()),
+        _ => (Reach::Ok, String::new()),
     }
 }
 
@@ -284,14 +233,14 @@ mod tests {
     #[test]
     fn an_answer_says_who_calls_and_whether_they_may() {
         let table = [
-            ("UnauthorizedOperation", Outcome::Denied),
-            ("AccessDeniedException", Outcome::Denied),
-            ("InvalidClientTokenId", Outcome::Unauthenticated),
-            ("AuthFailure", Outcome::Unauthenticated),
-            ("ParameterNotFound", Outcome::Ok),
-            ("DryRunOperation", Outcome::Ok),
-            ("AWS.SimpleQueueService.NonExistentQueue", Outcome::Ok),
-            ("InternalError", Outcome::Failed),
+            ("UnauthorizedOperation", Reach::Denied),
+            ("AccessDeniedException", Reach::Denied),
+            ("InvalidClientTokenId", Reach::Unauthenticated),
+            ("AuthFailure", Reach::Unauthenticated),
+            ("ParameterNotFound", Reach::Ok),
+            ("DryRunOperation", Reach::Ok),
+            ("AWS.SimpleQueueService.NonExistentQueue", Reach::Ok),
+            ("InternalError", Reach::Failed),
         ];
         for (code, outcome) in table {
             let error = Error::from_code("X", code, "because");
@@ -301,21 +250,23 @@ mod tests {
 
     #[test]
     fn a_full_report_fits_into_the_message_of_a_pod() {
-        let reached = |service| Reached {
-            service,
+        let reached = |service: &str| ServiceReach {
+            service: service.to_owned(),
             host: format!("{service}.ap-southeast-2.amazonaws.com"),
             addresses: vec![[10, 255, 255, 255].into(), [10, 255, 255, 254].into()],
-            outcome: Outcome::Unauthenticated,
+            outcome: Reach::Unauthenticated,
             message: shorten(&"é".repeat(4096)),
             millis: 20_000,
         };
         let services = ["ec2", "ssm", "sts", "eks", "sqs", "iam", "pricing"].map(reached);
         let why = shorten(&"é".repeat(4096));
-        let report =
-            Report { schema: SCHEMA, no_credentials: Some(why), services: services.into() };
+        let report = ProbeReport {
+            schema: SCHEMA.to_owned(),
+            no_credentials: Some(why),
+            services: services.into(),
+        };
         let text = serde_json::to_string(&report).expect("plain data");
         assert!(text.len() < 4096, "{} bytes", text.len());
-        let back: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(back["services"].as_array().map(Vec::len), Some(7));
+        assert_eq!(serde_json::from_str::<ProbeReport>(&text).expect("a report"), report);
     }
 }

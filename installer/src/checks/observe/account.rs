@@ -20,14 +20,12 @@ pub(super) async fn read(sources: &Sources<'_>) -> CallerView {
 /// Whole seconds that this machine is ahead, by the date of an answer.
 async fn clock_skew(sources: &Sources<'_>) -> Result<i64, String> {
     let region = &sources.settings.region;
-    let suffix = tenon_iam_policies::Partition::of_region(region).dns_suffix();
-    let call = Call {
-        service: "ssm",
-        host: format!("ssm.{region}.{suffix}"),
+    let call = Call::new(
         region,
-        target: "AmazonSSM.GetParameter",
-        input: json!({"Name": "/aws/service/global-infrastructure/version"}),
-    };
+        "ssm",
+        "AmazonSSM.GetParameter",
+        json!({"Name": "/aws/service/global-infrastructure/version"}),
+    );
     let answer = call.send(sources.aws).await?;
     let date = answer.date.ok_or("the answer has no date")?;
     Ok(clock::now().as_second() - date)

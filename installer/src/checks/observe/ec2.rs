@@ -284,15 +284,13 @@ pub(super) async fn compute(sources: &Sources<'_>) -> ComputeView {
 
 async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, String> {
     let region = &sources.settings.region;
-    let suffix = tenon_iam_policies::Partition::of_region(region).dns_suffix();
     let asked = QUOTAS.map(|(service, code)| async move {
-        let call = Call {
-            service: "servicequotas",
-            host: format!("servicequotas.{region}.{suffix}"),
+        let call = Call::new(
             region,
-            target: "ServiceQuotasV20190624.GetServiceQuota",
-            input: json!({"ServiceCode": service, "QuotaCode": code}),
-        };
+            "servicequotas",
+            "ServiceQuotasV20190624.GetServiceQuota",
+            json!({"ServiceCode": service, "QuotaCode": code}),
+        );
         let output = call.send(sources.aws).await?.output();
         let output = output.map_err(|error| format!("servicequotas:GetServiceQuota: {error}"))?;
         let value = output.pointer("/Quota/Value").and_then(serde_json::Value::as_f64);
@@ -387,7 +385,6 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, String> {
         return Ok(Vec::new());
     };
     let region = &sources.settings.region;
-    let suffix = tenon_iam_policies::Partition::of_region(region).dns_suffix();
     let mut views = Vec::new();
     for architecture in &pair.architectures {
         let architecture = format!("{architecture:?}").to_lowercase();
@@ -395,13 +392,7 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, String> {
         else {
             return Err(format!("the alias {} is not known here", pair.ami_alias));
         };
-        let call = Call {
-            service: "ssm",
-            host: format!("ssm.{region}.{suffix}"),
-            region,
-            target: "AmazonSSM.GetParameter",
-            input: json!({"Name": parameter}),
-        };
+        let call = Call::new(region, "ssm", "AmazonSSM.GetParameter", json!({"Name": parameter}));
         let id = match call.send(sources.aws).await?.output() {
             Ok(output) => output
                 .pointer("/Parameter/Value")

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
+use tenon_state::probe::{ProbeReport, SCHEMA};
 
-use super::super::observed::{InsideView, ProbeReport, SCHEMA, Seen};
+use super::super::observed::{InsideView, Seen};
 use super::Sources;
 use super::kubernetes::why;
 use crate::ownership::INSTALL_ID;

@@ -79,14 +79,12 @@ pub(super) async fn key(sources: &Sources<'_>) -> Seen<Option<KeyView>> {
 /// The key's policy. Only a caller of the key's own account can read it.
 async fn policy(sources: &Sources<'_>, key: &str) -> Result<String, String> {
     let region = &sources.settings.region;
-    let suffix = tenon_iam_policies::Partition::of_region(region).dns_suffix();
-    let call = Call {
-        service: "kms",
-        host: format!("kms.{region}.{suffix}"),
+    let call = Call::new(
         region,
-        target: "TrentService.GetKeyPolicy",
-        input: json!({"KeyId": key, "PolicyName": "default"}),
-    };
+        "kms",
+        "TrentService.GetKeyPolicy",
+        json!({"KeyId": key, "PolicyName": "default"}),
+    );
     let output = call.send(sources.aws).await?.output()?;
     let policy = output.get("Policy").and_then(serde_json::Value::as_str);
     policy.map(str::to_owned).ok_or_else(|| "the answer has no policy".to_owned())

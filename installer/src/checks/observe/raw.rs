@@ -20,15 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// One action of one service.
 pub(super) struct Call<'a> {
     /// As the service signs its calls, such as `ssm`.
-    pub(super) service: &'a str,
-    /// The service's host.
-    pub(super) host: String,
+    service: &'a str,
+    host: String,
     /// The region that signs.
-    pub(super) region: &'a str,
-    /// Value of `X-Amz-Target`.
-    pub(super) target: &'a str,
-    /// The input.
-    pub(super) input: Value,
+    region: &'a str,
+    target: &'a str,
+    input: Value,
 }
 
 /// What came back.
@@ -55,7 +52,13 @@ impl Answer {
     }
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// An action (`X-Amz-Target`) of a service, at its endpoint in a region.
+    pub(super) fn new(region: &'a str, service: &'a str, target: &'a str, input: Value) -> Self {
+        let suffix = tenon_iam_policies::Partition::of_region(region).dns_suffix();
+        Self { service, host: format!("{service}.{region}.{suffix}"), region, target, input }
+    }
+
     /// Makes the call.
     pub(super) async fn send(&self, aws: &Aws) -> Result<Answer, String> {
         tokio::time::timeout(TIMEOUT, self.send_and_wait(aws))

@@ -98,14 +98,7 @@ async fn is_kept_by_aws(sources: &Sources<'_>, key: &str) -> bool {
         return true;
     }
     let region = &sources.settings.region;
-    let suffix = tenon_iam_policies::Partition::of_region(region).dns_suffix();
-    let call = Call {
-        service: "kms",
-        host: format!("kms.{region}.{suffix}"),
-        region,
-        target: "TrentService.DescribeKey",
-        input: json!({"KeyId": key}),
-    };
+    let call = Call::new(region, "kms", "TrentService.DescribeKey", json!({"KeyId": key}));
     let answer = call.send(sources.aws).await.and_then(super::raw::Answer::output);
     answer.is_ok_and(|answer| answer.pointer("/KeyMetadata/KeyManager") == Some(&json!("AWS")))
 }
