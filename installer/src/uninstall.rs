@@ -135,11 +135,11 @@ impl<'a> Remover<'a> {
             self.back_up(&inventory)?;
         }
         if mode.keep_nodes {
-            self.stop_operator(&inventory).await?;
+            self.stop_operator(&mut inventory).await?;
             self.release_nodes(&inventory).await?;
         } else {
             self.remove_nodes(&inventory).await?;
-            self.stop_operator(&inventory).await?;
+            self.stop_operator(&mut inventory).await?;
         }
         self.remove_overlays(&inventory).await?;
         if mode.side == Side::Both && !mode.keep_nodes {
@@ -188,8 +188,17 @@ impl<'a> Remover<'a> {
     }
 
     /// The Deployment with its pods: nobody is left then who needs the rest.
-    async fn stop_operator(&mut self, inventory: &Inventory) -> Result<(), ExpectedError> {
-        self.remove(inventory.deployments()).await
+    async fn stop_operator(&mut self, inventory: &mut Inventory) -> Result<(), ExpectedError> {
+        let deployments = inventory.deployments();
+        if deployments.is_empty() {
+            return Ok(());
+        }
+        self.remove(deployments).await?;
+        // An operator that had only just come up has taken its Lease since we looked.
+        if inventory.lease.is_none() {
+            inventory.lease = found::own_lease(&self.context.cluster, self.namespace).await?;
+        }
+        Ok(())
     }
 
     /// NodeOverlays, once there is no operator that would decide anew without them.

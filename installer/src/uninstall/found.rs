@@ -94,13 +94,10 @@ impl Found {
                 context.cluster.list(&claims),
                 context.cluster.list(&classes),
                 context.cluster.list(&overlays),
-                lease(context.cluster.client(), namespace),
                 journal::read_cluster(&context.cluster, namespace),
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
-        let shared =
-            async { is_shared(&context.cluster, namespace).await.map_err(ExpectedError::Observe) };
         let profile_path = desired.scope.instance_profile_path();
         let aws_side = async {
             tokio::try_join!(
@@ -114,7 +111,7 @@ impl Found {
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
         let (
-            (pools, claims, classes, overlays, lease, record),
+            (pools, claims, classes, overlays, record),
             (
                 instances,
                 launch_templates,
@@ -123,8 +120,8 @@ impl Found {
                 former_roles,
                 (former_entries, others),
             ),
-            shared,
-        ) = tokio::try_join!(kubernetes_side, aws_side, shared)?;
+            lease,
+        ) = tokio::try_join!(kubernetes_side, aws_side, own_lease(&context.cluster, namespace))?;
         Ok(Self {
             nodes: Nodes {
                 pools,
@@ -135,7 +132,7 @@ impl Found {
                 launch_templates,
                 instance_profiles,
             },
-            lease: lease.filter(|_| !shared),
+            lease,
             record: record.map(|(id, _)| id),
             provider,
             former_roles,
@@ -221,6 +218,20 @@ async fn is_shared(cluster: &Cluster, namespace: &str) -> Result<bool, Failure> 
     };
     let mut there = deployments.iter().filter(|it| it.namespace().as_deref() == Some(namespace));
     Ok(there.any(|it| Operator::of(Object::new(it).body).is_some()))
+}
+
+/// The operator's Lease, unless Karpenter is there as well, which holds the same.
+pub(super) async fn own_lease(
+    cluster: &Cluster,
+    namespace: &str,
+) -> Result<Option<Object>, ExpectedError> {
+    let lease = async {
+        let lease = lease(cluster.client(), namespace).await;
+        lease.map_err(|error| ExpectedError::Observe(error.into()))
+    };
+    let shared = async { is_shared(cluster, namespace).await.map_err(ExpectedError::Observe) };
+    let (lease, shared) = tokio::try_join!(lease, shared)?;
+    Ok(lease.filter(|_| !shared))
 }
 
 async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {

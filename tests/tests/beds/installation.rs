@@ -4,6 +4,7 @@ mod adopt;
 mod calls;
 mod install;
 mod modes;
+mod partial;
 mod removal;
 mod story;
 mod terminal;
