@@ -31,9 +31,9 @@ pub fn provision(
     let snapshot = &*overlaid.snapshot;
     let problem = Problem::new(snapshot, policy);
     let (demands, rejected) = demands(&problem, |_| true);
-    let fresh = Solver::new(&problem);
+    let mut fresh = Solver::new(&problem);
     let mut plan = Plan { version: PLAN_VERSION, ..Plan::default() };
-    plan.report.zones = crate::zones::count(&fresh, &demands);
+    plan.report.zones = crate::zones::count(&problem, &mut fresh.counts, &demands);
     let packed = best(&fresh, &demands, cancel);
     plan.report.cancelled = cancel.is_cancelled();
     plan.report.node_pools.clone_from(&problem.skipped);

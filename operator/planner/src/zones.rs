@@ -8,16 +8,20 @@ use crate::intern::{Key, Value};
 use crate::plan::{ANY_ZONE, NO_ZONE};
 use crate::requirements::ValueSet;
 use crate::snapshot::{Placement, Pod};
-use crate::solver::{Demand, Solver};
+use crate::solver::Demand;
 use crate::topology::Counts;
 
 /// How many waiting pods may run in one zone only, by zone; in several; in none. What they and their volumes ask for counts, and what required topology rules
-/// leave them before anything is planned; not what NodePools offer.
-pub(crate) fn count(fresh: &Solver<'_, '_>, demands: &[Demand]) -> BTreeMap<String, u32> {
-    let problem = fresh.problem;
+/// leave them before anything is planned, when only `running` pods count; not what NodePools offer.
+pub(crate) fn count(
+    problem: &Problem<'_>,
+    running: &mut Counts,
+    demands: &[Demand],
+) -> BTreeMap<String, u32> {
     let waits = |pod: &Pod| pod.buffer.is_none() && pod.placement == Placement::Unschedulable;
     let zone = problem.symbols.find_key(label::ZONE);
-    let mut topology = Topology { fresh, scratch: None };
+    // Of its own: which cells a plan makes first is not to depend on this.
+    let mut cells = Cells::default();
     let mut counts = BTreeMap::new();
     for demand in demands {
         let n_waiting =
@@ -25,7 +29,8 @@ pub(crate) fn count(fresh: &Solver<'_, '_>, demands: &[Demand]) -> BTreeMap<Stri
         if n_waiting == 0 {
             continue;
         }
-        let zones = zone.and_then(|zone| zones(&mut topology, demand.shape, zone));
+        let zones =
+            zone.and_then(|zone| zones(problem, (&mut *running, &mut cells), demand.shape, zone));
         let name = match zones.as_deref() {
             Some([]) => NO_ZONE,
             Some(&[zone]) => problem.symbols.value_name(zone),
@@ -37,8 +42,12 @@ pub(crate) fn count(fresh: &Solver<'_, '_>, demands: &[Demand]) -> BTreeMap<Stri
 }
 
 /// The zones that a shape is limited to; `None` when nothing says which.
-fn zones(topology: &mut Topology<'_, '_, '_>, shape: usize, zone: Key) -> Option<Vec<Value>> {
-    let problem = topology.fresh.problem;
+fn zones(
+    problem: &Problem<'_>,
+    running: (&mut Counts, &mut Cells),
+    shape: usize,
+    zone: Key,
+) -> Option<Vec<Value>> {
     let variants = &problem.classes[problem.shapes[shape].class].variants;
     let required = variants.iter().filter(|variant| variant.preference.is_none());
     let asked: Vec<Option<&ValueSet>> =
@@ -52,28 +61,20 @@ fn zones(topology: &mut Topology<'_, '_, '_>, shape: usize, zone: Key) -> Option
             sets.collect::<Option<Vec<_>>>()?.concat().into_iter().collect();
         Some(sets.into_iter().collect())
     };
-    let mut zones: Vec<Value> = topology.left(shape, zone).or_else(listed)?;
+    let mut zones: Vec<Value> = left(problem, running, shape, zone).or_else(listed)?;
     zones.retain(admits);
     Some(zones)
 }
 
-/// What topology rules leave, looked up only where a shape has such rules.
-struct Topology<'s, 'p, 'a> {
-    fresh: &'s Solver<'p, 'a>,
-    scratch: Option<(Counts, Cells)>,
-}
-
-impl Topology<'_, '_, '_> {
-    /// The domains that a shape's own required rules leave it; `None` when it has none about the key.
-    fn left(&mut self, shape: usize, key: Key) -> Option<Vec<Value>> {
-        let problem: &Problem<'_> = self.fresh.problem;
-        let mut rules = problem.rules.about(shape, key).peekable();
-        rules.peek()?;
-        let (counts, cells) = self
-            .scratch
-            .get_or_insert_with(|| (self.fresh.counts.clone(), self.fresh.cells.clone()));
-        rules
-            .map(|rule| counts.domains_left(problem, cells, rule))
-            .reduce(|left, also| left.into_iter().filter(|zone| also.contains(zone)).collect())
-    }
+/// The domains that a shape's own required rules about a key leave it; `None` when it has none.
+fn left(
+    problem: &Problem<'_>,
+    (running, cells): (&mut Counts, &mut Cells),
+    shape: usize,
+    key: Key,
+) -> Option<Vec<Value>> {
+    let rules = problem.rules.about(shape, key);
+    rules
+        .map(|rule| running.domains_left(problem, cells, rule))
+        .reduce(|left, also| left.into_iter().filter(|zone| also.contains(zone)).collect())
 }

@@ -299,10 +299,13 @@ impl Counts {
         rule: &Rule,
     ) -> Vec<Value> {
         let least = self.least(problem, cells, rule);
-        let domains = universe(problem, cells, &problem.rules.groups[rule.group]);
+        let group = &problem.rules.groups[rule.group];
+        let count = &mut self.groups[rule.group];
+        let mut domains =
+            count.universe.get_or_insert_with(|| universe(problem, cells, group)).clone();
         let count = &self.groups[rule.group];
-        let open = |&zone: &Value| self.room(problem, rule, count.value(zone), least) > 0;
-        domains.into_iter().filter(open).collect()
+        domains.retain(|&zone| self.room(problem, rule, count.value(zone), least) > 0);
+        domains
     }
 
     /// The smallest count of any domain that the pods of a spread group could be in.
