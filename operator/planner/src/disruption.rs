@@ -285,7 +285,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         let savings = MicroUsd(before.0 - after.0);
         let scores = match reason {
             DisruptionReason::Underutilized => {
-                self.totals.approve(self.problem, nodes, savings.as_usd()).unwrap_or_default()
+                self.totals.scores(self.problem, nodes, savings.as_usd())
             }
             _ => Vec::new(),
         };

@@ -35,17 +35,27 @@ impl Totals {
         Self { pools }
     }
 
-    /// What every pool with the policy Balanced makes of a move that saves so many dollars per hour, in the order of the pools. What it saves is split
-    /// among pools by what their nodes cost.
+    /// Whether every pool with the policy Balanced approves of a move that saves so many dollars per hour.
     ///
     /// # Errors
-    /// The score of the first pool that does not approve.
+    /// The score of the first pool that does not.
     pub(super) fn approve(
         &self,
         problem: &Problem<'_>,
         nodes: &[&Node],
         savings: f64,
-    ) -> Result<Vec<Score>, Score> {
+    ) -> Result<(), Score> {
+        let mut scores = self.scores(problem, nodes, savings).into_iter();
+        scores.find(|score| !score.is_approved()).map_or(Ok(()), Err)
+    }
+
+    /// What every pool with the policy Balanced makes of such a move, in the order of the pools. What it saves is split among pools by what their nodes cost.
+    pub(super) fn scores(
+        &self,
+        problem: &Problem<'_>,
+        nodes: &[&Node],
+        savings: f64,
+    ) -> Vec<Score> {
         let price = |node: &Node| node.price.unwrap_or_default().as_usd();
         let all: f64 = nodes.iter().map(|node| price(node)).sum();
         let mut pools: Vec<usize> = nodes.iter().map(|node| node.pool).collect();
@@ -64,8 +74,7 @@ impl Totals {
             let disruption = &problem.snapshot.node_pools[pool].disruption;
             disruption.consolidation_policy == ConsolidationPolicy::Balanced
         };
-        let scores = pools.into_iter().filter(is_balanced).map(of_pool);
-        scores.map(|score| if score.is_approved() { Ok(score) } else { Err(score) }).collect()
+        pools.into_iter().filter(is_balanced).map(of_pool).collect()
     }
 }
 

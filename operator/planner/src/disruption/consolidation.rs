@@ -165,8 +165,7 @@ fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     }
     // No move saves more than the whole node.
     let most = node.price.unwrap_or_default().as_usd();
-    pass.totals.approve(pass.problem, &[node], most).map_err(Stay::ScoresTooLow)?;
-    Ok(())
+    pass.totals.approve(pass.problem, &[node], most).map_err(Stay::ScoresTooLow)
 }
 
 /// Whether a node may go because its pods can run for less.
