@@ -1,6 +1,6 @@
 //! Asks from inside the cluster: a Job with the operator's image, options, identity and place makes one call of each service, and is removed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
@@ -12,6 +12,9 @@ use tenon_state::probe::{ProbeReport, SCHEMA};
 use super::super::observed::{InsideView, Seen};
 use super::Sources;
 use super::kubernetes::why;
+use crate::apply::wait;
+use crate::errors::Failure;
+use crate::kubernetes::client::KubeError;
 use crate::ownership::INSTALL_ID;
 
 /// Where the report is left, so that it becomes the message of the pod's end: no log has to be read for it.
@@ -118,20 +121,27 @@ fn job(pod: &Value, labels: Option<Value>, install_id: &str, nobody: Option<&str
 async fn report(client: &Client, namespace: &str, job: &str) -> Result<ProbeReport, String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-    let end = Instant::now() + PATIENCE;
-    let mut waits = "the Job has no pod yet".to_owned();
-    while Instant::now() < end {
-        let found = pods.list(&of_job).await.map_err(|source| why("list", "pods", source))?;
-        if let Some(pod) = found.items.first() {
-            let pod = serde_json::to_value(pod).unwrap_or_default();
-            if let Some(message) = ended(&pod) {
-                return parse(&message);
-            }
-            waits = waits_for(&pod);
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    Err(format!("the probe did not end within {} s: {waits}", PATIENCE.as_secs()))
+    let pod = || async {
+        let found = pods.list(&of_job).await.map_err(|source| KubeError {
+            verb: "list",
+            resource: "pods".to_owned(),
+            source: Box::new(source),
+        })?;
+        let pod = found.items.first();
+        Ok::<_, Failure>(pod.map(|pod| serde_json::to_value(pod).unwrap_or_default()))
+    };
+    let has_ended = || async {
+        Ok(match pod().await? {
+            Some(pod) if ended(&pod).is_some() => Ok(()),
+            Some(pod) => Err(waits_for(&pod)),
+            None => Err("the Job has no pod yet".to_owned()),
+        })
+    };
+    let failed = |failure: Failure| failure.to_string();
+    let every = Duration::from_millis(500);
+    wait::until("the probe to end", PATIENCE, every, has_ended).await.map_err(failed)?;
+    let message = pod().await.map_err(failed)?.as_ref().and_then(ended);
+    parse(&message.ok_or("the probe's pod is gone")?)
 }
 
 /// The message of the pod's end, once it has ended.
