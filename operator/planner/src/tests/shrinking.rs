@@ -161,9 +161,8 @@ fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
     assert_eq!(launched, 0, "machines launched for evicted pods: {all:?}");
 }
 
-/// What the measurements in the manual tell of 30 draws of pods in eight orders each.
+/// What the measurements in the manual tell of 30 draws of pods in eight orders each; `--nocapture` shows the figures.
 #[test]
-#[ignore = "takes a minute; prints its figures with --nocapture"]
 #[expect(clippy::disallowed_macros, reason = "its figures are for people")]
 fn most_scale_ins_settle_in_two_waves() {
     let orders = |seed| (0..8).map(move |n| (seed, (n > 0).then(|| seed + (n - 1) * 1000)));
