@@ -102,15 +102,18 @@ async fn follow<K: Watched>(
     pin_mut!(events);
     while let Some(event) = events.next().await {
         let change = match event {
-            // Every try begins with it, so it is no success.
+            // Every try begins with it, before the request is sent, so it is no success.
             Ok(WatchEvent::Init) => {
                 listed.clear();
+                if changes.send(Update::new(Change::ListBegan(K::KIND))).await.is_err() {
+                    return;
+                }
                 continue;
             }
             Ok(WatchEvent::InitApply(object)) => {
                 // Also one that does not parse is there: what was known of it before stays.
                 listed.insert(ObjectKey::of(&object));
-                accept(object).map(Change::Applied)
+                accept(object).map(Change::InList)
             }
             Ok(WatchEvent::InitDone) => Some(Change::Listed(K::KIND, std::mem::take(&mut listed))),
             Ok(WatchEvent::Apply(object)) => accept(object).map(Change::Applied),

@@ -89,6 +89,7 @@ fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
         deleting: false,
         nominated_until: None,
         do_not_disrupt: false,
+        refusal: None,
         created_at: Timestamp::UNIX_EPOCH,
         ready: true,
         requirements: Vec::new(),

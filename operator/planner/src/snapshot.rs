@@ -29,7 +29,7 @@ pub use device::{
     DeviceRequest, DeviceSlice, DeviceTemplate, Devices, NodeTerm, PoolState, Reach,
     TemplateDevice,
 };
-pub use node::{ClaimState, Node, NodePhase};
+pub use node::{ClaimState, Node, NodePhase, Refusal};
 pub use nodepool::{
     Budget, BudgetNodes, ConsolidationPolicy, DisruptionPolicy, DisruptionReason, NodeClassRef,
     NodePool, Template,

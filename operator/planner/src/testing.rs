@@ -165,6 +165,7 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> (Node, Option<Str
         deleting: false,
         nominated_until: None,
         do_not_disrupt: false,
+        refusal: None,
         created_at: Timestamp::UNIX_EPOCH,
         ready: true,
         ..Node::default()

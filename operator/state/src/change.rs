@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use tenon_planner::snapshot::Refusal;
 
 use crate::wire;
 
@@ -160,6 +161,10 @@ impl std::fmt::Display for ObjectKey {
 pub enum Change {
     /// A watch saw this version.
     Applied(Object),
+    /// A watch begins to list its kind: whatever the operator has written before this is in the list.
+    ListBegan(Kind),
+    /// A list has this version. It counts even when a higher one is known, as after a restore of etcd, unless that was written after the list began.
+    InList(Object),
     /// A watch saw it go, at this resource version.
     Deleted(Kind, ObjectKey, u64),
     /// A watch has listed its kind: what is not among these is gone.
@@ -176,6 +181,10 @@ pub enum Change {
     Marked(BTreeSet<String>),
     /// The decision was taken back.
     Unmarked(BTreeSet<String>),
+    /// The API server refused to delete a NodeClaim: it is left alone for a while.
+    Refused(String, Refusal),
+    /// This replica begins to lead: what it intended when it led before counts no more. Another may have led meanwhile.
+    TookLead,
     /// Pods were last planned onto a NodeClaim.
     Planned(BTreeMap<ObjectKey, String>),
 }

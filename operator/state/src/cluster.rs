@@ -13,7 +13,7 @@ use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool};
 use tenon_planner::resources::Resources;
-use tenon_planner::snapshot::PodShape;
+use tenon_planner::snapshot::{PodShape, Refusal};
 
 use crate::change::{Kind, ObjectKey};
 use crate::node_class::NodeClassKind;
@@ -30,6 +30,8 @@ pub struct Cluster {
     rules: LabelRules,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
+    /// Kinds that are being listed, with the objects that the operator wrote since the list began: the list may be too old to have that.
+    listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     /// Kinds that count besides those that always do, and devices.
     expected: BTreeSet<Kind>,
 
@@ -71,6 +73,8 @@ pub struct Cluster {
     pub(super) nominated: BTreeMap<String, Timestamp>,
     /// NodeClaims whose deletion was decided.
     marked: BTreeSet<String>,
+    /// NodeClaims that the API server did not let us delete.
+    pub(super) refused: BTreeMap<String, Refusal>,
     /// The NodeClaim that a pending pod was last planned onto.
     planned: BTreeMap<ObjectKey, String>,
 }
@@ -80,7 +84,8 @@ pub struct Cluster {
 pub struct Claim {
     /// The object, in the newest version that was seen or written.
     pub object: Arc<NodeClaim>,
-    /// Created by the operator and not seen by the watch yet: a list may be too old to have it.
+    /// Created by the operator and not seen by the watch yet: a list may be too old to have it. What the operator writes to it later proves nothing about
+    /// the watch.
     unconfirmed: bool,
 }
 
@@ -111,6 +116,7 @@ impl Cluster {
             kinds,
             rules,
             listed: BTreeSet::new(),
+            listing: BTreeMap::new(),
             expected: BTreeSet::new(),
             pools: BTreeMap::new(),
             overlays: BTreeMap::new(),
@@ -135,6 +141,7 @@ impl Cluster {
             shapes: Shapes::default(),
             nominated: BTreeMap::new(),
             marked: BTreeSet::new(),
+            refused: BTreeMap::new(),
             planned: BTreeMap::new(),
         }
     }
@@ -156,7 +163,12 @@ impl Cluster {
 
     /// Every kind was listed: what is not here is not there.
     pub fn has_listed_all(&self) -> bool {
-        self.watched().all(|kind| self.listed.contains(&kind))
+        self.unlisted().next().is_none()
+    }
+
+    /// The kinds that were not listed yet.
+    pub fn unlisted(&self) -> impl Iterator<Item = Kind> {
+        self.watched().filter(|kind| !self.listed.contains(kind))
     }
 
     /// NodePools and NodeClaims were listed, so their CRDs are there.
@@ -288,6 +300,11 @@ impl Cluster {
     /// Until when pods are expected on a machine.
     pub fn nominated_until(&self, key: &str) -> Option<Timestamp> {
         self.nominated.get(key).copied()
+    }
+
+    /// Why the API server did not let a NodeClaim be deleted when it was last asked.
+    pub fn refusal(&self, claim: &str) -> Option<&Refusal> {
+        self.refused.get(claim)
     }
 
     /// The pods that were last planned onto a NodeClaim and are not bound yet.

@@ -169,6 +169,7 @@ impl Cluster {
             deleting,
             nominated_until: self.nominated_until(key),
             do_not_disrupt,
+            refusal: self.refused.get(key).cloned(),
             created_at: claim
                 .map(|claim| &claim.metadata)
                 .or(node.map(|node| &node.metadata))

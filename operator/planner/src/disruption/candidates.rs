@@ -9,7 +9,7 @@ use crate::launch::pod_ref;
 use crate::plan::{PodRef, Stay};
 use crate::provision::is_reschedulable;
 use crate::resources::MicroUsd;
-use crate::snapshot::{Eviction, NodePhase};
+use crate::snapshot::{self, Eviction, NodePhase};
 
 /// A node that may go.
 #[derive(Clone, Debug)]
@@ -88,6 +88,9 @@ pub(super) fn examine(problem: &Problem<'_>, now: Timestamp, index: usize) -> Re
     if node.nominated_until.is_some_and(|until| until > now) {
         return Err(Stay::Nominated);
     }
+    if let Some(stay) = refused(node, now) {
+        return Err(stay);
+    }
     if node.do_not_disrupt {
         return Err(Stay::DoNotDisrupt);
     }
@@ -114,11 +117,20 @@ pub(super) fn examine_sick(
     if node.name.is_none() || node.phase < NodePhase::Registered {
         return Err(Stay::NotInitialized);
     }
+    if let Some(stay) = refused(node, now) {
+        return Err(stay);
+    }
     let is_up = node.phase == NodePhase::Initialized;
     if is_up && node.nominated_until.is_some_and(|until| until > now) {
         return Err(Stay::Nominated);
     }
     weigh(problem, index)
+}
+
+/// Whether the API server has just refused to let a node go: to try at once again would only taint it for nothing.
+fn refused(node: &snapshot::Node, now: Timestamp) -> Option<Stay> {
+    let refusal = node.refusal.as_ref().filter(|refusal| refusal.until > now)?;
+    Some(Stay::DeletionRefused(refusal.message.clone()))
 }
 
 /// What a node's going would mean, if its pool is known.

@@ -27,6 +27,8 @@ pub enum Stay {
     Deleting,
     /// Pods are expected on it.
     Nominated,
+    /// The API server refused to delete its NodeClaim, and said this; it is asked again later.
+    DeletionRefused(String),
     /// `karpenter.sh/do-not-disrupt` on the node or its NodeClaim.
     DoNotDisrupt,
     /// A pod with `karpenter.sh/do-not-disrupt`.

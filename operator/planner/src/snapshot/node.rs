@@ -37,6 +37,9 @@ pub struct Node {
     pub nominated_until: Option<Timestamp>,
     /// `karpenter.sh/do-not-disrupt: "true"` on the Node or the NodeClaim.
     pub do_not_disrupt: bool,
+    /// The API server has refused to delete its NodeClaim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
     /// Of the NodeClaim, else of the Node.
     pub created_at: Timestamp,
     /// The Node's condition Ready is True. Machines that are not count against disruption budgets.
@@ -53,6 +56,16 @@ pub struct Node {
     /// What repair goes by.
     #[serde(default, skip_serializing_if = "Health::is_unknown")]
     pub health: Health,
+}
+
+/// Why the API server did not let a NodeClaim be deleted, such as an admission webhook or a missing permission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// The node is left alone until then.
+    pub until: Timestamp,
+    /// What the API server said.
+    pub message: String,
 }
 
 fn yes() -> bool {

@@ -8,7 +8,7 @@ use crate::plan::{Method, Score, Stay};
 use crate::policy::Policy;
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
-    Placement,
+    Placement, Refusal,
 };
 use crate::testing::{apply, usd};
 use crate::{provision, revalidate};
@@ -262,6 +262,20 @@ fn nodes_stay_while_pods_are_expected_on_them() {
     expected.nominated_until = Some(now() + SignedDuration::from_secs(10));
     let snapshot = builder().pool(on_demand("default")).node(expected).build();
     assert_eq!(*stay(&disruption(&snapshot), "a"), Stay::Nominated);
+}
+
+#[test]
+fn a_node_that_the_api_server_did_not_let_go_is_left_alone_for_a_while() {
+    let refused = |seconds| {
+        let mut refused = node("a", "default", "m.large", "zone-a");
+        refused.refusal = Some(Refusal {
+            until: now() + SignedDuration::from_secs(seconds),
+            message: "denied".to_owned(),
+        });
+        disruption(&builder().pool(on_demand("default")).node(refused).build())
+    };
+    assert_eq!(*stay(&refused(1), "a"), Stay::DeletionRefused("denied".to_owned()));
+    assert_eq!(commands(&refused(0)).len(), 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kube::core::ObjectMeta;
 use tenon_crds::{NodeClaim, NodePool};
 
 use super::{Claim, Cluster, DaemonSet, name};
@@ -10,20 +11,36 @@ use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version}
 use crate::pod::{self, Pod};
 use crate::{shape, wire};
 
+/// Where a version of an object comes from, which decides whether it replaces the one that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// An event of a watch: events may be older than what the operator wrote itself.
+    Watch,
+    /// A list, which is newer than everything that was known when it began.
+    List,
+    /// The answer to a write of the operator's own.
+    Own,
+}
+
 impl Cluster {
     /// Makes a change, and says what it touched.
     pub fn apply(&mut self, change: Change) -> Vec<Touched> {
         let mut touched = Vec::new();
         match change {
-            Change::Applied(object) => self.put(object, false, &mut touched),
-            Change::Written(object) => self.put(object, true, &mut touched),
+            Change::Applied(object) => self.put(object, Source::Watch, &mut touched),
+            Change::ListBegan(kind) => {
+                self.listing.insert(kind, BTreeSet::new());
+            }
+            Change::InList(object) => self.put(object, Source::List, &mut touched),
+            Change::Written(object) => self.put(object, Source::Own, &mut touched),
             Change::Deleted(kind, key, version) => self.delete(kind, &key, version, &mut touched),
             Change::Listed(kind, keys) => self.reset(kind, &keys, &mut touched),
             Change::Created(claim) => {
                 let name = name(&claim.metadata);
                 // The watch may have been faster.
                 if !self.claims.contains_key(&name) {
-                    self.put_claim(*claim, &mut touched);
+                    self.wrote(Kind::NodeClaim, &ObjectKey::cluster(&name));
+                    self.put_claim(*claim, Source::Own, &mut touched);
                     if let Some(claim) = self.claims.get_mut(&name) {
                         claim.unconfirmed = true;
                     }
@@ -53,26 +70,61 @@ impl Cluster {
                     touched.push(Touched::NodeClaim(name));
                 }
             }
+            Change::Refused(name, refusal) => {
+                if self.claims.contains_key(&name) {
+                    self.refused.insert(name, refusal);
+                }
+            }
+            Change::TookLead => {
+                self.nominated.clear();
+                self.planned.clear();
+                for name in std::mem::take(&mut self.marked) {
+                    touched.push(Touched::NodeClaim(name));
+                }
+            }
             Change::Planned(pods) => self.planned.extend(pods),
         }
         touched
     }
 
-    /// `known_only`: the object was written by the operator; when the watch has already seen it go, it must not come back.
-    fn put(&mut self, object: Object, known_only: bool, touched: &mut Vec<Touched>) {
+    /// The operator wrote this object: a list of its kind that is under way may not have that.
+    fn wrote(&mut self, kind: Kind, key: &ObjectKey) {
+        if let Some(meanwhile) = self.listing.get_mut(&kind) {
+            meanwhile.insert(key.clone());
+        }
+    }
+
+    /// Whether a version of an object replaces the one that is known.
+    pub(super) fn is_news(
+        &self,
+        source: Source,
+        kind: Kind,
+        key: &ObjectKey,
+        (new, known): (u64, u64),
+    ) -> bool {
+        let older_than_own = || self.listing.get(&kind).is_some_and(|it| it.contains(key));
+        // Objects without a version (in tests) are always news.
+        match source {
+            Source::List if !older_than_own() => new == 0 || new != known,
+            _ => new == 0 || new > known,
+        }
+    }
+
+    fn put(&mut self, object: Object, source: Source, touched: &mut Vec<Touched>) {
         match object {
-            Object::NodePool(pool) => self.put_pool(*pool, known_only, touched),
+            Object::NodePool(pool) => self.put_pool(*pool, source, touched),
             Object::NodeClaim(claim) => {
-                if !known_only || self.claims.contains_key(&name(&claim.metadata)) {
-                    self.put_claim(*claim, touched);
+                let name = name(&claim.metadata);
+                if source != Source::Own || self.claims.contains_key(&name) {
+                    self.put_claim(*claim, source, touched);
                 }
             }
             Object::Node(node) => {
-                if !known_only || self.nodes.contains_key(node.name()) {
-                    self.put_node(*node, touched);
+                if source != Source::Own || self.nodes.contains_key(node.name()) {
+                    self.put_node(*node, source, touched);
                 }
             }
-            Object::Pod(pod) => self.put_pod(&pod, touched),
+            Object::Pod(pod) => self.put_pod(&pod, source, touched),
             Object::Namespace(namespace) => {
                 let labels = namespace.metadata.labels.unwrap_or_default();
                 self.namespaces.insert(namespace.metadata.name.unwrap_or_default(), labels);
@@ -108,15 +160,15 @@ impl Cluster {
                 self.attachments.insert(name(&attachment.metadata), Arc::new(*attachment));
             }
             Object::NodeOverlay(overlay) => {
-                let name = name(&overlay.metadata);
-                let known = self.overlays.get(&name);
-                let newer = known.is_none_or(|known| is_newer(&overlay.metadata, &known.metadata));
-                if newer && (known.is_some() || !known_only) {
-                    self.overlays.insert(name, Arc::new(*overlay));
+                let key = key(&overlay.metadata);
+                let known = self.overlays.get(&key.name).map(|known| &known.metadata);
+                if self.takes(source, Kind::NodeOverlay, &key, &overlay.metadata, known) {
+                    self.note(source, Kind::NodeOverlay, &key);
+                    self.overlays.insert(key.name, Arc::new(*overlay));
                     touched.push(Touched::Other(Kind::NodeOverlay));
                 }
             }
-            Object::CapacityBuffer(buffer) => self.put_buffer(*buffer, known_only, touched),
+            Object::CapacityBuffer(buffer) => self.put_buffer(*buffer, source, touched),
             Object::PodTemplate(template) => self.put_template(&template, touched),
             Object::Deployment(it) => {
                 self.put_workload(Kind::Deployment, &it.metadata, &it.spec, touched);
@@ -163,58 +215,92 @@ impl Cluster {
         devices.slices.insert(name(&slice.metadata), Arc::new(slice));
     }
 
-    fn put_pool(&mut self, pool: NodePool, known_only: bool, touched: &mut Vec<Touched>) {
+    fn put_pool(&mut self, pool: NodePool, source: Source, touched: &mut Vec<Touched>) {
         let reference = &pool.spec.template.spec.node_class_ref;
         let managed = self.is_managed(&reference.group, &reference.kind);
-        let name = name(&pool.metadata);
-        let known = self.pools.get(&name);
-        let newer = known.is_none_or(|known| is_newer(&pool.metadata, &known.metadata));
-        if managed && newer && (known.is_some() || !known_only) {
-            self.pools.insert(name.clone(), Arc::new(pool));
-            touched.push(Touched::NodePool(name));
+        let key = key(&pool.metadata);
+        let known = self.pools.get(&key.name).map(|known| &known.metadata);
+        if managed && self.takes(source, Kind::NodePool, &key, &pool.metadata, known) {
+            self.note(source, Kind::NodePool, &key);
+            self.pools.insert(key.name.clone(), Arc::new(pool));
+            touched.push(Touched::NodePool(key.name));
         } else if !managed {
-            self.pools.remove(&name);
+            self.pools.remove(&key.name);
         }
     }
 
-    fn put_claim(&mut self, claim: NodeClaim, touched: &mut Vec<Touched>) {
+    fn put_claim(&mut self, claim: NodeClaim, source: Source, touched: &mut Vec<Touched>) {
         let reference = &claim.spec.node_class_ref;
         if !self.is_managed(&reference.group, &reference.kind) {
             return;
         }
-        let name = name(&claim.metadata);
-        if let Some(known) = self.claims.get_mut(&name) {
-            known.unconfirmed = false;
-            if !is_newer(&claim.metadata, &known.object.metadata) {
-                return;
-            }
+        let key = key(&claim.metadata);
+        let versions = self.claim(&key.name).map(|it| versions(&claim.metadata, &it.metadata));
+        let news = versions.is_none_or(|it| self.is_news(source, Kind::NodeClaim, &key, it));
+        let mut unconfirmed = false;
+        if let Some(known) = self.claims.get_mut(&key.name) {
+            known.unconfirmed &= source == Source::Own;
+            unconfirmed = known.unconfirmed;
         }
+        if !news {
+            return;
+        }
+        self.note(source, Kind::NodeClaim, &key);
+        let name = key.name;
         let id = claim.provider_id().map(str::to_owned);
-        let claim = Claim { object: Arc::new(claim), unconfirmed: false };
+        let claim = Claim { object: Arc::new(claim), unconfirmed };
         let before = self.claims.insert(name.clone(), claim);
         let before = before.as_ref().and_then(|claim| claim.object.provider_id());
         reindex(&mut self.claims_by_provider_id, &name, before, id.as_deref());
         touched.push(Touched::NodeClaim(name));
     }
 
-    fn put_node(&mut self, node: wire::Node, touched: &mut Vec<Touched>) {
-        let name = node.name().to_owned();
-        let before = self.nodes.get(&name);
-        if before.is_some_and(|before| !is_newer(&node.metadata, &before.metadata)) {
+    fn put_node(&mut self, node: wire::Node, source: Source, touched: &mut Vec<Touched>) {
+        let key = key(&node.metadata);
+        let before = self.nodes.get(&key.name);
+        let versions = before.map(|before| versions(&node.metadata, &before.metadata));
+        if versions.is_some_and(|it| !self.is_news(source, Kind::Node, &key, it)) {
             return;
         }
         let before = before.and_then(|node| node.provider_id().map(str::to_owned));
+        self.note(source, Kind::Node, &key);
+        let name = key.name;
         let id = node.provider_id().map(str::to_owned);
         self.nodes.insert(name.clone(), Arc::new(node));
         reindex(&mut self.nodes_by_provider_id, &name, before.as_deref(), id.as_deref());
         touched.push(Touched::Node(name));
     }
 
-    fn put_pod(&mut self, pod: &wire::Pod, touched: &mut Vec<Touched>) {
+    /// Whether a version of an object is taken in: one that the operator wrote only while the object is known, for when the watch has already seen it go it
+    /// must not come back.
+    pub(super) fn takes(
+        &self,
+        source: Source,
+        kind: Kind,
+        key: &ObjectKey,
+        new: &ObjectMeta,
+        known: Option<&ObjectMeta>,
+    ) -> bool {
+        match known {
+            Some(known) => self.is_news(source, kind, key, versions(new, known)),
+            None => source != Source::Own,
+        }
+    }
+
+    /// Remembers what the operator wrote while a list is under way.
+    pub(super) fn note(&mut self, source: Source, kind: Kind, key: &ObjectKey) {
+        if source == Source::Own {
+            self.wrote(kind, key);
+        }
+    }
+
+    fn put_pod(&mut self, pod: &wire::Pod, source: Source, touched: &mut Vec<Touched>) {
         let key = pod::key(pod);
         let version = version(pod.metadata.resource_version.as_deref());
         let before = self.pods.get(&key);
-        if before.is_some_and(|before| version != 0 && version < before.version) {
+        let older = before.is_some_and(|before| version != 0 && version < before.version);
+        // The operator writes nothing of pods that the state has: a list is newer than whatever is known.
+        if older && source != Source::List {
             return;
         }
         let labels = pod.metadata.labels.clone().unwrap_or_default();
@@ -274,9 +360,8 @@ impl Cluster {
     }
 
     fn delete(&mut self, kind: Kind, key: &ObjectKey, at: u64, touched: &mut Vec<Touched>) {
-        let metadata_is_newer = |metadata: &kube::core::ObjectMeta| {
-            at != 0 && version(metadata.resource_version.as_deref()) > at
-        };
+        let metadata_is_newer =
+            |metadata: &ObjectMeta| at != 0 && version(metadata.resource_version.as_deref()) > at;
         let known = match kind {
             Kind::NodePool => self.pools.get(&key.name).map(|pool| &pool.metadata),
             Kind::NodeClaim => self.claim(&key.name).map(|claim| &claim.metadata),
@@ -299,6 +384,7 @@ impl Cluster {
         for key in gone {
             self.remove(kind, &key, touched);
         }
+        self.listing.remove(&kind);
         self.listed.insert(kind);
     }
 
@@ -418,6 +504,7 @@ impl Cluster {
         let Some(claim) = self.claims.remove(name) else { return };
         reindex(&mut self.claims_by_provider_id, name, claim.object.provider_id(), None);
         self.marked.remove(name);
+        self.refused.remove(name);
         self.nominated.remove(name);
         self.planned.retain(|_, onto| onto != name);
         for node in claim.object.provider_id().into_iter().flat_map(|id| self.nodes_of(id)) {
@@ -427,14 +514,14 @@ impl Cluster {
     }
 }
 
-pub(super) fn key(metadata: &kube::core::ObjectMeta) -> ObjectKey {
+pub(super) fn key(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), name(metadata))
 }
 
-/// Objects without a version (in tests) are always news.
-pub(super) fn is_newer(metadata: &kube::core::ObjectMeta, known: &kube::core::ObjectMeta) -> bool {
-    let new = version(metadata.resource_version.as_deref());
-    new == 0 || new > version(known.resource_version.as_deref())
+/// Resource versions of what came and of what is known.
+fn versions(new: &ObjectMeta, known: &ObjectMeta) -> (u64, u64) {
+    let version = |metadata: &ObjectMeta| version(metadata.resource_version.as_deref());
+    (version(new), version(known))
 }
 
 fn reindex(

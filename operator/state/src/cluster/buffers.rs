@@ -9,7 +9,7 @@ use tenon_crds::capacitybuffer::{ACTIVE_CAPACITY, ScalableReference};
 use tenon_planner::snapshot::PodShape;
 
 use super::Cluster;
-use super::apply::{is_newer, key};
+use super::apply::{Source, key};
 use super::quotas::{Pods, Quota, Quotas, Shares};
 use crate::change::{Kind, ObjectKey, Touched};
 use crate::pod::{PodClaim, pod_claim};
@@ -247,16 +247,17 @@ impl Cluster {
     pub(super) fn put_buffer(
         &mut self,
         buffer: CapacityBuffer,
-        known_only: bool,
+        source: Source,
         touched: &mut Vec<Touched>,
     ) {
         let key = key(&buffer.metadata);
         let known = self.buffers.objects.get(&key);
-        let newer = known.is_none_or(|known| is_newer(&buffer.metadata, &known.metadata));
-        if newer && (known.is_some() || !known_only) {
+        let metadata = known.map(|known| &known.metadata);
+        if self.takes(source, Kind::CapacityBuffer, &key, &buffer.metadata, metadata) {
             let is_other = known.is_none_or(|known| {
                 known.spec != buffer.spec || known.metadata.uid != buffer.metadata.uid
             });
+            self.note(source, Kind::CapacityBuffer, &key);
             self.buffers.objects.insert(key, Arc::new(buffer));
             // Its status is written all the time, and by us.
             if is_other {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::change::{Change, Object};
+use crate::change::{Change, Object, Touched};
 use crate::node_class;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -102,6 +102,76 @@ fn a_nodeclaim_that_was_just_created_survives_a_list_that_is_too_old_to_have_it(
 }
 
 #[test]
+fn what_the_operator_writes_to_a_new_nodeclaim_does_not_mean_that_the_watch_has_seen_it() {
+    let mut cluster = empty();
+    cluster.apply(Change::ListBegan(Kind::NodeClaim));
+    cluster.apply(Change::Created(Box::new(claim("new", 7, None))));
+    cluster.apply(Change::Written(Object::NodeClaim(Box::new(claim("new", 8, Some("p"))))));
+    cluster.apply(Change::Listed(Kind::NodeClaim, BTreeSet::new()));
+    assert!(cluster.claim("new").is_some(), "it was created after the list was read");
+    cluster.apply(Change::ListBegan(Kind::NodeClaim));
+    cluster.apply(in_list(Object::NodeClaim(Box::new(claim("new", 8, Some("p"))))));
+    cluster.apply(Change::Listed(Kind::NodeClaim, [ObjectKey::cluster("new")].into()));
+    cluster.apply(Change::ListBegan(Kind::NodeClaim));
+    cluster.apply(Change::Listed(Kind::NodeClaim, BTreeSet::new()));
+    assert!(cluster.claim("new").is_none(), "a list had it, the next one does not");
+}
+
+fn in_list(object: Object) -> Change {
+    Change::InList(object)
+}
+
+#[test]
+fn after_a_restore_of_etcd_a_list_counts_although_its_versions_are_lower() {
+    let mut cluster = empty();
+    let objects = |version, machine| {
+        [
+            Object::NodeClaim(Box::new(claim("a", version, Some(machine)))),
+            Object::Node(Box::new(node("a", version, Some(machine)))),
+            Object::Pod(Box::new(pod("a", version, Some(machine), 1, &json!({})))),
+        ]
+    };
+    for object in objects(1000, "after") {
+        cluster.apply(applied(object));
+    }
+    for object in objects(500, "stale") {
+        cluster.apply(applied(object));
+    }
+    let seen = |cluster: &Cluster| {
+        let key = ObjectKey::new("default", "a");
+        (
+            cluster.claims_of("before").count(),
+            cluster.nodes_of("before").count(),
+            cluster.pod(&key).unwrap().node.clone().unwrap(),
+        )
+    };
+    assert_eq!(seen(&cluster), (0, 0, "after".to_owned()), "an event that is late is no restore");
+    for (kind, object) in
+        [Kind::NodeClaim, Kind::Node, Kind::Pod].into_iter().zip(objects(500, "before"))
+    {
+        cluster.apply(Change::ListBegan(kind));
+        cluster.apply(in_list(object));
+    }
+    assert_eq!(seen(&cluster), (1, 1, "before".to_owned()));
+    cluster.apply(claim_change(claim("a", 501, Some("next"))));
+    assert_eq!(cluster.claims_of("next").count(), 1, "the watch goes on from the list");
+}
+
+#[test]
+fn what_the_operator_writes_while_a_list_is_under_way_is_not_undone_by_it() {
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 1, None)));
+    cluster.apply(Change::ListBegan(Kind::NodeClaim));
+    cluster.apply(Change::Written(Object::NodeClaim(Box::new(claim("a", 9, Some("p"))))));
+    cluster.apply(in_list(Object::NodeClaim(Box::new(claim("a", 1, None)))));
+    assert_eq!(cluster.claims_of("p").count(), 1);
+    cluster.apply(Change::Listed(Kind::NodeClaim, [ObjectKey::cluster("a")].into()));
+    cluster.apply(Change::ListBegan(Kind::NodeClaim));
+    cluster.apply(in_list(Object::NodeClaim(Box::new(claim("a", 3, None)))));
+    assert_eq!(cluster.claims_of("p").count(), 0, "that was before this list began");
+}
+
+#[test]
 fn the_state_is_synced_when_everything_was_listed_and_every_nodeclaim_has_a_machine() {
     let mut cluster = empty();
     for kind in Kind::ALL {
@@ -142,6 +212,21 @@ fn a_machine_that_starts_has_what_its_nodeclaim_promises_and_later_what_its_node
         Some([(labels::INITIALIZED.to_owned(), "true".to_owned())].into());
     cluster.apply(node_change(initialized));
     assert_eq!(cluster.capacity(&claim).cpu, 0);
+}
+
+#[test]
+fn what_was_intended_when_this_replica_led_before_is_forgotten_when_it_leads_again() {
+    let mut cluster = empty();
+    let key = ObjectKey::new("default", "p");
+    cluster.apply(claim_change(claim("a", 1, Some("m"))));
+    cluster.apply(pod_change(pod("p", 1, None, 1, &json!({}))));
+    cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
+    cluster.apply(Change::Nominated(BTreeSet::from(["a".to_owned()]), Timestamp::MAX));
+    cluster.apply(Change::Planned([(key, "a".to_owned())].into()));
+    let touched = cluster.apply(Change::TookLead);
+    assert_eq!(touched, [Touched::NodeClaim("a".to_owned())]);
+    assert!(!cluster.is_going(cluster.claim("a").unwrap()));
+    assert_eq!((cluster.nominated_until("a"), cluster.planned_onto("a").count()), (None, 0));
 }
 
 #[test]

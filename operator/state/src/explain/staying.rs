@@ -12,6 +12,9 @@ pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> 
         Stay::Changed(_) => return None,
         Stay::NotInitialized => (BLOCKED, "Node isn't initialized".to_owned()),
         Stay::Nominated => (BLOCKED, "Node is nominated for a pending pod".to_owned()),
+        Stay::DeletionRefused(message) => {
+            (BLOCKED, format!("The API server refuses to delete the NodeClaim: {message}"))
+        }
         Stay::DoNotDisrupt => {
             (BLOCKED, "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation".to_owned())
         }
