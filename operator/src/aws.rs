@@ -329,6 +329,11 @@ impl CloudProvider for AwsProvider {
         LabelRules::aws()
     }
 
+    async fn synced(&self) {
+        self.classes.synced().await;
+        self.claims.synced().await;
+    }
+
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {
         let class = self.class_of(reference)?;
         let ready = nodeclass::status::ready(&class);

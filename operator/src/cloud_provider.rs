@@ -151,6 +151,9 @@ pub trait CloudProvider: Send + Sync + 'static {
         LabelRules::core()
     }
 
+    /// Waits until the provider's own watches ([`Self::start_watching`]) have listed everything once: before that, what they don't have may well exist.
+    fn synced(&self) -> impl Future<Output = ()> + Send;
+
     /// State of a NodeClass, from the provider's watch; `None` when it does not exist. When it changes the provider calls [`Context::wake`].
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState>;
 

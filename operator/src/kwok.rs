@@ -18,6 +18,7 @@ use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, InstanceType, NodeClassRef, Offering};
 use tenon_state::node_class;
+use tokio::sync::watch;
 
 use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
@@ -43,6 +44,7 @@ pub struct Kwok {
     types: Arc<[InstanceType]>,
     rules: LabelRules,
     classes: RwLock<BTreeMap<String, Class>>,
+    synced: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Kwok {
@@ -69,7 +71,13 @@ impl Kwok {
             None => catalog::generate(),
         };
         let rules = LabelRules::kwok(catalog::offering_keys(&types));
-        Ok(Self { client, types: types.into(), rules, classes: RwLock::default() })
+        Ok(Self {
+            client,
+            types: types.into(),
+            rules,
+            classes: RwLock::default(),
+            synced: watch::Sender::new(false),
+        })
     }
 
     fn nodes(&self) -> Api<Node> {
@@ -115,6 +123,11 @@ impl CloudProvider for Kwok {
 
     fn label_rules(&self) -> LabelRules {
         self.rules.clone()
+    }
+
+    async fn synced(&self) {
+        // The sender lives in self, so this ends only by the value.
+        self.synced.subscribe().wait_for(|synced| *synced).await.ok();
     }
 
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {
@@ -260,6 +273,7 @@ async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
             }
             Ok(watcher::Event::InitDone) => {
                 kwok.classes.write().retain(|name, _| listed.contains(name));
+                kwok.synced.send_replace(true);
             }
             Ok(watcher::Event::Apply(object)) => accept(&kwok, &context, object),
             Ok(watcher::Event::Delete(object)) => {

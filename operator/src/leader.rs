@@ -1,20 +1,20 @@
 //! Leader election on a Lease: of all replicas one works, the others keep their caches warm.
 //!
-//! The holder renews the lease every two seconds. A candidate takes it when its holder gave it up, or when it has not changed for as long as the lease
-//! lasts, measured by the candidate's own clock, so that clocks need not agree. A holder that could not renew for ten seconds ends: five seconds before
-//! another may take over, it has stopped.
+//! The holder renews the lease every two seconds. A candidate takes it when its holder gave it up, which it watches for, or when it has not changed for as
+//! long as the lease lasts, measured by the candidate's own clock, so that clocks need not agree. A holder that could not renew for ten seconds has lost it:
+//! five seconds before another may take over.
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 
@@ -25,12 +25,31 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Between attempts to acquire or renew.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// The lease was lost.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the lease {0} was lost: somebody else holds it, or the API server could not be reached for 10 seconds"
-)]
-pub struct Lost(String);
+/// Giving the lease up must not take longer: it runs out by itself.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the API server keeps a watch of the lease open.
+const WATCH_SECONDS: u32 = 290;
+/// Rest after a watch of the lease that failed. The lease is read every [`RETRY_PERIOD`] all the same.
+const WATCH_REST: Duration = Duration::from_secs(10);
+
+/// A replica that led can't be sure any more that it still does.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Another holds the lease.
+    #[error("{by} has taken the lease {lease}")]
+    Taken {
+        /// Name of the Lease.
+        lease: String,
+        /// Identity of the new holder.
+        by: String,
+    },
+    /// The lease could not be renewed.
+    #[error("the lease {lease} could not be renewed for {} seconds", RENEW_DEADLINE.as_secs())]
+    Expired {
+        /// Name of the Lease.
+        lease: String,
+    },
+}
 
 /// One replica's part in the election.
 #[derive(Clone, Debug)]
@@ -77,9 +96,10 @@ impl Election {
             identity = self.identity,
             "attempting to acquire leader lease"
         );
+        let mut given_up = std::pin::pin!(self.watch_for_release());
         loop {
-            match self.attempt(&mut seen).await {
-                Ok(()) => {
+            match tokio::time::timeout(RENEW_DEADLINE, self.attempt(&mut seen)).await {
+                Ok(Ok(())) => {
                     tracing::info!(
                         lease = self.name,
                         identity = self.identity,
@@ -87,31 +107,68 @@ impl Election {
                     );
                     return;
                 }
-                Err(Refused::Held(by)) => tracing::debug!(by, "lease is held"),
-                Err(error) => {
+                Ok(Err(Refused::Held(by))) => tracing::debug!(by, "lease is held"),
+                Ok(Err(error)) => {
                     tracing::warn!(
                         error = %crate::logging::chain(&error),
                         "failed to acquire the lease"
                     );
                 }
+                Err(_) => tracing::warn!("acquiring the lease took too long"),
             }
-            tokio::time::sleep(RETRY_PERIOD).await;
+            tokio::select! {
+                () = tokio::time::sleep(RETRY_PERIOD) => {}
+                () = &mut given_up => given_up.set(self.watch_for_release()),
+            }
         }
     }
 
-    /// Renews the lease until `stop`, and then gives it up.
-    pub async fn hold(&self, stop: CancellationToken) -> Result<(), Lost> {
+    /// Returns when the watch says that nobody holds the lease any more.
+    async fn watch_for_release(&self) {
+        loop {
+            let params = WatchParams::default()
+                .fields(&format!("metadata.name={}", self.name))
+                .timeout(WATCH_SECONDS)
+                .disable_bookmarks();
+            // From "0" the first event is the lease as it is, which is read anyway.
+            match self.api.watch(&params, "0").await {
+                Ok(events) => {
+                    let mut events = std::pin::pin!(events);
+                    let mut is_first = true;
+                    while let Some(Ok(event)) = events.next().await {
+                        let free = match event {
+                            WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
+                                let spec = lease.spec.unwrap_or_default();
+                                spec.holder_identity.unwrap_or_default().is_empty()
+                            }
+                            WatchEvent::Deleted(_) => true,
+                            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => false,
+                        };
+                        if free && !is_first {
+                            return;
+                        }
+                        is_first = false;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(error = %crate::logging::chain(&error), "watching the lease failed");
+                }
+            }
+            tokio::time::sleep(WATCH_REST).await;
+        }
+    }
+
+    /// Renews the lease for as long as that works.
+    pub async fn hold(&self) -> Lost {
         let mut seen = None;
         let mut renewed = Instant::now();
         loop {
             let deadline = renewed + RENEW_DEADLINE;
-            let attempt = tokio::time::timeout_at(deadline, self.attempt(&mut seen));
-            match attempt.await {
-                Ok(Ok(())) => renewed = Instant::now(),
-                Ok(Err(Refused::Held(by))) => {
-                    tracing::error!(by, "the lease was taken");
-                    return Err(Lost(self.name.clone()));
-                }
+            // What counts is when the renewal was sent: a candidate may have seen it then.
+            let sent = Instant::now();
+            match tokio::time::timeout_at(deadline, self.attempt(&mut seen)).await {
+                Ok(Ok(())) => renewed = sent,
+                Ok(Err(Refused::Held(by))) => return Lost::Taken { lease: self.name.clone(), by },
                 Ok(Err(error)) => {
                     tracing::warn!(
                         error = %crate::logging::chain(&error),
@@ -121,17 +178,21 @@ impl Election {
                 Err(_) => tracing::warn!("renewing the lease took too long"),
             }
             if renewed.elapsed() >= RENEW_DEADLINE {
-                return Err(Lost(self.name.clone()));
+                return Lost::Expired { lease: self.name.clone() };
             }
-            tokio::select! {
-                () = tokio::time::sleep(RETRY_PERIOD) => {}
-                () = stop.cancelled() => return Ok(()),
-            }
+            tokio::time::sleep_until((Instant::now() + RETRY_PERIOD).min(renewed + RENEW_DEADLINE))
+                .await;
         }
     }
 
     /// Gives the lease up, so that a standby need not wait until it runs out. Only when all work has ended.
     pub async fn release(&self) {
+        if tokio::time::timeout(RELEASE_TIMEOUT, self.try_release()).await.is_err() {
+            tracing::warn!(lease = self.name, "releasing the lease took too long");
+        }
+    }
+
+    async fn try_release(&self) {
         let Ok(Some(lease)) = self.api.get_opt(&self.name).await else { return };
         let spec = lease.spec.unwrap_or_default();
         if spec.holder_identity.as_deref() != Some(&self.identity) {

@@ -86,7 +86,7 @@ pub const NAMESPACE: &[Rule] = &[
     Rule {
         group: "coordination.k8s.io",
         resources: &["leases"],
-        verbs: &["get", "patch"],
+        verbs: &["get", "watch", "patch"],
         names: &["karpenter-leader-election"],
     },
 ];

@@ -1,7 +1,6 @@
 //! The one place where the operator's parts are made and connected.
 //!
-//! Watches and the provider's refreshes run from the start, so that a standby is warm. Controllers start with the lease. On SIGTERM they stop taking work
-//! and finish what is under way; then the lease is released. When the lease is lost the process ends, for there is no safe way to pause.
+//! Watches and the provider's refreshes run from the start, so that a standby is warm; what only the leader does is [`leadership`]'s to start and to stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +17,15 @@ use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, Context, RepairAction, RepairPolicy};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
-use crate::leader::{Election, Lost};
+use crate::leader::Election;
+use crate::leadership::{self, Replica};
 use crate::metrics::{self, Metrics};
 use crate::node::evictions::Evictions;
 use crate::nodeoverlay::offers::LatestOffers;
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
-use crate::state::change::Kind;
+use crate::state::change::{Change, Kind};
 use crate::state::cluster::Cluster;
 use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
@@ -35,8 +35,8 @@ use crate::{
     nodeoverlay, nodepool, provisioning,
 };
 
-/// Work that is under way is waited for so long; Kubernetes kills after thirty seconds.
-const GRACE: Duration = Duration::from_secs(20);
+/// How often the log says what a standby still waits for before it campaigns.
+const TELL_WAITING: Duration = Duration::from_secs(30);
 
 /// The operator can't start, or can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +59,9 @@ pub enum Error {
     /// Signals can't be handled.
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),
-    /// The lease was lost.
+    /// A controller ended, or could not be stopped in time.
     #[error(transparent)]
-    Lost(#[from] Lost),
+    Leadership(#[from] leadership::Error),
     /// The gate NodeRepair is on, and the provider's policies can't be used.
     #[error("{0}")]
     Repair(String),
@@ -94,14 +94,13 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let lease = options.core.leader_election_name.clone();
     let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
     let election = (!options.core.disable_leader_election).then_some(election);
-    let stop = CancellationToken::new();
-    let mut tasks = Tasks::new(stop.child_token());
+    let mut tasks = Tasks::new(CancellationToken::new());
     tasks.spawn("events", publisher.run(client, identity));
     match options.core.cloud_provider {
         Provider::Kwok => {
             let file = options.kwok.instance_types_file_path.clone();
             let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), file)?);
-            operate(options, context, cloud, election, tasks, stop).await
+            operate(options, context, cloud, election, tasks).await
         }
         Provider::Aws => {
             let settings = AwsSettings::from(&options);
@@ -109,7 +108,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let cloud = AwsProvider::connect(settings, client, context.clock, metrics)
                 .await
                 .map_err(|error| Error::Aws(Box::new(error)))?;
-            operate(options, context, cloud, election, tasks, stop).await
+            operate(options, context, cloud, election, tasks).await
         }
     }
 }
@@ -120,8 +119,8 @@ async fn operate<P: CloudProvider>(
     cloud: Arc<P>,
     election: Option<Election>,
     mut tasks: Tasks,
-    stop: CancellationToken,
 ) -> Result<(), Error> {
+    let stop = CancellationToken::new();
     let core = options.core;
     let cloud = Arc::new(Metered::new(cloud, context.metrics.clone()));
     let mut cluster = Cluster::new(cloud.node_class_kinds(), cloud.label_rules());
@@ -171,7 +170,7 @@ async fn operate<P: CloudProvider>(
     tasks.spawn_graceful("metrics", http::serve_metrics(metrics, exposed, served));
 
     let policy = core.policy();
-    let operator = Arc::new(Operator {
+    let operator = Operator {
         write: Writer::new(context.client.clone(), state.clone()),
         context,
         state,
@@ -179,98 +178,96 @@ async fn operate<P: CloudProvider>(
         options: core,
         policy,
         offers: LatestOffers::default(),
+    };
+    let leading = Leading { operator, wake };
+    leading.tell(false);
+    let stopped = stop.clone();
+    let signals = told_to_stop()?;
+    tasks.spawn("signals", async move {
+        signals.await;
+        tracing::info!("told to stop");
+        stopped.cancel();
+        std::future::pending().await
     });
-    let caches = tasks.stop_token().clone();
-    let background = async { tasks.join().await };
-    tokio::pin!(background);
-    let work = lead(operator, election, wake, stop.clone());
+    let work = leadership::run(election.as_ref(), &leading, &stop);
     tokio::pin!(work);
     tokio::select! {
-        ended = &mut background => {
+        ended = tasks.supervise() => {
             stop.cancel();
+            work.await?;
             ended?;
-            Ok(())
         }
         ended = &mut work => {
-            caches.cancel();
-            background.await.ok();
-            ended
+            tasks.stop_token().cancel();
+            tasks.join().await.ok();
+            ended?;
         }
     }
+    Ok(())
 }
 
-/// Works as long as this replica holds the lease.
-async fn lead<P: CloudProvider>(
-    operator: Arc<Operator<P>>,
-    election: Option<Election>,
-    wake: watch::Receiver<u64>,
-    stop: CancellationToken,
-) -> Result<(), Error> {
+/// Waits for a signal to stop.
+fn told_to_stop() -> Result<impl Future<Output = ()> + Send, Error> {
     let mut term = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
-    let told_to_stop = async {
+    Ok(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to stop");
-    };
-    tokio::pin!(told_to_stop);
-    operator.context.metrics.leader.set([&operator.options.leader_election_name], 0.0);
-    if let Some(election) = &election {
-        tokio::select! {
-            () = election.acquire() => {}
-            () = &mut told_to_stop => return Ok(()),
-            () = stop.cancelled() => return Ok(()),
-        }
+    })
+}
+
+/// What this replica does when it leads.
+struct Leading<P> {
+    operator: Operator<P>,
+    wake: watch::Receiver<u64>,
+}
+
+impl<P: CloudProvider> Leading<P> {
+    /// Tells in the metrics whether this replica leads.
+    fn tell(&self, leads: bool) {
+        let lease = &self.operator.options.leader_election_name;
+        self.operator.context.metrics.leader.set([lease], f64::from(u8::from(leads)));
     }
-    let lease = operator.options.leader_election_name.clone();
-    operator.context.metrics.leader.set([&lease], 1.0);
-    let mut tasks = Tasks::new(stop.child_token());
-    let controllers = tasks.stop_token().clone();
-    start(&operator, wake, &mut tasks);
-    let held = CancellationToken::new();
-    let hold = async {
-        if let Some(election) = &election {
-            election.hold(held.clone()).await
-        } else {
-            held.cancelled().await;
-            Ok(())
-        }
-    };
-    let work = async {
-        let joined = tasks.join();
-        tokio::pin!(joined);
-        let early = tokio::select! {
-            ended = &mut joined => Some(ended),
-            () = &mut told_to_stop => None,
+}
+
+impl<P: CloudProvider> Replica for Leading<P> {
+    async fn warm_up(&self) {
+        let warm = async {
+            self.operator.state.listed().await;
+            self.operator.cloud.synced().await;
         };
-        let ended = if let Some(ended) = early {
-            ended
-        } else {
-            controllers.cancel();
-            // What does not end in time is cut off by the end of the process.
-            tokio::time::timeout(GRACE, joined).await.unwrap_or(Ok(()))
+        tokio::pin!(warm);
+        while tokio::time::timeout(TELL_WAITING, &mut warm).await.is_err() {
+            let missing: Vec<_> = self.operator.state.read().unlisted().collect();
+            tracing::warn!(
+                ?missing,
+                "not campaigning before everything was listed once (NodeClasses, where nothing else is missing)"
+            );
+        }
+    }
+
+    async fn lead(&self, tasks: &mut Tasks) {
+        let operator = &self.operator;
+        operator.state.apply(Change::TookLead).await;
+        let state = operator.state.until(tasks.stop_token().clone());
+        let operator = Operator {
+            write: Writer::new(operator.context.client.clone(), state.clone()),
+            context: operator.context.clone(),
+            state,
+            cloud: Arc::clone(&operator.cloud),
+            options: operator.options.clone(),
+            policy: operator.policy.clone(),
+            offers: LatestOffers::default(),
         };
-        held.cancel();
-        ended
-    };
-    tokio::pin!(hold, work);
-    tokio::select! {
-        lost = &mut hold => {
-            lost?;
-            work.await?;
-        }
-        ended = &mut work => {
-            hold.await?;
-            ended?;
-        }
+        start(&Arc::new(operator), self.wake.clone(), tasks);
+        self.tell(true);
     }
-    operator.context.metrics.leader.set([&lease], 0.0);
-    if let Some(election) = &election {
-        election.release().await;
+
+    fn step_down(&self) {
+        self.tell(false);
     }
-    Ok(())
 }
 
 /// Starts all controllers.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use self::change::{Change, Touched};
 use self::cluster::Cluster;
@@ -36,13 +37,27 @@ impl Update {
 /// Hears of everything that changes. Called by the task that owns the state: it must not block.
 pub type Subscriber = Box<dyn Fn(&Touched) + Send + Sync>;
 
+/// Subscribers, and until when each of them hears of changes.
+type Subscribers = Arc<Mutex<Vec<(CancellationToken, Subscriber)>>>;
+
+/// How complete the state is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Completeness {
+    /// [`Cluster::has_listed_all`].
+    listed: bool,
+    /// [`Cluster::is_synced`].
+    synced: bool,
+}
+
 /// Handle to the state; clones share it.
 #[derive(Clone)]
 pub struct State {
     cluster: Arc<RwLock<Cluster>>,
     updates: mpsc::Sender<Update>,
-    subscribers: Arc<Mutex<Vec<Subscriber>>>,
-    synced: watch::Receiver<bool>,
+    subscribers: Subscribers,
+    complete: watch::Receiver<Completeness>,
+    /// Ends what subscribes through this handle.
+    until: CancellationToken,
 }
 
 impl std::fmt::Debug for State {
@@ -57,15 +72,22 @@ impl State {
         let (updates, receiver) = mpsc::channel(CHANNEL_SIZE);
         let cluster = Arc::new(RwLock::new(cluster));
         let subscribers = Arc::default();
-        let (tell_synced, synced) = watch::channel(false);
-        let state = Self { cluster, updates, subscribers, synced };
+        let (tell_complete, complete) = watch::channel(Completeness::default());
+        let until = CancellationToken::new();
+        let state = Self { cluster, updates, subscribers, complete, until };
         let task = StateTask {
             cluster: Arc::clone(&state.cluster),
             subscribers: Arc::clone(&state.subscribers),
             receiver,
-            synced: tell_synced,
+            complete: tell_complete,
         };
         (state, task)
+    }
+
+    /// The same state for whoever works until `until` is cancelled: what subscribes through this handle hears of nothing after that.
+    #[must_use]
+    pub fn until(&self, until: CancellationToken) -> Self {
+        Self { until, ..self.clone() }
     }
 
     /// The state as it is now. The guard must be gone before the next await.
@@ -85,8 +107,17 @@ impl State {
 
     /// Waits until the state can be planned on ([`Cluster::is_synced`]).
     pub async fn synced(&self) {
+        self.complete(|complete| complete.synced).await;
+    }
+
+    /// Waits until every kind was listed once ([`Cluster::has_listed_all`]): before that, what is not in the state may well be in the cluster.
+    pub async fn listed(&self) {
+        self.complete(|complete| complete.listed).await;
+    }
+
+    async fn complete(&self, is_enough: impl Fn(&Completeness) -> bool) {
         // The task ends only when the operator does; then nobody plans any more.
-        if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
+        if self.complete.clone().wait_for(is_enough).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -96,18 +127,18 @@ impl State {
         self.updates.clone()
     }
 
-    /// From now on `subscriber` hears of all changes.
+    /// From now on `subscriber` hears of all changes, for as long as this handle is for ([`Self::until`]).
     pub fn subscribe(&self, subscriber: impl Fn(&Touched) + Send + Sync + 'static) {
-        self.subscribers.lock().push(Box::new(subscriber));
+        self.subscribers.lock().push((self.until.clone(), Box::new(subscriber)));
     }
 }
 
 /// The one task that mutates the state.
 pub struct StateTask {
     cluster: Arc<RwLock<Cluster>>,
-    subscribers: Arc<Mutex<Vec<Subscriber>>>,
+    subscribers: Subscribers,
     receiver: mpsc::Receiver<Update>,
-    synced: watch::Sender<bool>,
+    complete: watch::Sender<Completeness>,
 }
 
 impl std::fmt::Debug for StateTask {
@@ -124,13 +155,17 @@ impl StateTask {
             let touched = self.cluster.write().apply(change);
             // Only these two can change the answer, and it costs a look at every NodeClaim.
             if listed || touched.iter().any(|touched| matches!(touched, Touched::NodeClaim(_))) {
-                let now = self.cluster.read().is_synced();
-                self.synced.send_if_modified(|synced| std::mem::replace(synced, now) != now);
+                let now = {
+                    let cluster = self.cluster.read();
+                    Completeness { listed: cluster.has_listed_all(), synced: cluster.is_synced() }
+                };
+                self.complete.send_if_modified(|known| std::mem::replace(known, now) != now);
             }
             {
-                let subscribers = self.subscribers.lock();
+                let mut subscribers = self.subscribers.lock();
+                subscribers.retain(|(until, _)| !until.is_cancelled());
                 for touched in &touched {
-                    for subscriber in subscribers.iter() {
+                    for (_, subscriber) in subscribers.iter() {
                         subscriber(touched);
                     }
                 }
@@ -139,5 +174,53 @@ impl StateTask {
                 done.send(()).ok();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt as _;
+    use tenon_crds::labels::LabelRules;
+
+    use super::change::Kind;
+    use super::*;
+
+    fn state() -> State {
+        let (state, task) = State::new(Cluster::new(&[], LabelRules::core()));
+        tokio::spawn(task.run());
+        state
+    }
+
+    #[tokio::test]
+    async fn it_is_listed_when_the_last_kind_was() {
+        let state = state();
+        for kind in Kind::ALL {
+            assert_eq!(state.listed().now_or_never(), None, "{kind:?} was not listed yet");
+            state.apply(Change::Listed(kind, BTreeSet::new())).await;
+        }
+        state.listed().await;
+    }
+
+    #[tokio::test]
+    async fn who_subscribes_for_a_time_hears_of_nothing_after_it() {
+        let state = state();
+        let until = CancellationToken::new();
+        let heard = Arc::new(AtomicUsize::new(0));
+        for handle in [state.clone(), state.until(until.clone())] {
+            let heard = Arc::clone(&heard);
+            handle.subscribe(move |_| {
+                heard.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let change = || Change::Marked(BTreeSet::from(["a".to_owned()]));
+        state.apply(change()).await;
+        assert_eq!(heard.load(Ordering::Relaxed), 2);
+        until.cancel();
+        state.apply(change()).await;
+        assert_eq!(heard.load(Ordering::Relaxed), 3);
+        assert_eq!(state.subscribers.lock().len(), 1);
     }
 }

@@ -61,20 +61,33 @@ impl Tasks {
         );
     }
 
+    /// Ends all tasks where they stand, and waits until they are gone: each at its next await.
+    pub async fn abort(&mut self) {
+        self.stop.cancel();
+        self.set.shutdown().await;
+    }
+
     /// Waits until all tasks have ended. When one ends or panics before the token was cancelled, cancels it and returns that task's name.
-    pub async fn join(mut self) -> Result<(), TaskEnded> {
-        let mut first = Ok(());
+    pub async fn join(&mut self) -> Result<(), TaskEnded> {
+        let first = self.supervise().await;
+        while self.set.join_next().await.is_some() {}
+        first
+    }
+
+    /// Waits until a task ends or panics before the token was cancelled: cancels it, and returns that task's name while the others still stop. `Ok` when all
+    /// have ended because they were told to.
+    pub async fn supervise(&mut self) -> Result<(), TaskEnded> {
         while let Some(ended) = self.set.join_next().await {
             if self.stop.is_cancelled() {
                 continue;
             }
             self.stop.cancel();
-            first = Err(match ended {
+            return Err(match ended {
                 Ok(name) => TaskEnded::Early(name),
                 Err(error) => TaskEnded::Panicked(error),
             });
         }
-        first
+        Ok(())
     }
 }
 

@@ -75,6 +75,10 @@ impl<P: CloudProvider> CloudProvider for Metered<P> {
         self.inner.label_rules()
     }
 
+    async fn synced(&self) {
+        self.inner.synced().await;
+    }
+
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {
         self.inner.node_class(reference)
     }
@@ -144,6 +148,8 @@ mod tests {
         fn repair_policies(&self) -> Vec<RepairPolicy> {
             Vec::new()
         }
+
+        async fn synced(&self) {}
 
         fn node_class(&self, _: &NodeClassRef) -> Option<NodeClassState> {
             None

@@ -1,6 +1,7 @@
 //! The end of a Node: tainted, drained, its volumes detached, its machine terminated; then the finalizer comes off.
 //!
-//! Each step says in the NodeClaim's conditions how far it is. Without a termination grace period a drain waits for ever: for PodDisruptionBudgets, and
+//! Each step says in the NodeClaim's conditions how far it is. That no pods are left, and that a Node has no NodeClaim, is the API server's to say before the
+//! machine or the finalizer goes; the state may not have seen them yet. Without a termination grace period a drain waits for ever: for PodDisruptionBudgets, and
 //! for pods that must not be disrupted.
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::drain::drain;
 use super::evictions::Evictions;
 use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::confirm::{self, ReadError};
 use crate::events::{Event, Reason};
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
@@ -31,6 +33,8 @@ const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duratio
 
 /// A drain is looked at again so often; changes of its pods don't wait for it.
 const DRAIN_POLL: Duration = Duration::from_secs(1);
+/// How soon the API server is asked again for what the watch should have brought.
+const CONFIRM: Duration = Duration::from_secs(1);
 /// How often the provider is asked whether the machine is gone.
 const MACHINE_POLL: Duration = Duration::from_secs(5);
 /// A drain takes at least so long, so that load balancers notice the label before the machine goes.
@@ -50,6 +54,8 @@ enum Error {
     )]
     Deadline { claim: String, text: String },
     #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
     Write(#[from] WriteError),
 }
 
@@ -59,6 +65,7 @@ impl Failure for Error {
             Self::Get { .. } => "get",
             Self::Terminate { .. } => "terminate",
             Self::Deadline { .. } => "deadline",
+            Self::Read(error) => error.category(),
             Self::Write(error) => error.category(),
         }
     }
@@ -219,13 +226,18 @@ async fn advance<P: CloudProvider>(
     mut claim: Option<&mut NodeClaim>,
     deadline: Option<Timestamp>,
 ) -> Result<Next, Error> {
-    if let Some(delay) = await_drain(operator, evictions, node, claim.as_deref_mut(), deadline) {
+    let drained = await_drain(operator, evictions, node, claim.as_deref_mut(), deadline).await?;
+    if let Some(delay) = drained {
         return Ok(Next::Again(delay));
     }
     if let Some(delay) = await_volumes(operator, node, claim.as_deref_mut(), deadline) {
         return Ok(Next::Again(delay));
     }
-    let Some(claim) = claim else { return Ok(Next::Release) };
+    let Some(claim) = claim else {
+        // One that the state does not know would be left behind, with its machine. Of several it is not clear whose the Node is.
+        let n_claims = confirm::n_claims_of(&operator.context.client, node).await?;
+        return Ok(if n_claims == 1 { Next::Again(CONFIRM) } else { Next::Release });
+    };
     match operator.cloud.delete(claim).await {
         Ok(()) => {
             conditions(claim, operator.now()).set_true(INSTANCE_TERMINATING);
@@ -237,13 +249,13 @@ async fn advance<P: CloudProvider>(
 }
 
 /// Makes pods go; the time until the next look while some are left.
-fn await_drain<P: CloudProvider>(
+async fn await_drain<P: CloudProvider>(
     operator: &Operator<P>,
     evictions: &Evictions,
     node: &Node,
     claim: Option<&mut NodeClaim>,
     deadline: Option<Timestamp>,
-) -> Option<Duration> {
+) -> Result<Option<Duration>, Error> {
     let now = operator.now();
     let (drain, uids): (_, Vec<String>) = {
         let state = operator.state.read();
@@ -257,32 +269,56 @@ fn await_drain<P: CloudProvider>(
     for (key, uid) in drain.go.into_iter().zip(uids) {
         evictions.add(key, &uid, node.name(), deadline, &reason);
     }
-    let mut drained_since = None;
-    if let Some(claim) = claim {
-        let mut set = conditions(claim, now);
+    let mut set = claim.map(|claim| (pool_of(claim).to_owned(), conditions(claim, now)));
+    if let Some((_, set)) = &mut set {
         if set.is_true(DRAINED) {
-            return None;
+            return Ok(None);
         }
         if set.get(DRAINED).is_none() {
             set.set_unknown(DRAINED, "Draining", "Draining");
-        }
-        drained_since = set.get(DRAINED).map(|drained| drained.last_transition_time.0);
-        if drain.waiting == 0
-            && drained_since.is_none_or(|since| now.duration_since(since) >= MIN_DRAIN)
-        {
-            set.set_true(DRAINED);
-            operator.context.metrics.nodes_drained.inc([pool_of(claim)]);
-            return None;
         }
     }
     if drain.waiting > 0 {
         let message =
             format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
         operator.context.recorder.publish(Event::warning(node, Reason::FailedDraining, message));
-        return Some(DRAIN_POLL);
+        return Ok(Some(DRAIN_POLL));
     }
-    // Nothing is left, only the minimal time may not have passed; without a NodeClaim there is nothing to measure it by.
-    drained_since.map(|_| DRAIN_POLL)
+    // Without a NodeClaim there is nothing to measure the minimal time by.
+    let since = set.as_ref().and_then(|(_, set)| set.get(DRAINED));
+    let since = since.map(|drained| drained.last_transition_time.0);
+    if since.is_some_and(|since| now.duration_since(since) < MIN_DRAIN) {
+        return Ok(Some(DRAIN_POLL));
+    }
+    let left = pods_left(operator, node, deadline, now).await?;
+    if left > 0 {
+        tracing::info!(
+            node = node.name(),
+            pods = left,
+            "not taking the node for drained yet: the API server knows of pods that the watch has not shown"
+        );
+        return Ok(Some(CONFIRM));
+    }
+    if let Some((pool, mut set)) = set {
+        set.set_true(DRAINED);
+        operator.context.metrics.nodes_drained.inc([&pool]);
+    }
+    Ok(None)
+}
+
+/// How many pods have to be waited for on a Node, by what the API server says.
+async fn pods_left<P: CloudProvider>(
+    operator: &Operator<P>,
+    node: &Node,
+    deadline: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<usize, Error> {
+    let pods = confirm::pods_on(&operator.context.client, node.name()).await?;
+    let pods: Vec<(ObjectKey, Pod)> = pods
+        .iter()
+        .filter_map(|pod| Some((ObjectKey::of(pod), Pod::from_wire(pod, 0, Arc::default())?)))
+        .collect();
+    Ok(drain(pods.iter().map(|(key, pod)| (key, pod)), deadline, now).waiting)
 }
 
 fn disruption_reason(claim: &NodeClaim) -> String {
@@ -378,3 +414,6 @@ async fn release<P: CloudProvider>(
     tracing::info!(node = node.name(), nodepool = pool, "deleted node");
     Ok(Action::Wait)
 }
+
+#[cfg(test)]
+mod tests;

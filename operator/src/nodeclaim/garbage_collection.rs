@@ -9,7 +9,7 @@ use tenon_crds::conditions::nodeclaim::REGISTERED;
 use tokio_util::sync::CancellationToken;
 
 use super::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
-use crate::cloud_provider::CloudProvider;
+use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::operator::Operator;
 use crate::state::cluster::{Cluster, is_true};
 
@@ -47,6 +47,9 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
         claims.into_iter().filter(|claim| is_gone(&state, claim, &running)).collect()
     };
     for claim in gone {
+        if !is_confirmed(operator, &claim).await {
+            continue;
+        }
         let pods = pods_to_move(operator, &claim);
         if let Err(error) = give_up(operator, &claim, "garbage_collected").await {
             tracing::error!(
@@ -63,6 +66,24 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
             termination_mode(&claim),
         ];
         operator.context.metrics.pods_disruption_initiated.add(labels, pods);
+    }
+}
+
+/// Whether the cloud says of this very machine, too, that it does not run. A list may leave out what it should have.
+async fn is_confirmed<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim) -> bool {
+    let Some(id) = claim.provider_id() else { return false };
+    match operator.cloud.get(id).await {
+        Ok(machine) => machine.terminating,
+        Err(CloudError::NotFound(_)) => true,
+        Err(error) => {
+            let error = crate::logging::chain(&error);
+            tracing::warn!(
+                provider_id = id,
+                error,
+                "not collecting a nodeclaim: its machine may be there"
+            );
+            false
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
 use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::confirm::ReadError;
 use crate::events::{Event, Reason};
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
@@ -40,6 +41,8 @@ enum Error {
     #[error("terminating the machine of nodeclaim {claim}")]
     Terminate { claim: String, source: CloudError },
     #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
     Write(#[from] WriteError),
 }
 
@@ -48,6 +51,7 @@ impl Failure for Error {
         match self {
             Self::Launch { .. } => "launch",
             Self::Terminate { .. } => "terminate",
+            Self::Read(error) => error.category(),
             Self::Write(error) => error.category(),
         }
     }

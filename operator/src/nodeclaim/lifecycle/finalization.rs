@@ -1,4 +1,6 @@
 //! The end of a NodeClaim: its Nodes are drained and gone, then its machine is terminated, then the finalizer comes off.
+//!
+//! That its Nodes are gone is the API server's to say, not the state's: a Node that the watch has not brought yet has pods that would die with the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use tenon_crds::{NodeClaim, labels};
 use super::super::{capacity_type_of, conditions, pool_of};
 use super::{Error, expiring};
 use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::confirm;
 use crate::operator::Operator;
 use crate::state::cluster::{annotation, is_true, label, name};
 use crate::watch::wire::Node;
@@ -18,6 +21,8 @@ use crate::work::Action;
 
 /// How often the provider is asked whether the machine is gone.
 const POLL: Duration = Duration::from_secs(5);
+/// How soon the API server is asked again for a Node that the watch should have brought.
+const CONFIRM: Duration = Duration::from_secs(1);
 
 pub(super) async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
@@ -30,11 +35,16 @@ pub(super) async fn reconcile<P: CloudProvider>(
     }
     let mut claim = set_deadline(operator, claim).await?;
     // A machine that never registered has Nodes that are not ours to delete; the cloud's node controller cleans them up.
-    if is_true(&claim, REGISTERED) && !nodes.is_empty() {
-        for node in nodes.iter().filter(|node| !node.is_deleting()) {
-            operator.write.delete_node(node).await?;
+    if is_true(&claim, REGISTERED) {
+        if !nodes.is_empty() {
+            for node in nodes.iter().filter(|node| !node.is_deleting()) {
+                operator.write.delete_node(node).await?;
+            }
+            return Ok(Action::Wait);
         }
-        return Ok(Action::Wait);
+        if !is_true(&claim, INSTANCE_TERMINATING) && has_node(operator, &claim).await? {
+            return Ok(Action::After(CONFIRM));
+        }
     }
     // Also without a provider id: a launch that nobody could write down may have made a machine, and the provider finds it.
     match operator.cloud.delete(&claim).await {
@@ -65,6 +75,21 @@ pub(super) async fn reconcile<P: CloudProvider>(
     Ok(Action::Wait)
 }
 
+/// Whether there is a Node after all, although the state knows of none.
+async fn has_node<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+) -> Result<bool, Error> {
+    let nodes = confirm::nodes_of(&operator.context.client, claim).await?;
+    let Some(node) = nodes.first() else { return Ok(false) };
+    tracing::info!(
+        nodeclaim = name(&claim.metadata),
+        node = node.name(),
+        "not terminating the machine yet: its node still exists, although the watch has not shown it"
+    );
+    Ok(true)
+}
+
 /// Writes down when everything that is left on the Node will be deleted, if the NodeClaim has a termination grace period. Never overwritten.
 async fn set_deadline<P: CloudProvider>(
     operator: &Operator<P>,
@@ -88,3 +113,6 @@ fn since<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim) -> f64 {
     let deleted = claim.metadata.deletion_timestamp.as_ref();
     deleted.map_or(0.0, |time| operator.now().duration_since(time.0).as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests;
