@@ -26,8 +26,6 @@ use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
 use crate::state::cluster::{is_true, name};
 use crate::tasks::blocking;
-use crate::work::Failure as _;
-use crate::write::WriteError;
 
 /// Between passes that found nothing.
 const POLL: Duration = Duration::from_secs(10);
@@ -52,17 +50,8 @@ pub async fn run<P: CloudProvider>(
         }
         passes += 1;
         let pause = match pass(&operator, &commands, passes, &mut resume, &stop).await {
-            Ok(0) => POLL,
-            Ok(_) => Duration::ZERO,
-            Err(error) => {
-                if !error.is_conflict() {
-                    tracing::error!(
-                        error = %crate::logging::chain(&error),
-                        "disruption pass failed"
-                    );
-                }
-                Duration::from_secs(1)
-            }
+            0 => POLL,
+            _ => Duration::ZERO,
         };
         tokio::select! {
             () = stop.cancelled() => return,
@@ -79,9 +68,9 @@ async fn pass<P: CloudProvider>(
     seed: u64,
     resume: &mut Option<Resume>,
     stop: &CancellationToken,
-) -> Result<usize, WriteError> {
-    clean_up(operator, commands).await?;
-    let Some(plan) = plan(operator, seed, resume.take()).await else { return Ok(0) };
+) -> usize {
+    clean_up(operator, commands).await;
+    let Some(plan) = plan(operator, seed, resume.take()).await else { return 0 };
     resume.clone_from(&plan.report.resume);
     report(operator, &plan);
     moves::report(operator, &plan);
@@ -94,7 +83,7 @@ async fn pass<P: CloudProvider>(
         started += usize::from(commands.start(operator, command).await);
     }
     if checked.is_empty() {
-        return Ok(started);
+        return started;
     }
     for command in &checked {
         let message = format!(
@@ -106,17 +95,17 @@ async fn pass<P: CloudProvider>(
         tell_candidates(operator, command, Reason::ConsolidationCandidate, &message);
     }
     if stop.run_until_cancelled(tokio::time::sleep(VALIDATION_DELAY)).await.is_none() {
-        return Ok(started);
+        return started;
     }
     for command in checked {
         // Each against a snapshot that has the former already in it: their nodes are marked, and count against the budgets.
         match validate(operator, &command).await {
             Some(Ok(())) => started += usize::from(commands.start(operator, command).await),
             Some(Err(reason)) => reject(operator, &command, &reason),
-            None => return Ok(started),
+            None => return started,
         }
     }
-    Ok(started)
+    started
 }
 
 async fn plan<P: CloudProvider>(
@@ -161,10 +150,7 @@ async fn validate<P: CloudProvider>(
 }
 
 /// Takes back what commands left behind that are not known any more: the operator was restarted between tainting and deleting.
-async fn clean_up<P: CloudProvider>(
-    operator: &Operator<P>,
-    commands: &Commands,
-) -> Result<(), WriteError> {
+async fn clean_up<P: CloudProvider>(operator: &Operator<P>, commands: &Commands) {
     let leftovers: Vec<_> = {
         let state = operator.state.read();
         let running = |name: &str| commands.has(name);
@@ -180,13 +166,10 @@ async fn clean_up<P: CloudProvider>(
             })
             .collect()
     };
+    // What fails is one node's trouble, and no reason to leave all others alone.
     for (claim, node) in leftovers {
-        if let Some(node) = node {
-            queue::untaint(operator, &node).await?;
-        }
-        queue::clear_reason(operator, &claim).await?;
+        queue::clear(operator, &claim, node.as_deref()).await;
     }
-    Ok(())
 }
 
 /// Says why nodes stay.

@@ -51,6 +51,15 @@ impl WriteError {
         self.code() == Some(404)
     }
 
+    /// The API server has understood and does not want to, as when an admission webhook denies it or a permission is missing. It will not change its mind for
+    /// being asked again at once.
+    pub fn is_refused(&self) -> bool {
+        // A webhook that can't be reached is an error 500.
+        let webhook = || self.code() == Some(500) && self.message().contains("webhook");
+        matches!(self.code(), Some(400..=499)) && !matches!(self.code(), Some(404 | 409 | 429))
+            || webhook()
+    }
+
     /// The API server's message.
     pub fn message(&self) -> String {
         match &*self.source {

@@ -1,12 +1,13 @@
 //! Commands that are being carried out: the candidates are fenced off, their replacements launched, and only when these are initialised the candidates go.
 //!
 //! A command that fails, or that takes too long, is taken back: candidates stay, replacements that exist stay too, and are consolidated later if nobody
-//! needs them. Commands are not stored: after a restart their traces are removed, and what still makes sense is planned again.
+//! needs them. So is what the API server does not let us delete; it is then left alone for a while. Commands are not stored: after a restart, and when taking
+//! one back fails, the next pass removes their traces ([`super::clean_up`]), and what still makes sense is planned again.
 
 pub(crate) mod deletion;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
@@ -16,7 +17,7 @@ use serde_json::json;
 use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, INITIALIZED};
 use tenon_crds::{NodeClaim, TaintEffect, labels};
 use tenon_planner::plan::{Candidate, Command};
-use tenon_planner::snapshot::DisruptionReason;
+use tenon_planner::snapshot::{DisruptionReason, Refusal};
 use tokio_util::sync::CancellationToken;
 
 use self::deletion::delete;
@@ -30,12 +31,18 @@ use crate::operator::Operator;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, WorkQueue};
+use crate::work::{Action, Backoff, Failure as _, WorkQueue};
 use crate::write::WriteError;
 
 const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
 /// Replacements are looked at again so often.
 const POLL: Duration = Duration::from_secs(1);
+/// A deletion that the API server refuses is tried again for so long.
+const REFUSAL_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
+/// A deletion that fails otherwise, as while the API server can't be reached.
+const FAILURE_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+/// A node that could not be deleted is left alone for so long, and twice as long each further time.
+const LEAVE_ALONE: Backoff = Backoff { min: Duration::from_mins(10), max: Duration::from_hours(2) };
 
 /// Commands that are being carried out. Clones share them.
 #[derive(Clone, Debug)]
@@ -48,6 +55,8 @@ pub struct Commands {
 struct Running {
     commands: BTreeMap<u64, Arc<Started>>,
     next: u64,
+    /// How often the deletion of a NodeClaim was given up, by its name.
+    given_up: BTreeMap<String, u32>,
 }
 
 /// A command whose candidates are fenced off and whose replacements exist.
@@ -57,6 +66,8 @@ struct Started {
     /// Names and uids of the NodeClaims that replace the candidates.
     replacements: Vec<NodeClaim>,
     since: Timestamp,
+    /// Since when candidates could have been deleted and were not.
+    stuck_since: OnceLock<Timestamp>,
 }
 
 /// Why a command can't be started.
@@ -70,6 +81,17 @@ enum StartError {
     Launch(#[from] LaunchError),
     #[error("rebooting node {0} is not possible, and what a reboot asks for must not be deleted")]
     Reboot(String),
+}
+
+impl StartError {
+    /// The cluster is not what it was when the command was planned: no failure, the next pass plans on what it is now.
+    fn is_change(&self) -> bool {
+        match self {
+            Self::Candidate(_) => true,
+            Self::Mark { source, .. } => source.is_conflict() || source.is_not_found(),
+            Self::Launch(_) | Self::Reboot(_) => false,
+        }
+    }
 }
 
 impl Default for Commands {
@@ -92,37 +114,22 @@ impl Commands {
 
     /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by the next pass.
     pub async fn start<P: CloudProvider>(&self, operator: &Operator<P>, command: Command) -> bool {
-        tracing::info!(
-            reason = lower(command.reason),
-            decision = decision(&command),
-            consolidation_type = consolidation_type(command.method),
-            candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
-            pods = command.candidates.iter().map(|candidate| candidate.pods.len()).sum::<usize>(),
-            replacements = command.replacements.len(),
-            savings = command.savings.as_usd(),
-            "disrupting node(s)"
-        );
-        if let Some(repair) = &command.repair {
-            tracing::info!(
-                condition = repair.condition,
-                status = repair.status,
-                reason = repair.reason,
-                reason_regex = repair.policy,
-                eligible_at = %repair.eligible_at,
-                drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
-                "selected repair policy"
-            );
+        let error = match self.try_start(operator, command).await {
+            Ok(()) => return true,
+            Err(error) => error,
+        };
+        let chain = crate::logging::chain(&error);
+        if error.is_change() {
+            tracing::info!(error = %chain, "not starting a command: the cluster has changed meanwhile");
+            return false;
         }
-        match self.try_start(operator, command).await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!(
-                    error = %crate::logging::chain(&error),
-                    "failed to start a command"
-                );
-                false
-            }
+        tracing::error!(error = %chain, "failed to start a command");
+        if let StartError::Mark { claim, source } = &error
+            && source.is_refused()
+        {
+            self.leave_alone(operator, claim, source).await;
         }
+        false
     }
 
     async fn try_start<P: CloudProvider>(
@@ -170,8 +177,10 @@ impl Commands {
         let marked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
         operator.state.apply(Change::Marked(marked)).await;
         actuate::nominate(operator, &command.nominations).await;
+        tell_started(&command);
         count_decision(operator, &command);
-        let started = Started { command, replacements, since: operator.now() };
+        let since = operator.now();
+        let started = Started { command, replacements, since, stuck_since: OnceLock::new() };
         let id = {
             let mut running = self.running.lock();
             running.next += 1;
@@ -219,13 +228,7 @@ impl Commands {
                 async move {
                     let started = commands.running.lock().commands.get(&id).cloned();
                     let Some(started) = started else { return Ok(Action::Wait) };
-                    let result = commands.advance(&operator, id, &started).await;
-                    result.inspect_err(|error| {
-                        tracing::error!(
-                            error = %crate::logging::chain(&error),
-                            "carrying a command on failed"
-                        );
-                    })
+                    commands.advance(&operator, id, &started).await
                 }
             })
             .await;
@@ -236,63 +239,162 @@ impl Commands {
         operator: &Operator<P>,
         id: u64,
         started: &Started,
-    ) -> Result<Action, WriteError> {
+    ) -> Result<Action, Stuck> {
         match started.progress(operator, self.n_candidates()) {
-            Progress::Waiting => Ok(Action::After(POLL)),
-            Progress::Failed(why) => {
-                tracing::error!(
-                    why,
+            Progress::Waiting => return Ok(Action::After(POLL)),
+            Progress::ReplacementGone(claim) => {
+                tracing::info!(
+                    replacement = claim,
                     reason = lower(started.command.reason),
-                    "taking a command back"
+                    "taking a command back: a replacement was deleted"
                 );
-                self.take_back(operator, started).await?;
-                self.running.lock().commands.remove(&id);
-                Ok(Action::Wait)
+                self.take_back(operator, &started.command, &started.command.candidates).await;
             }
-            Progress::Ready => {
-                let deletions = started
-                    .command
-                    .candidates
-                    .iter()
-                    .map(|candidate| delete(operator, started, candidate));
-                try_join_all(deletions).await?;
-                self.running.lock().commands.remove(&id);
-                Ok(Action::Wait)
+            Progress::TooLate => {
+                tracing::warn!(
+                    reason = lower(started.command.reason),
+                    "taking a command back: its replacements were not initialized in time"
+                );
+                self.take_back(operator, &started.command, &started.command.candidates).await;
             }
+            Progress::Ready => self.conclude(operator, started).await?,
         }
+        self.running.lock().commands.remove(&id);
+        Ok(Action::Wait)
+    }
+
+    /// Deletes the candidates. Those that can't be deleted for a while stay, and are left alone; the others go all the same.
+    async fn conclude<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        started: &Started,
+    ) -> Result<(), Stuck> {
+        let candidates = &started.command.candidates;
+        let deletions = candidates.iter().map(|candidate| delete(operator, started, candidate));
+        let results = join_all(deletions).await;
+        let failed: Vec<(&Candidate, WriteError)> = candidates
+            .iter()
+            .zip(results)
+            .filter_map(|(candidate, result)| Some((candidate, result.err()?)))
+            .collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let now = operator.now();
+        let stuck_for = now.duration_since(*started.stuck_since.get_or_init(|| now));
+        let patience = match failed.iter().all(|(_, error)| error.is_refused()) {
+            true => REFUSAL_PATIENCE,
+            false => FAILURE_PATIENCE,
+        };
+        if stuck_for < patience {
+            for (candidate, error) in &failed {
+                tracing::warn!(
+                    nodeclaim = candidate.claim,
+                    error = %crate::logging::chain(error),
+                    "failed to delete a disrupted nodeclaim; trying again"
+                );
+            }
+            return Err(Stuck);
+        }
+        let stay: Vec<Candidate> =
+            failed.iter().map(|(candidate, _)| (*candidate).clone()).collect();
+        for (candidate, error) in &failed {
+            tracing::error!(
+                nodeclaim = candidate.claim,
+                node = candidate.node,
+                error = %crate::logging::chain(error),
+                "giving up on disrupting a node: its nodeclaim can't be deleted; \
+                 look at the admission webhooks for nodeclaims and at the operator's permissions"
+            );
+            self.leave_alone(operator, &candidate.claim, error).await;
+        }
+        self.take_back(operator, &started.command, &stay).await;
+        Ok(())
+    }
+
+    /// Keeps the planner from a node for a while that the API server does not let go.
+    async fn leave_alone<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        claim: &str,
+        error: &WriteError,
+    ) {
+        let times = {
+            let state = operator.state.read();
+            let given_up = &mut self.running.lock().given_up;
+            given_up.retain(|claim, _| state.claim(claim).is_some());
+            let times = given_up.entry(claim.to_owned()).or_default();
+            *times += 1;
+            *times
+        };
+        let until = operator.now().checked_add(LEAVE_ALONE.delay(times)).unwrap_or(Timestamp::MAX);
+        let refusal = Refusal { until, message: error.message() };
+        operator.state.apply(Change::Refused(claim.to_owned(), refusal)).await;
     }
 
     fn n_candidates(&self) -> usize {
         self.running.lock().commands.values().map(|started| started.command.candidates.len()).sum()
     }
 
+    /// Takes a command back for these of its candidates, as far as that is possible: what is left the next pass removes.
     async fn take_back<P: CloudProvider>(
         &self,
         operator: &Operator<P>,
-        started: &Started,
-    ) -> Result<(), WriteError> {
-        let command = &started.command;
+        command: &Command,
+        candidates: &[Candidate],
+    ) {
         let labels = [decision(command), lower(command.reason), consolidation_type(command.method)];
         operator.context.metrics.disruption_queue_failures.inc(labels);
-        for candidate in &command.candidates {
+        for candidate in candidates {
             let (claim, node) = {
                 let state = operator.state.read();
                 let claim = state.claim(&candidate.claim).cloned();
                 let node = claim.as_ref().and_then(|claim| state.node_of(claim).cloned());
                 (claim, node)
             };
-            if let Some(node) = node.filter(|node| !node.is_deleting()) {
-                untaint(operator, &node).await?;
-            }
-            if let Some(claim) = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
-                clear_reason(operator, &claim).await?;
+            if let Some(claim) = claim {
+                clear(operator, &claim, node.as_deref()).await;
             }
         }
-        let unmarked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
+        let unmarked = candidates.iter().map(|candidate| candidate.claim.clone()).collect();
         operator.state.apply(Change::Unmarked(unmarked)).await;
-        Ok(())
     }
 }
+
+/// Takes the taint and the reason of a disruption off a node that stays. A failure is logged; the next pass tries again.
+pub(super) async fn clear<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+    node: Option<&Node>,
+) {
+    let untainted = async {
+        match node.filter(|node| !node.is_deleting()) {
+            Some(node) => untaint(operator, node).await,
+            None => Ok(()),
+        }
+    };
+    let cleared = async {
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        clear_reason(operator, claim).await
+    };
+    let (untainted, cleared) = tokio::join!(untainted, cleared);
+    for error in untainted.err().into_iter().chain(cleared.err()) {
+        if error.is_conflict() || error.is_not_found() {
+            continue;
+        }
+        tracing::warn!(
+            nodeclaim = name(&claim.metadata),
+            error = %crate::logging::chain(&error),
+            "failed to take a disruption back; trying again with the next pass"
+        );
+    }
+}
+
+/// A command that can't be carried on now; it rests and is tried again.
+#[derive(Clone, Copy, Debug)]
+struct Stuck;
 
 /// A reboot replaces nothing, and would be carried out as the deletion of its node. The provider's policies are checked at the start; this holds whatever
 /// the planner comes to.
@@ -308,7 +410,10 @@ fn refuse_reboot(command: &Command) -> Result<(), StartError> {
 enum Progress {
     Waiting,
     Ready,
-    Failed(&'static str),
+    /// This NodeClaim is gone, which was launched as a replacement.
+    ReplacementGone(String),
+    /// The replacements take too long.
+    TooLate,
 }
 
 impl Started {
@@ -327,7 +432,7 @@ impl Started {
         for own in &self.replacements {
             let now = operator.state.read().claim(&name(&own.metadata)).cloned();
             match now.filter(|claim| claim.metadata.uid == own.metadata.uid) {
-                None => return Progress::Failed("replacement was deleted"),
+                None => return Progress::ReplacementGone(name(&own.metadata)),
                 Some(claim) if is_true(&claim, INITIALIZED) => {}
                 Some(claim) => {
                     waiting = true;
@@ -346,7 +451,7 @@ impl Started {
         if !waiting {
             Progress::Ready
         } else if age > timeout(n_candidates) {
-            Progress::Failed("replacements were not initialised in time")
+            Progress::TooLate
         } else {
             Progress::Waiting
         }
@@ -388,10 +493,7 @@ async fn taint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<
 }
 
 /// Takes the taint of a disruption off a node.
-pub(super) async fn untaint<P: CloudProvider>(
-    operator: &Operator<P>,
-    node: &Node,
-) -> Result<(), WriteError> {
+async fn untaint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<(), WriteError> {
     let mut taints = node.spec.taints.clone();
     taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
     if taints.len() < node.spec.taints.len() {
@@ -405,7 +507,7 @@ pub(super) async fn untaint<P: CloudProvider>(
 }
 
 /// Takes back that a NodeClaim is disrupted.
-pub(super) async fn clear_reason<P: CloudProvider>(
+async fn clear_reason<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
 ) -> Result<(), WriteError> {
@@ -415,6 +517,31 @@ pub(super) async fn clear_reason<P: CloudProvider>(
         operator.write.patch_claim_status(&claim).await?;
     }
     Ok(())
+}
+
+/// Says in the log that a command is being carried out.
+fn tell_started(command: &Command) {
+    tracing::info!(
+        reason = lower(command.reason),
+        decision = decision(command),
+        consolidation_type = consolidation_type(command.method),
+        candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
+        pods = command.candidates.iter().map(|candidate| candidate.pods.len()).sum::<usize>(),
+        replacements = command.replacements.len(),
+        savings = command.savings.as_usd(),
+        "disrupting node(s)"
+    );
+    if let Some(repair) = &command.repair {
+        tracing::info!(
+            condition = repair.condition,
+            status = repair.status,
+            reason = repair.reason,
+            reason_regex = repair.policy,
+            eligible_at = %repair.eligible_at,
+            drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
+            "selected repair policy"
+        );
+    }
 }
 
 fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {
@@ -442,52 +569,4 @@ fn decision(command: &Command) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use tenon_planner::plan::Repair;
-    use tenon_planner::resources::MicroUsd;
-    use tenon_planner::snapshot::RepairAction;
-
-    use super::*;
-
-    #[test]
-    fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
-        let candidate = Candidate {
-            node: "node-a".to_owned(),
-            claim: "a".to_owned(),
-            node_pool: "default".to_owned(),
-            pods: Vec::new(),
-            price: None,
-        };
-        let repair = |action| Command {
-            reason: DisruptionReason::Unhealthy,
-            method: tenon_planner::plan::Method::Repair,
-            candidates: vec![candidate.clone()],
-            replacements: Vec::new(),
-            nominations: Vec::new(),
-            devices: Vec::new(),
-            savings: MicroUsd(0),
-            scores: Vec::new(),
-            terminate_first: None,
-            repair: Some(Repair {
-                condition: "Ready".to_owned(),
-                status: "False".to_owned(),
-                reason: String::new(),
-                policy: String::new(),
-                action,
-                escalated: false,
-                eligible_at: Timestamp::UNIX_EPOCH,
-                drain_bound: None,
-            }),
-        };
-        assert!(refuse_reboot(&repair(RepairAction::ReplaceNode)).is_ok());
-        let error = refuse_reboot(&repair(RepairAction::RebootNode)).unwrap_err();
-        assert!(error.to_string().contains("node-a"), "{error}");
-    }
-
-    #[test]
-    fn replacements_get_between_ten_minutes_and_an_hour() {
-        assert_eq!(timeout(1), SignedDuration::from_mins(10));
-        assert_eq!(timeout(10_000), SignedDuration::from_millis(800_000));
-        assert_eq!(timeout(1_000_000), SignedDuration::from_hours(1));
-    }
-}
+mod tests;

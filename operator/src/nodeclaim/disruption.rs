@@ -108,18 +108,20 @@ async fn reconcile<P: CloudProvider>(
     let before = claim.status.clone();
 
     // Validate and build.
-    let drifted = drifted(operator, checked, &claim, &pool).await?;
+    let drifted = drifted(operator, checked, &claim, &pool).await;
     let now = operator.now();
     let mut set = conditions(&mut claim, now);
     match &drifted {
-        Some(reason) => {
+        // Nothing is known: what was said stands, and is no reason to hold back what is known about consolidation.
+        Err(_) => {}
+        Ok(Some(reason)) => {
             let was = set.is_true(DRIFTED);
             set.set_true_because(DRIFTED, reason, reason);
             if !was {
                 tracing::info!(nodeclaim = name, reason, "nodeclaim has drifted");
             }
         }
-        None => {
+        Ok(None) => {
             set.clear(DRIFTED).expect("Drifted is independent");
         }
     }
@@ -129,6 +131,7 @@ async fn reconcile<P: CloudProvider>(
     if claim.status != before {
         operator.write.patch_claim_status(&claim).await?;
     }
+    drifted?;
     Ok(Action::After(POLL).min(consolidatable))
 }
 

@@ -1,0 +1,210 @@
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde_json::Value;
+use tenon_crds::labels::LabelRules;
+use tenon_planner::plan::Repair;
+use tenon_planner::resources::MicroUsd;
+use tenon_planner::snapshot::RepairAction;
+
+use super::*;
+use crate::kwok::Kwok;
+use crate::state::change::Object;
+use crate::state::cluster::Cluster;
+use crate::testing::{ApiServer, KINDS, Objects, failure, operator};
+
+#[test]
+fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
+    let candidate = Candidate {
+        node: "node-a".to_owned(),
+        claim: "a".to_owned(),
+        node_pool: "default".to_owned(),
+        pods: Vec::new(),
+        price: None,
+    };
+    let repair = |action| Command {
+        reason: DisruptionReason::Unhealthy,
+        method: tenon_planner::plan::Method::Repair,
+        candidates: vec![candidate.clone()],
+        replacements: Vec::new(),
+        nominations: Vec::new(),
+        devices: Vec::new(),
+        savings: MicroUsd(0),
+        scores: Vec::new(),
+        terminate_first: None,
+        repair: Some(Repair {
+            condition: "Ready".to_owned(),
+            status: "False".to_owned(),
+            reason: String::new(),
+            policy: String::new(),
+            action,
+            escalated: false,
+            eligible_at: Timestamp::UNIX_EPOCH,
+            drain_bound: None,
+        }),
+    };
+    assert!(refuse_reboot(&repair(RepairAction::ReplaceNode)).is_ok());
+    let error = refuse_reboot(&repair(RepairAction::RebootNode)).unwrap_err();
+    assert!(error.to_string().contains("node-a"), "{error}");
+}
+
+#[test]
+fn replacements_get_between_ten_minutes_and_an_hour() {
+    assert_eq!(timeout(1), SignedDuration::from_mins(10));
+    assert_eq!(timeout(10_000), SignedDuration::from_millis(800_000));
+    assert_eq!(timeout(1_000_000), SignedDuration::from_hours(1));
+}
+
+const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
+const NODE: &str = "/api/v1/nodes/n";
+
+/// A node and its NodeClaim, in an API server that answers deletions of NodeClaims so, if `deletions` says how.
+fn world(
+    deletions: impl Fn() -> Option<u16> + Send + Sync + 'static,
+) -> (Objects, ApiServer, Arc<Operator<Kwok>>) {
+    let claim = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {
+            "name": "a", "uid": "1", "resourceVersion": "1",
+            "finalizers": [labels::TERMINATION_FINALIZER],
+            "labels": {labels::NODEPOOL: "default"},
+        },
+        "spec": {
+            "requirements": [],
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+        },
+        "status": {"providerID": "kwok://n", "nodeName": "n"},
+    });
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n", "uid": "2", "resourceVersion": "1"},
+        "spec": {"providerID": "kwok://n"},
+    });
+    let mut cluster = Cluster::new(KINDS, LabelRules::core());
+    let parsed = serde_json::from_value(claim.clone()).unwrap();
+    cluster.apply(Change::Applied(Object::NodeClaim(Box::new(parsed))));
+    let parsed = serde_json::from_value(node.clone()).unwrap();
+    cluster.apply(Change::Applied(Object::Node(Box::new(parsed))));
+    let objects = Objects::new([(CLAIM, claim), (NODE, node)]);
+    let stored = objects.clone();
+    let server = ApiServer::answering(move |request| {
+        let refused = (request.method == "DELETE").then(&deletions).flatten();
+        refused.map_or_else(|| stored.answer(request), |code| failure(code, "Refused"))
+    });
+    let (operator, _) = operator(&server, cluster);
+    (objects, server, operator)
+}
+
+/// A command that deletes the node of [`world`].
+fn deletion() -> Command {
+    Command {
+        reason: DisruptionReason::Empty,
+        method: tenon_planner::plan::Method::Emptiness,
+        candidates: vec![Candidate {
+            node: "n".to_owned(),
+            claim: "a".to_owned(),
+            node_pool: "default".to_owned(),
+            pods: Vec::new(),
+            price: None,
+        }],
+        replacements: Vec::new(),
+        nominations: Vec::new(),
+        devices: Vec::new(),
+        savings: MicroUsd(0),
+        scores: Vec::new(),
+        terminate_first: None,
+        repair: None,
+    }
+}
+
+fn is_tainted(objects: &Objects) -> bool {
+    let taints = &objects.get(NODE).unwrap()["spec"]["taints"];
+    taints.as_array().is_some_and(|taints| !taints.is_empty())
+}
+
+fn is_told(objects: &Objects) -> bool {
+    let conditions = objects.get(CLAIM).unwrap()["status"]["conditions"].clone();
+    let conditions: Vec<Value> = serde_json::from_value(conditions).unwrap_or_default();
+    conditions.iter().any(|it| it["type"] == DISRUPTION_REASON && it["status"] == "True")
+}
+
+/// Carries commands out until the one about `a` is done with, and tells how long that took.
+async fn carried_out(commands: &Commands, operator: &Arc<Operator<Kwok>>) -> Duration {
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(commands.clone().run(Arc::clone(operator), stop.clone()));
+    let began = tokio::time::Instant::now();
+    while commands.has("a") {
+        assert!(began.elapsed() < Duration::from_hours(1), "it is never done with");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+    running.await.unwrap();
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_fenced_off_and_then_deleted() {
+    let (objects, _, operator) = world(|| None);
+    let commands = Commands::new();
+    assert!(commands.start(&operator, deletion()).await);
+    assert!(is_tainted(&objects) && is_told(&objects));
+    assert!(operator.state.read().is_going(operator.state.read().claim("a").unwrap()));
+    carried_out(&commands, &operator).await;
+    assert!(objects.get(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert!(!commands.start(&operator, deletion()).await, "it is going already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_does_not_let_us_delete_is_given_back_after_a_minute_and_left_alone() {
+    for (code, patience) in [(403, 60..=90), (500, 600..=620)] {
+        let (objects, _, operator) = world(move || Some(code));
+        let commands = Commands::new();
+        assert!(commands.start(&operator, deletion()).await);
+        let took = carried_out(&commands, &operator).await;
+        assert!(patience.contains(&took.as_secs()), "{code}: {took:?}");
+        assert!(!is_tainted(&objects) && !is_told(&objects));
+        let state = operator.state.read();
+        assert!(!state.is_going(state.claim("a").unwrap()), "it does not count against budgets");
+        let refusal = state.refusal("a").unwrap();
+        assert!(refusal.message.contains("Refused"), "{}", refusal.message);
+        let left = operator.now().duration_until(refusal.until);
+        assert!((590..=600).contains(&left.as_secs()), "{left}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_only_refused_for_a_moment_goes_on() {
+    let refusals = Arc::new(AtomicU32::new(3));
+    let (objects, _, operator) = world(move || {
+        let left = refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        left.is_ok().then_some(403)
+    });
+    let commands = Commands::new();
+    assert!(commands.start(&operator, deletion()).await);
+    carried_out(&commands, &operator).await;
+    assert!(objects.get(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert!(operator.state.read().refusal("a").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_taint_can_not_be_removed_does_not_keep_others_from_being_cleaned_up() {
+    let (objects, _, operator) = world(|| None);
+    // What a former leader left behind; the other NodeClaim is gone from the API server.
+    let mut broken = objects.get(CLAIM).unwrap();
+    broken["metadata"]["name"] = json!("0");
+    broken["metadata"]["uid"] = json!("0");
+    let mut left = objects.get(CLAIM).unwrap();
+    let condition = json!([{
+        "type": DISRUPTION_REASON, "status": "True", "reason": "Empty", "message": "Empty",
+        "lastTransitionTime": "1970-01-01T00:00:00Z",
+    }]);
+    for claim in [&mut broken, &mut left] {
+        claim["metadata"]["resourceVersion"] = json!("2");
+        claim["status"]["conditions"] = condition.clone();
+        let parsed = serde_json::from_value(claim.clone()).unwrap();
+        operator.state.apply(Change::Applied(Object::NodeClaim(Box::new(parsed)))).await;
+    }
+    objects.put(CLAIM, left);
+    crate::disruption::clean_up(&operator, &Commands::new()).await;
+    assert!(!is_told(&objects));
+}
