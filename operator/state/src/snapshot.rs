@@ -150,10 +150,11 @@ impl Cluster {
             (Some(claim), _) => self.is_going(claim),
             (None, node) => node.is_some_and(wire::Node::is_deleting),
         };
-        let protects = |value: Option<&str>| value == Some("true");
-        let do_not_disrupt =
-            protects(node.and_then(|node| node.annotation(labels::DO_NOT_DISRUPT)))
-                || protects(claim.and_then(|claim| annotation(claim, labels::DO_NOT_DISRUPT)));
+        // The Node has the NodeClaim's annotations from registration on, and can lose them: what the NodeClaim keeps says nothing about it any more.
+        let protection = match claim {
+            Some(claim) if !joined => annotation(claim, labels::DO_NOT_DISRUPT),
+            _ => node.and_then(|node| node.annotation(labels::DO_NOT_DISRUPT)),
+        };
         let class = claim.map(|claim| class_of(&claim.spec.node_class_ref));
         let catalog = class.and_then(|class| catalogs.get(&class));
         plan::Node {
@@ -168,7 +169,7 @@ impl Cluster {
             allocatable,
             deleting,
             nominated_until: self.nominated_until(key),
-            do_not_disrupt,
+            do_not_disrupt: protection == Some("true"),
             refusal: self.refused.get(key).cloned(),
             created_at: claim
                 .map(|claim| &claim.metadata)

@@ -35,7 +35,7 @@ pub struct Node {
     pub deleting: bool,
     /// Pods are expected on it until then, so it is not disrupted.
     pub nominated_until: Option<Timestamp>,
-    /// `karpenter.sh/do-not-disrupt: "true"` on the Node or the NodeClaim.
+    /// `karpenter.sh/do-not-disrupt: "true"` on the NodeClaim until it is registered, on the Node from then on.
     pub do_not_disrupt: bool,
     /// The API server has refused to delete its NodeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -173,6 +173,28 @@ fn a_machine_is_described_by_its_nodeclaim_until_registered_and_by_its_node_afte
 }
 
 #[test]
+fn do_not_disrupt_is_read_from_the_nodeclaim_until_registered_and_from_the_node_afterwards() {
+    let mark = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let held = |claim_is_marked: bool, node_is_marked: bool, labels: Value| {
+        let of = |is_marked: bool| if is_marked { mark.clone() } else { json!({}) };
+        let claim = with(launched(), of(claim_is_marked));
+        let node = with(node(json!({"metadata": {"labels": labels}})), of(node_is_marked));
+        snapshot(vec![claim, node]).nodes[0].do_not_disrupt
+    };
+    let joining = json!({});
+    let registered = json!({"karpenter.sh/registered": "true"});
+    let initialized =
+        json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    assert!(held(true, false, joining.clone()) && !held(false, true, joining));
+    for joined in [registered, initialized] {
+        assert!(held(false, true, joined.clone()), "set on the Node: {joined}");
+        assert!(!held(true, false, joined.clone()), "taken off the Node: {joined}");
+    }
+    let foreign = with(node(json!({"metadata": {"name": "foreign"}})), mark.clone());
+    assert!(snapshot(vec![foreign]).nodes[0].do_not_disrupt, "it has no NodeClaim");
+}
+
+#[test]
 fn a_node_that_is_nobodys_takes_part_and_one_without_its_provider_id_does_not() {
     let foreign = node(json!({"metadata": {"name": "foreign"}, "spec": {"providerID": "other"}}));
     let unknown = node(json!({
