@@ -30,6 +30,7 @@ fn kinds() -> Vec<InstanceType> {
                 price: usd(price * f64::from(cores)),
                 available: true,
                 reservation_capacity: None,
+                unpriced: None,
             });
             let (name, cores) = (format!("{family}-{cores}"), i64::from(cores));
             let memory = cores * per_core * GI;

@@ -64,6 +64,7 @@ pub fn aws_types(wanted: impl Fn(&str) -> bool) -> Vec<InstanceType> {
                     price: usd(price * share),
                     available: true,
                     reservation_capacity: None,
+                    unpriced: None,
                 });
             }
         }

@@ -120,7 +120,7 @@ fn reprice(snapshot: &mut Snapshot, pool: &NodePool, before: &Catalog, after: &C
             let same = |offer: &&Offering| {
                 offer.zone == *zone && offer.capacity_type.as_str() == capacity_type
             };
-            kind.offerings.iter().filter(same).map(|offer| offer.price).min()
+            kind.offerings.iter().filter(same).filter_map(Offering::known_price).min()
         };
         let (old, new) = (price(before), price(after));
         if new != old {
@@ -196,7 +196,11 @@ impl<'s> Changes<'s> {
                     asked.kinds.push(at);
                     if overlay.price.is_some() {
                         let offerings = kind.offerings.iter().enumerate();
-                        let sold = offerings.filter(|(_, it)| sells(wanted, it, &mut symbols));
+                        // A price that is not known can't be adjusted.
+                        let sets = matches!(overlay.price, Some(PriceChange::Set(_)));
+                        let sold = offerings.filter(|(_, it)| {
+                            (sets || it.unpriced.is_none()) && sells(wanted, it, &mut symbols)
+                        });
                         asked.offerings.extend(sold.map(|(offer, _)| (at, offer)));
                     }
                 }
@@ -216,8 +220,11 @@ impl<'s> Changes<'s> {
         let next = (at.0, at.1 + 1);
         let (mut priced, mut resized) = (false, false);
         for (&(_, offer), (change, ..)) in self.prices.range((at, 0)..(next, 0)) {
-            let price = &mut kind.offerings[offer].price;
-            *price = change.apply(*price);
+            let offering = &mut kind.offerings[offer];
+            offering.price = change.apply(offering.price);
+            if let Some(available) = offering.unpriced.take() {
+                offering.available = available;
+            }
             priced = true;
         }
         for (&(_, name), &(amount, ..)) in self.amounts.range((at, "")..(next, "")) {

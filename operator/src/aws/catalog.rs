@@ -302,7 +302,8 @@ impl<'a> ClassScope<'a> {
         InstanceType { offerings, ..kind }
     }
 
-    /// Every way to buy the type in the region, those too that can't be used now: prices of machines that run there are looked up here.
+    /// Every way to buy the type in the region, those too that can't be used now: prices of machines that run there are looked up here. One without a known price is
+    /// used when a NodeOverlay sets it.
     fn offerings(
         &self,
         info: &TypeInfo,
@@ -321,9 +322,8 @@ impl<'a> ClassScope<'a> {
                     CapacityType::Spot => prices.spot(&info.name, zone),
                     _ => prices.on_demand(&info.name),
                 };
-                let Some(price) = price else { continue };
                 let subnets = self.subnets_by_zone.get(zone.as_str());
-                let available = compatible
+                let usable = compatible
                     && subnets.is_some_and(|subnets| {
                         let group = group.map(|group| group.id.as_str());
                         !self.unavailable.contains(&info.name, zone, capacity_type, subnets, group)
@@ -334,9 +334,10 @@ impl<'a> ClassScope<'a> {
                     requirements: ec2_types::offering_requirements(
                         self.zone_ids.get(zone.as_str()).copied().flatten(),
                     ),
-                    price,
-                    available,
+                    price: price.unwrap_or_default(),
+                    available: usable && price.is_some(),
                     reservation_capacity: None,
+                    unpriced: price.is_none().then_some(usable),
                 });
             }
         }

@@ -182,6 +182,7 @@ fn publish_offerings(provider: &AwsProvider) {
                 let key =
                     (known.name.clone(), offering.capacity_type.as_str(), offering.zone.clone());
                 let entry = offered.entry(key).or_insert((0.0, false));
+                // Zero where no price is known, as upstream has it.
                 *entry = (offering.price.as_usd(), entry.1 || offering.is_launchable());
             }
         }

@@ -168,6 +168,7 @@ fn offering(entry: FileOffering) -> Result<Offering, String> {
         price: MicroUsd::from_usd(entry.price),
         available: true,
         reservation_capacity: entry.reservation_capacity,
+        unpriced: None,
     })
 }
 
@@ -218,6 +219,7 @@ fn everywhere(price: i64) -> Vec<Offering> {
                 price: MicroUsd(price),
                 available: true,
                 reservation_capacity: None,
+                unpriced: None,
             })
         })
         .collect()

@@ -460,7 +460,7 @@ fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<M
             && o.capacity_type == capacity_type
             && o.reservation().is_none_or(|id| labels.values().any(|value| value == id))
     };
-    offerings.filter(same).map(|offering| offering.price).min()
+    offerings.filter(same).filter_map(plan::Offering::known_price).min()
 }
 
 /// A reference as the planner names it.

@@ -70,7 +70,7 @@ pub struct Offering {
     /// Further labels of the offering (zone id, reservation id and type, …), as requirements. Sorted by key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Requirement>,
-    /// Per hour.
+    /// Per hour; 0 while none is known.
     pub price: MicroUsd,
     /// Whether it can be asked for now (not in the ICE cache, zone served by a subnet).
     pub available: bool,
@@ -78,9 +78,17 @@ pub struct Offering {
     /// [`Offering::reservation`] share them; the least counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_capacity: Option<u32>,
+    /// No price is known, so it is not `available`: whether it is once a NodeOverlay sets one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpriced: Option<bool>,
 }
 
 impl Offering {
+    /// What it costs per hour, as far as that is known.
+    pub fn known_price(&self) -> Option<MicroUsd> {
+        self.unpriced.is_none().then_some(self.price)
+    }
+
     /// The id of the reservation that it takes machines from: the value of the label whose name ends in `reservation-id`, as providers have it.
     pub fn reservation(&self) -> Option<&str> {
         let reserved = self.capacity_type == CapacityType::Reserved;

@@ -58,6 +58,7 @@ pub fn fake_types(n: i32) -> Vec<InstanceType> {
                 price,
                 available: true,
                 reservation_capacity: None,
+                unpriced: None,
             });
             let name = format!("fake-it-{size:04}");
             instance_type(&name, size * 1000, 2 * size * (1 << 30), 10 * size, offerings.to_vec())

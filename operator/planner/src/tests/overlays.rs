@@ -1,5 +1,7 @@
 //! NodeOverlays: prices and capacity that an administrator knows better.
 
+use std::sync::Arc;
+
 use super::world::*;
 use crate::overlays::conflicts;
 use crate::snapshot::{NodeOverlay, Operator, PriceChange};
@@ -111,4 +113,50 @@ fn labels_of_a_pool_can_be_asked_for_and_missing_ones_do_not_match() {
         snapshot.overlays = vec![overlay];
         assert_eq!(plan(&snapshot).launches[0].instance_types[0], first, "team {value}");
     }
+}
+
+#[test]
+fn a_type_without_a_price_can_be_had_once_an_overlay_sets_one() {
+    let mut snapshot = builder().pool(on_demand("default")).pending("web", shape(500, GI)).build();
+    let catalog = Arc::make_mut(&mut snapshot.catalogs[0]);
+    catalog.instance_types.retain(|kind| kind.name == "m.large");
+    for offering in &mut catalog.instance_types[0].offerings {
+        offering.price = usd(0.0);
+        offering.available = false;
+        offering.unpriced = Some(offering.zone == "zone-b");
+    }
+    assert_eq!(plan(&snapshot).launches, []);
+    let overlay = |name, weight, price| on_types(name, weight, &["m.large"], Some(price));
+    for adjusted in [scale(100), PriceChange::Add(usd(0.3))] {
+        snapshot.overlays = vec![overlay("adjusted", 0, adjusted)];
+        assert_eq!(plan(&snapshot).launches, [], "nobody knows what {adjusted:?} starts from");
+    }
+    // The heavier one says nothing about it.
+    snapshot.overlays =
+        vec![overlay("adjusted", 9, scale(100)), overlay("set", 1, PriceChange::Set(usd(0.3)))];
+    let plan = plan(&snapshot);
+    let [launch] = plan.launches.as_slice() else { panic!("{:?}", plan.launches) };
+    assert_eq!(launch.price, usd(0.3));
+    assert_eq!(launch.annotations[PRICE_APPLIED], "true");
+}
+
+#[test]
+fn machines_of_a_type_without_a_price_cost_what_the_overlay_says_and_else_nobody_knows_what() {
+    let mut snapshot = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "m.large", "zone-a"))
+        .build();
+    let catalog = Arc::make_mut(&mut snapshot.catalogs[0]);
+    for kind in catalog.instance_types.iter_mut().filter(|kind| kind.name == "m.large") {
+        for offering in &mut kind.offerings {
+            (offering.price, offering.available) = (usd(0.0), false);
+            offering.unpriced = Some(true);
+        }
+    }
+    snapshot.nodes[0].price = None;
+    let price =
+        |snapshot: &crate::Snapshot| crate::overlays::applied(snapshot.clone()).nodes[0].price;
+    assert_eq!(price(&snapshot), None);
+    snapshot.overlays = vec![on_types("set", 0, &["m.large"], Some(PriceChange::Set(usd(0.3))))];
+    assert_eq!(price(&snapshot), Some(usd(0.3)));
 }

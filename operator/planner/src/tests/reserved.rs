@@ -20,6 +20,7 @@ fn reservation(id: &str, zone: &str, left: u32) -> Offering {
         price: usd(0.000_1),
         available: true,
         reservation_capacity: Some(left),
+        unpriced: None,
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn offerings(price: f64) -> Vec<Offering> {
                 price: usd(price * share),
                 available: true,
                 reservation_capacity: None,
+                unpriced: None,
             });
         }
     }

@@ -255,6 +255,26 @@ fn machines_in_a_placement_group_are_labelled_with_it_and_only_types_that_suppor
 }
 
 #[test]
+fn what_has_no_price_is_offered_for_whoever_sets_one_and_can_not_be_had_until_then() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let by_zone = BTreeMap::from([("eu-central-1a".to_owned(), MicroUsd(80))]);
+    catalogs.prices.set_spot([("m5.large".to_owned(), by_zone)].into());
+    let mut class = mk_class();
+    let in_b = |class: &EC2NodeClass| {
+        let catalog = catalogs.catalog(class, None).unwrap();
+        let offerings = find(&catalog, "m5.large").offerings.iter();
+        let mut offerings = offerings
+            .filter(|it| it.zone == "eu-central-1b" && it.capacity_type == CapacityType::Spot);
+        let offering = offerings.next().expect("machines that run there are not drifted");
+        (offering.available, offering.unpriced, offering.known_price())
+    };
+    assert_eq!(in_b(&class), (false, Some(true), None));
+    class.spec.connection_tracking = Some(ConnectionTracking::default());
+    class.spec.cpu_options = Some(CpuOptions { nested_virtualization: Some(Switch::Enabled) });
+    assert_eq!(in_b(&class), (false, Some(false), None), "the class can't use it anyway");
+}
+
+#[test]
 fn says_what_is_missing() {
     let catalogs = mk_catalogs(&["m5.large"]);
     let mut class = mk_class();

@@ -178,6 +178,7 @@ mod tests {
             price: MicroUsd(1),
             available: false,
             reservation_capacity: None,
+            unpriced: None,
         };
         let catalog = |name: &str, offerings| plan::Catalog {
             node_class: plan::NodeClassRef::default(),

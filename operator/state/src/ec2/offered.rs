@@ -197,6 +197,7 @@ pub fn list_priced<'a>(zones: impl IntoIterator<Item = &'a str>) -> Vec<Instance
                     price,
                     available: true,
                     reservation_capacity: None,
+                    unpriced: None,
                 })
             });
             Some(InstanceType {

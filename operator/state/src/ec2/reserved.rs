@@ -36,6 +36,7 @@ pub fn offering(
         price: price(on_demand),
         available: usable && reservation.state == ReservationState::Active,
         reservation_capacity: Some(left),
+        unpriced: None,
     }
 }
 

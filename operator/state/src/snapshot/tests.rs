@@ -23,6 +23,7 @@ impl Catalogs for OneType {
             price: MicroUsd(price),
             available: false,
             reservation_capacity: None,
+            unpriced: None,
         };
         Some(Arc::new(plan::Catalog {
             node_class: class.clone(),

@@ -16,6 +16,7 @@ fn worst_prices(reserved: u32) -> Vec<InstanceType> {
         price: usd(price),
         available: true,
         reservation_capacity: None,
+        unpriced: None,
     };
     let id = need("example.com/reservation-id", Operator::In, &["cr-1"]);
     let offers = vec![

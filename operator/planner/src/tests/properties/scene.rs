@@ -48,6 +48,7 @@ pub(super) fn reserve(kinds: &mut [InstanceType], reservations: &[(&'static str,
                 price: MicroUsd(1),
                 available: true,
                 reservation_capacity: Some(*left),
+                unpriced: None,
             });
             let of_kind = kind.requirements.iter_mut();
             for need in of_kind.filter(|need| need.key == "karpenter.sh/capacity-type") {

@@ -14,6 +14,7 @@ fn offering(zone: &str, capacity_type: CapacityType) -> Offering {
         price: MicroUsd(96_000),
         available: true,
         reservation_capacity: None,
+        unpriced: None,
     }
 }
 
