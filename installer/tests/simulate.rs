@@ -107,7 +107,7 @@ fn the_plan_as_data_has_everything() {
     let reason = &waiting["reasons"][0];
     assert_eq!(reason["nodePool"], "default");
     assert_eq!(reason["reason"]["resources"]["requested"], 64_000);
-    assert_eq!(outcome["skippedKinds"], serde_json::json!({"v1 Service": 2}));
+    assert_eq!(outcome["skippedKinds"], serde_json::json!({"networking.k8s.io/v1 Ingress": 1}));
     let totals = &outcome["totals"];
     for (field, expected) in [
         ("pods", 4.0),
@@ -492,6 +492,37 @@ fn plans_go_by_the_options_of_the_operator() {
     };
     assert_eq!((pods(""), pods("--largest-share=1")), (3, 1));
     assert_screen!("wrong_gate", bench, &format!("{args} --feature-gates=NodeOverlay"));
+}
+
+#[test]
+fn pods_are_spread_as_the_configuration_of_the_scheduler_says() {
+    let bench = Bench::new();
+    // What kube-scheduler reads, as it is.
+    let config = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultingType: List\n      defaultConstraints:\n      - { maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule }\n";
+    let launches = |workloads: &str, config: &str| {
+        let args = format!("simulate -f pool.yaml -f {workloads} --catalog catalog.json -o json");
+        let mut command = bench.command(&args);
+        let output =
+            command.args(["--scheduler-config", config]).output().expect("the program runs");
+        let outcome: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("JSON on stdout");
+        let launches = outcome["launches"].as_array().expect("a list").clone();
+        let pods = launches.iter().map(|launch| launch["pods"].as_array().map_or(0, Vec::len));
+        pods.collect::<Vec<_>>()
+    };
+    assert_eq!(launches("workloads.yaml", ""), [3]);
+    let mut spread = launches("workloads.yaml", config);
+    spread.sort_unstable();
+    assert_eq!(spread, [1, 2], "one zone has one pod more than the other");
+    let bare = "apiVersion: v1\nkind: Pod\nmetadata: { name: NAME, labels: { app: web } }\nspec: { containers: [{ name: main }] }\n---\n";
+    bench.write("bare.yaml", &["a", "b"].map(|name| bare.replace("NAME", name)).concat());
+    assert_eq!(launches("bare.yaml", config), [2], "nothing says that they belong together");
+    let args = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";
+    assert_screen!(
+        "wrong_scheduler_config",
+        bench,
+        &format!("{args} --scheduler-config={{spread:1}}")
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, Parser, ValueEnum};
 use tenon_planner::policy::{MinValuesPolicy, Policy, PreferencePolicy};
 use tenon_planner::resources::MicroUsd;
 use tenon_state::options::{FeatureGates, dollars};
+use tenon_state::scheduler::SchedulerConfig;
 
 /// Runs the operator.
 #[derive(Clone, Debug, Parser)]
@@ -112,6 +113,10 @@ pub struct CoreOptions {
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; 0 takes every node that can go.
     #[arg(long, env = "FEW_NODES", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub few_nodes: u8,
+    /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: `podTopologySpread.defaultConstraints`,
+    /// or a KubeSchedulerConfiguration. Empty is none.
+    #[arg(long, env = "SCHEDULER_CONFIG", default_value = "", hide_default_value = true)]
+    pub scheduler_config: SchedulerConfig,
     /// Don't plan for pods with resource claims (DRA).
     #[arg(long, env = "IGNORE_DRA_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub ignore_dra_requests: bool,
@@ -371,6 +376,8 @@ mod tests {
             ["--largest-share=0"],
             ["--largest-share=101"],
             ["--few-nodes=101"],
+            ["--scheduler-config=spread: them"],
+            ["--scheduler-config={podTopologySpread: {defaultConstraints: [{maxSkew: 0}]}}"],
         ] {
             assert!(parse(&args).is_err(), "{args:?}");
         }
@@ -386,6 +393,21 @@ mod tests {
             (MicroUsd(0), Policy::default().few_nodes)
         );
         assert_eq!(parse(&["--few-nodes=0"]).unwrap().core.policy().few_nodes, 0);
+    }
+
+    #[test]
+    fn a_configuration_of_the_scheduler_that_makes_no_sense_is_told_with_its_field() {
+        let error = parse(&[
+            "--scheduler-config={podTopologySpread: {defaultConstraints: [{maxSkew: 0}]}}",
+        ]);
+        let error = error.unwrap_err();
+        assert!(error.contains("podTopologySpread.defaultConstraints[0].maxSkew is 0"), "{error}");
+        let constraint = "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}";
+        let config = format!(
+            "--scheduler-config={{podTopologySpread: {{defaultConstraints: [{constraint}]}}}}"
+        );
+        assert_eq!(parse(&[&config]).unwrap().core.scheduler_config.default_constraints.len(), 1);
+        assert_eq!(parse(&[]).unwrap().core.scheduler_config, SchedulerConfig::default());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub const CLUSTER: &[Rule] = &[
             "namespaces",
             "podtemplates",
             "resourcequotas",
+            "services",
+            "replicationcontrollers",
         ],
         READ,
     ),
@@ -127,6 +129,8 @@ mod tests {
         reads::<wire::StatefulSet>(CLUSTER);
         reads::<wire::ReplicaSet>(CLUSTER);
         reads::<wire::ResourceQuota>(CLUSTER);
+        reads::<wire::Service>(CLUSTER);
+        reads::<wire::ReplicationController>(CLUSTER);
         reads::<wire::Node>(CLUSTER);
         reads::<wire::Pod>(CLUSTER);
         reads::<wire::DaemonSet>(CLUSTER);

@@ -141,6 +141,14 @@ async fn operate<P: CloudProvider>(
             cluster.expect(kind);
         }
     }
+    let constraints = core.scheduler_config.default_constraints.len();
+    if constraints > 0 {
+        tracing::info!(
+            constraints,
+            "pods without topology spread constraints get those of the scheduler's configuration"
+        );
+        cluster.spread_by(&core.scheduler_config);
+    }
     if core.feature_gates.is_on("NodeRepair") {
         cluster.repair_by(repair_policies(cloud.repair_policies())?);
     }

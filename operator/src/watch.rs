@@ -56,6 +56,8 @@ pub fn start(
     watches.add::<wire::StatefulSet>("watch.statefulsets");
     watches.add::<wire::ReplicaSet>("watch.replicasets");
     watches.add::<wire::ResourceQuota>("watch.resourcequotas");
+    watches.add::<wire::Service>("watch.services");
+    watches.add::<wire::ReplicationController>("watch.replicationcontrollers");
     watches.add::<wire::DeviceClass>("watch.deviceclasses");
     watches.add::<wire::ResourceClaim>("watch.resourceclaims");
     watches.add::<wire::ResourceClaimTemplate>("watch.resourceclaimtemplates");

@@ -10,7 +10,7 @@ use tenon_operator::rbac::{AWS, AWS_KUBE_SYSTEM, CLUSTER, NAMESPACE, Rule};
 type Permission = (String, String, String, Option<String>);
 
 /// Granted as upstream's chart grants it, although the operator does without: group and resource, with what it is for.
-const BEYOND: [(&str, &str, &str); 14] = [
+const BEYOND: [(&str, &str, &str); 13] = [
     ("karpenter.sh", "nodeoverlays/status", "upstream's verbs"),
     ("karpenter.sh", "nodepools", "upstream's verbs"),
     ("karpenter.sh", "nodepools/status", "upstream's verbs"),
@@ -19,7 +19,6 @@ const BEYOND: [(&str, &str, &str); 14] = [
     ("karpenter.k8s.aws", "ec2nodeclasses", "upstream's verbs"),
     ("karpenter.k8s.aws", "ec2nodeclasses/status", "upstream's verbs"),
     ("autoscaling.x-k8s.io", "capacitybuffers/status", "upstream's verbs"),
-    ("", "replicationcontrollers", "read by upstream"),
     ("", "events", "read by upstream"),
     ("events.k8s.io", "events", "the newer API for the same events"),
     ("", "nodes", "upstream's verbs"),

@@ -49,6 +49,7 @@
       (list "NODE_PRICE" $settings.nodePrice)
       (list "LARGEST_SHARE" $settings.largestShare)
       (list "FEW_NODES" $settings.fewNodes)
+      (list "SCHEDULER_CONFIG" $settings.schedulerConfig)
       (list "VM_MEMORY_OVERHEAD_PERCENT" $settings.vmMemoryOverheadPercent)
       (list "ISOLATED_VPC" $settings.isolatedVPC)
       (list "STATIC_INSTANCE_PROFILES" $settings.staticInstanceProfiles)

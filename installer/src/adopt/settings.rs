@@ -6,11 +6,12 @@ use super::{Found, NAME};
 use crate::settings::config::{Authorization, Config, Discovery, IdentityMode, Switch};
 
 /// Options of Karpenter's that keep their meaning: variable, key below `settings` of the chart's values.
-const OPTIONS: [(&str, &str); 16] = [
+const OPTIONS: [(&str, &str); 17] = [
     ("BATCH_MAX_DURATION", "batchMaxDuration"),
     ("BATCH_IDLE_DURATION", "batchIdleDuration"),
     ("PREFERENCE_POLICY", "preferencePolicy"),
     ("MIN_VALUES_POLICY", "minValuesPolicy"),
+    ("SCHEDULER_CONFIG", "schedulerConfig"),
     ("CLUSTER_CA_BUNDLE", "clusterCABundle"),
     ("CLUSTER_ENDPOINT", "clusterEndpoint"),
     ("RESERVED_ENIS", "reservedENIs"),

@@ -330,6 +330,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("NODE_PRICE", &settings.node_price),
         ("LARGEST_SHARE", &settings.largest_share),
         ("FEW_NODES", &settings.few_nodes),
+        ("SCHEDULER_CONFIG", &settings.scheduler_config),
     ] {
         if !value.is_empty() {
             env.push(plain(name, value));

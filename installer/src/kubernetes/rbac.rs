@@ -75,6 +75,7 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
                 "persistentvolumes",
                 "persistentvolumeclaims",
                 "replicationcontrollers",
+                "services",
                 "namespaces",
                 "events",
             ],

@@ -262,6 +262,8 @@ pub struct OperatorSettings {
     pub largest_share: String,
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; empty: the operator's default.
     pub few_nodes: String,
+    /// The topology spread that kube-scheduler gives pods without constraints of their own, in YAML; empty: none.
+    pub scheduler_config: String,
     /// Feature gates.
     pub feature_gates: FeatureGates,
 }
@@ -291,6 +293,7 @@ impl Default for OperatorSettings {
             node_price: String::new(),
             largest_share: String::new(),
             few_nodes: String::new(),
+            scheduler_config: String::new(),
             feature_gates: FeatureGates::default(),
         }
     }

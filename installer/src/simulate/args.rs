@@ -9,6 +9,7 @@ use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
 use tenon_planner::resources::MicroUsd;
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::{FeatureGates, dollars};
+use tenon_state::scheduler::SchedulerConfig;
 
 /// Where the objects come from.
 #[derive(Debug, Clone, Args)]
@@ -63,6 +64,15 @@ pub struct PolicyArgs {
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; default: the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub few_nodes: Option<u8>,
+    /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: podTopologySpread.defaultConstraints, or a KubeSchedulerConfiguration
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "DOCUMENT",
+        hide_default_value = true,
+        help_heading = "Operator"
+    )]
+    pub scheduler_config: SchedulerConfig,
 }
 
 /// `--preference-policy`
@@ -97,6 +107,8 @@ impl SourceArgs {
             node_price,
             largest_share,
             few_nodes,
+            // It is part of the snapshot.
+            scheduler_config: _,
         } = &self.policy;
         let default = feature_gates.policy();
         Policy {

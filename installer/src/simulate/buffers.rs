@@ -44,6 +44,12 @@ pub(super) fn refer(input: &mut Input) {
     input.others.extend(referred);
 }
 
+/// Adds all workloads as objects that the state is made of: their selectors say which pods are spread together.
+pub(super) fn refer_to_all(input: &mut Input) {
+    let all: Vec<Object> = input.workloads.iter().filter_map(object).collect();
+    input.others.extend(all);
+}
+
 /// The workload that a buffer is for, if it was read.
 fn workload<'a>(buffer: &CapacityBuffer, all: &'a [Workload]) -> Option<&'a Workload> {
     let reference = buffer.spec.scalable_ref.as_ref()?;
@@ -59,6 +65,7 @@ fn object(workload: &Workload) -> Option<Object> {
     let metadata = workload.metadata.clone();
     let spec = wire::WorkloadSpec {
         replicas: workload.spec.replicas,
+        selector: workload.spec.selector.clone(),
         template: workload.spec.template.clone(),
     };
     Some(match workload.kind {

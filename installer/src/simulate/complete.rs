@@ -19,11 +19,15 @@ use super::input::{Input, PriorityClass};
 
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Fills in names, namespaces, uids, times, priorities, and the pods of workloads.
-pub(super) fn complete(input: &mut Input, rules: &LabelRules, now: Timestamp) {
+/// Fills in names, namespaces, uids, times, priorities, and the pods of workloads. Where pods are spread by default the selectors of all workloads count.
+pub(super) fn complete(input: &mut Input, rules: &LabelRules, now: Timestamp, is_spread: bool) {
     identify(input, now);
     keep_last(input);
-    buffers::refer(input);
+    if is_spread {
+        buffers::refer_to_all(input);
+    } else {
+        buffers::refer(input);
+    }
     expand(input);
     // Once more, for the pods that were made.
     identify(input, now);
@@ -111,6 +115,7 @@ fn identify(input: &mut Input, now: Timestamp) {
             }
             Object::PodTemplate(template) => metadata("PodTemplate", &mut template.metadata, true),
             Object::ResourceQuota(quota) => metadata("ResourceQuota", &mut quota.metadata, true),
+            Object::Service(service) => metadata("Service", &mut service.metadata, true),
             _ => {}
         }
     }

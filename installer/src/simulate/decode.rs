@@ -50,6 +50,7 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
     Ok(match (api_version, kind) {
         ("v1", "Pod") => object::<wire::Pod>(document, kind)?,
         ("v1", "Node") => object::<wire::Node>(document, kind)?,
+        ("v1", "Service") => object::<wire::Service>(document, kind)?,
         ("v1", "Namespace") => object::<wire::Namespace>(document, kind)?,
         ("v1", "PersistentVolume") => object::<wire::PersistentVolume>(document, kind)?,
         ("v1", "PersistentVolumeClaim") => object::<wire::PersistentVolumeClaim>(document, kind)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
 use tenon_state::change::Object;
@@ -90,6 +90,8 @@ pub struct WorkloadSpec {
     pub parallelism: Option<i32>,
     /// Of a Job: how many pods in all.
     pub completions: Option<i32>,
+    /// Which pods are its own.
+    pub selector: Option<LabelSelector>,
     /// A suspended Job has no pods.
     pub suspend: bool,
     /// Its pods.

@@ -74,6 +74,17 @@ pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, Ex
     if gates.is_on("CapacityBuffer") {
         buffers(client, &mut input).await?;
     }
+    if !args.policy.scheduler_config.default_constraints.is_empty() {
+        let (services, controllers, sets, replicas) = futures::try_join!(
+            objects::<wire::Service>(client),
+            objects::<wire::ReplicationController>(client),
+            objects::<wire::StatefulSet>(client),
+            objects::<wire::ReplicaSet>(client),
+        )?;
+        for read in [services, controllers, sets, replicas].into_iter().flatten() {
+            input.add(read);
+        }
+    }
     for class in ec2_classes {
         input.add(Read::Ec2NodeClass(Box::new(class)));
     }

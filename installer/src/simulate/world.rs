@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tenon_crds::labels;
 use tenon_planner::Snapshot;
 use tenon_planner::snapshot::NodeClassRef;
-use tenon_state::change::{Change, Object};
+use tenon_state::change::{Change, Kind, Object};
 use tenon_state::cluster::Cluster;
 use tenon_state::node_class::{EC2, KWOK, NodeClassKind};
 
@@ -40,7 +40,8 @@ pub(super) fn build(
     let SourceArgs { catalog, policy, ignore_dra_requests, .. } = args;
     let given = Given::read(catalog)?;
     let rules = given.rules(&input.pools);
-    complete(&mut input, &rules, now);
+    let is_spread = !policy.scheduler_config.default_constraints.is_empty();
+    complete(&mut input, &rules, now, is_spread);
     let mut warnings = warnings(&input);
     let catalogs = Catalogs::new(&input, &given, catalog);
     warnings.extend(catalogs.warnings.iter().cloned());
@@ -51,6 +52,9 @@ pub(super) fn build(
     if policy.feature_gates.is_on("PodDeletionCostManagement") {
         cluster.manage_deletion_costs();
     }
+    // Those of files always count.
+    cluster.expect(Kind::CapacityBuffer);
+    cluster.spread_by(&policy.scheduler_config);
     for object in objects(input) {
         cluster.apply(Change::Applied(object));
     }

@@ -38,6 +38,8 @@ pub enum Kind {
     StatefulSet,
     ReplicaSet,
     ResourceQuota,
+    Service,
+    ReplicationController,
 }
 
 impl Kind {
@@ -70,6 +72,10 @@ impl Kind {
         Self::ReplicaSet,
         Self::ResourceQuota,
     ];
+
+    /// What says which pods belong together. These count only while there is a default topology spread ([`crate::cluster::Cluster::spread_by`]).
+    pub const SPREAD: [Self; 4] =
+        [Self::Service, Self::ReplicationController, Self::ReplicaSet, Self::StatefulSet];
 
     /// Its CRD need not be installed: as long as it is not there are no such objects.
     pub fn may_be_missing(self) -> bool {
@@ -104,6 +110,8 @@ pub enum Object {
     StatefulSet(Box<wire::StatefulSet>),
     ReplicaSet(Box<wire::ReplicaSet>),
     ResourceQuota(Box<wire::ResourceQuota>),
+    Service(Box<wire::Service>),
+    ReplicationController(Box<wire::ReplicationController>),
 }
 
 /// A kind that the state is made of.

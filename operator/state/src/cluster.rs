@@ -4,6 +4,7 @@ mod apply;
 mod buffers;
 mod devices;
 mod quotas;
+pub(crate) mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +19,12 @@ use tenon_planner::snapshot::{PodShape, Refusal};
 use crate::change::{Kind, ObjectKey};
 use crate::node_class::NodeClassKind;
 use crate::pod::Pod;
+use crate::scheduler::SchedulerConfig;
 use crate::shape::Shapes;
 use crate::{resources, wire};
 pub use buffers::{Limited, Room, Unresolved};
 pub(crate) use devices::DeviceObjects;
+pub(crate) use spread::Spread;
 
 /// Everything that is known about the cluster.
 #[derive(Debug)]
@@ -55,6 +58,9 @@ pub struct Cluster {
 
     /// Devices and claims; `None` while claims are not planned for.
     pub(crate) devices: Option<Box<DeviceObjects>>,
+
+    /// The topology spread of pods without constraints of their own; `None` where there is none.
+    pub(crate) spread: Option<Box<Spread>>,
 
     /// What makes machines sick; nothing while they are not repaired.
     pub(super) repair_policies: Vec<tenon_planner::snapshot::RepairPolicy>,
@@ -133,6 +139,7 @@ impl Cluster {
             volume_limits: BTreeMap::new(),
             buffers: buffers::Buffers::default(),
             devices: None,
+            spread: None,
             repair_policies: Vec::new(),
             manages_deletion_costs: false,
             claims_by_provider_id: BTreeMap::new(),
@@ -154,6 +161,14 @@ impl Cluster {
     /// From now on the deletion costs of pods are the operator's to write: what is written there says nothing about their eviction.
     pub fn manage_deletion_costs(&mut self) {
         self.manages_deletion_costs = true;
+    }
+
+    /// From now on pods without topology spread constraints of their own get those of kube-scheduler's configuration.
+    pub fn spread_by(&mut self, config: &SchedulerConfig) {
+        if !config.default_constraints.is_empty() {
+            self.spread = Some(Box::new(Spread::new(config, &self.rules)));
+            self.expected.extend(Kind::SPREAD);
+        }
     }
 
     /// The kinds that count.

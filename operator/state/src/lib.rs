@@ -2,7 +2,7 @@
 //!
 //! [`Cluster`](cluster::Cluster) takes objects in, in whatever order they come, and answers with a [`Snapshot`](tenon_planner::Snapshot). The operator fills
 //! it from its watches and keeps it; `tenon simulate` and `tenon explain` fill it from files or from a live list. So both plan on the same view.
-//! What else both programs have in common is here, too: [`options`] of planning, and what a [`probe`] reports.
+//! What else both programs have in common is here, too: [`options`] of planning, what of kube-scheduler's configuration counts ([`scheduler`]), and what a [`probe`] reports.
 //! Nothing here asks for the time, a client or an environment variable.
 
 pub mod catalog;
@@ -16,6 +16,7 @@ pub mod options;
 pub mod pod;
 pub mod probe;
 pub mod resources;
+pub mod scheduler;
 pub mod selector;
 pub mod shape;
 pub mod snapshot;

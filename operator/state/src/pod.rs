@@ -7,7 +7,7 @@ use kube::core::ObjectMeta;
 use tenon_crds::labels;
 use tenon_planner::snapshot::PodShape;
 
-use crate::change::{ObjectKey, PodEvent};
+use crate::change::{Kind, ObjectKey, PodEvent};
 use crate::shape;
 use crate::wire::{self, controller, created_at};
 
@@ -43,6 +43,8 @@ pub struct Pod {
     pub deletion_cost: DeletionCost,
     /// Who controls it.
     pub owner: Owner,
+    /// The workload that controls it, where that says by a selector which pods are like it.
+    pub controller: Option<Controller>,
     /// Its phase is Pending.
     pub pending: bool,
     /// Its condition Ready is False.
@@ -94,6 +96,15 @@ pub enum Owner {
     Node,
     /// Something else, or nobody.
     Other,
+}
+
+/// A workload that controls pods and selects them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Controller {
+    /// ReplicaSet, StatefulSet or ReplicationController; or a Deployment, of which `tenon simulate` makes pods without the ReplicaSet between them.
+    pub kind: Kind,
+    /// Its name, in the pod's namespace.
+    pub name: Box<str>,
 }
 
 /// Whose `controller.kubernetes.io/pod-deletion-cost` a pod has.
@@ -168,6 +179,7 @@ impl Pod {
                 Some(text) => DeletionCost::Given(cost(text)),
             },
             owner,
+            controller: selecting_controller(metadata),
             pending: phase == "Pending",
             unready: condition("Ready").is_some_and(|ready| ready.status == "False"),
             protection: protection(annotation(labels::DO_NOT_DISRUPT), status.start_time),
@@ -244,6 +256,18 @@ fn owner(metadata: &ObjectMeta) -> Owner {
         ("batch/v1", "Job") => Owner::Job,
         _ => Owner::Other,
     }
+}
+
+fn selecting_controller(metadata: &ObjectMeta) -> Option<Controller> {
+    let owner = controller(metadata)?;
+    let kind = match (owner.api_version.as_str(), owner.kind.as_str()) {
+        ("apps/v1", "ReplicaSet") => Kind::ReplicaSet,
+        ("apps/v1", "StatefulSet") => Kind::StatefulSet,
+        ("apps/v1", "Deployment") => Kind::Deployment,
+        ("v1", "ReplicationController") => Kind::ReplicationController,
+        _ => return None,
+    };
+    Some(Controller { kind, name: owner.name.as_str().into() })
 }
 
 fn cost(text: &str) -> i32 {

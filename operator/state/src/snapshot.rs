@@ -6,6 +6,7 @@ pub mod overlay;
 mod pool;
 mod repair;
 mod requirement;
+mod spread;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -54,7 +55,8 @@ impl Cluster {
             .enumerate()
             .filter_map(|(index, node)| Some((node.name.as_deref()?, NodeId(id(index)))))
             .collect();
-        let mut shapes = ShapeTable::default();
+        let mut shapes =
+            ShapeTable { defaults: spread::Defaults::of(self), ..ShapeTable::default() };
         let mounts = volumes::Mounts::of(self);
         let mut pods: Vec<plan::Pod> = self
             .pods
@@ -187,19 +189,20 @@ impl Cluster {
         }
     }
 
-    fn pod_in(
-        &self,
+    fn pod_in<'c>(
+        &'c self,
         key: &ObjectKey,
-        pod: &Pod,
+        pod: &'c Pod,
         nodes: &BTreeMap<&str, NodeId>,
-        (shapes, mounts): (&mut ShapeTable, &volumes::Mounts<'_>),
+        (shapes, mounts): (&mut ShapeTable<'c>, &volumes::Mounts<'_>),
         now: Timestamp,
     ) -> plan::Pod {
         let mut problem = pod
             .has_match_fields
             .then(|| "node selector term with matchFields is not supported".to_owned());
+        let shape = shapes.spread(pod);
         let shape = if pod.volume_claims.is_empty() {
-            shapes.shared(&pod.shape)
+            shapes.shared(&shape)
         } else {
             let claims = &pod.volume_claims;
             let topology = volumes::topology(self, &key.namespace, claims, self.rules());
@@ -209,7 +212,7 @@ impl Cluster {
             };
             problem = problem.or(reason);
             let mounted = mounts.mounted(self, &key.namespace, claims);
-            shapes.with_volumes(&pod.shape, Volumes { topology, mounted })
+            shapes.with_volumes(&shape, Volumes { topology, mounted })
         };
         let placement = match &pod.node {
             Some(node) => nodes
@@ -318,10 +321,12 @@ struct Machine<'a> {
 
 /// The shapes of a snapshot, in the order of first use.
 #[derive(Default)]
-struct ShapeTable {
+struct ShapeTable<'c> {
     shapes: Vec<Arc<plan::PodShape>>,
     /// Interned shapes are equal exactly when they are the same value.
     ids: BTreeMap<usize, ShapeId>,
+    /// What pods get that have no topology spread of their own.
+    defaults: spread::Defaults<'c>,
     /// By shape without volumes, and what the volumes add.
     with_volumes: BTreeMap<(usize, Volumes), ShapeId>,
     /// By shape without claims, and what the claims ask for.
@@ -335,7 +340,16 @@ struct Volumes {
     mounted: volumes::Mounted,
 }
 
-impl ShapeTable {
+impl<'c> ShapeTable<'c> {
+    /// The pod's shape with the topology spread that it gets by default.
+    fn spread(&mut self, pod: &'c Pod) -> Arc<plan::PodShape> {
+        if pod.is_daemon() || pod.is_mirror() {
+            // The node of each is settled from the start: there is nothing to spread.
+            return Arc::clone(&pod.shape);
+        }
+        self.defaults.shape(&pod.shape, pod.controller.as_ref())
+    }
+
     fn shared(&mut self, shape: &Arc<plan::PodShape>) -> ShapeId {
         let address = Arc::as_ptr(shape).addr();
         *self.ids.entry(address).or_insert_with(|| {

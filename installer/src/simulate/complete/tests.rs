@@ -8,7 +8,7 @@ fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 fn completed(mut input: Input) -> Input {
-    complete(&mut input, &LabelRules::core(), NOW);
+    complete(&mut input, &LabelRules::core(), NOW, false);
     input
 }
 

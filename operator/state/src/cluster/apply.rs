@@ -171,15 +171,24 @@ impl Cluster {
             Object::CapacityBuffer(buffer) => self.put_buffer(*buffer, source, touched),
             Object::PodTemplate(template) => self.put_template(&template, touched),
             Object::Deployment(it) => {
+                self.put_selector(Kind::Deployment, &it.metadata, it.spec.selector.clone());
                 self.put_workload(Kind::Deployment, &it.metadata, &it.spec, touched);
             }
             Object::StatefulSet(it) => {
+                self.put_selector(Kind::StatefulSet, &it.metadata, it.spec.selector.clone());
                 self.put_workload(Kind::StatefulSet, &it.metadata, &it.spec, touched);
             }
             Object::ReplicaSet(it) => {
+                self.put_selector(Kind::ReplicaSet, &it.metadata, it.spec.selector.clone());
                 self.put_workload(Kind::ReplicaSet, &it.metadata, &it.spec, touched);
             }
             Object::ResourceQuota(quota) => self.put_quota(&quota, touched),
+            Object::Service(service) => {
+                self.put_labels(Kind::Service, &service.metadata, service.spec.selector);
+            }
+            Object::ReplicationController(it) => {
+                self.put_labels(Kind::ReplicationController, &it.metadata, it.spec.selector);
+            }
             Object::CSINode(node) => {
                 let wire::CSINode { metadata, spec } = *node;
                 let limits = spec.drivers.into_iter().map(|driver| {
@@ -310,7 +319,13 @@ impl Cluster {
             Some(before) if *before.shape == shape => Arc::clone(&before.shape),
             _ => self.shapes.intern(shape),
         };
-        let after = Pod::from_wire(pod, version, shape);
+        let mut after = Pod::from_wire(pod, version, shape);
+        if self.spread.is_none()
+            && let Some(after) = &mut after
+        {
+            // With many pods their controllers' names are much, and only the spread asks for them.
+            after.controller = None;
+        }
         self.replace_pod(key, after, touched);
     }
 
@@ -416,7 +431,14 @@ impl Cluster {
             | Kind::Deployment
             | Kind::StatefulSet
             | Kind::ReplicaSet
-            | Kind::ResourceQuota => self.buffers.keys(kind),
+            | Kind::ResourceQuota => {
+                let mut keys = self.buffers.keys(kind);
+                keys.extend(self.spread.iter().flat_map(|spread| spread.keys(kind)));
+                keys
+            }
+            Kind::Service | Kind::ReplicationController => {
+                self.spread.iter().flat_map(|spread| spread.keys(kind)).collect()
+            }
             Kind::DeviceClass
             | Kind::ResourceClaim
             | Kind::ResourceClaimTemplate
@@ -486,8 +508,10 @@ impl Cluster {
             | Kind::ReplicaSet
             | Kind::ResourceQuota => {
                 self.buffers.remove(kind, key);
+                self.forget_selector(kind, key);
                 touched.push(Touched::Other(kind));
             }
+            Kind::Service | Kind::ReplicationController => self.forget_selector(kind, key),
             Kind::DeviceClass
             | Kind::ResourceClaim
             | Kind::ResourceClaimTemplate

@@ -302,6 +302,10 @@ impl Cluster {
         spec: &wire::WorkloadSpec,
         touched: &mut Vec<Touched>,
     ) {
+        if self.spread.is_some() && !self.expected.contains(&Kind::CapacityBuffer) {
+            // It is watched for its selector only.
+            return;
+        }
         let key = (kind, key(metadata));
         let version = metadata.uid.clone().zip(metadata.generation);
         let known = self.buffers.workloads.get(&key);

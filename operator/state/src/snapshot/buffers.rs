@@ -36,12 +36,14 @@ pub(super) fn add_pods(
     buffers: &[Kept<'_>],
     claims: Option<&Claims>,
     pods: &mut Vec<plan::Pod>,
-    shapes: &mut ShapeTable,
+    shapes: &mut ShapeTable<'_>,
 ) {
     let real = pods.len();
     for kept in buffers {
         let (buffer, room) = kept;
-        let shape = shapes.shared(&room.shape);
+        // They have no controller yet; Services know them by their labels.
+        let shape = shapes.defaults.shape(&room.shape, None);
+        let shape = shapes.shared(&shape);
         let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
         for (index, key) in keys(kept).enumerate() {
             let mut pod = plan::Pod {

@@ -74,7 +74,7 @@ impl Claims {
     }
 
     /// Adds the claims of a pod to it: what they ask for to its shape.
-    pub(super) fn add_to(&self, key: &ObjectKey, pod: &mut plan::Pod, shapes: &mut ShapeTable) {
+    pub(super) fn add_to(&self, key: &ObjectKey, pod: &mut plan::Pod, shapes: &mut ShapeTable<'_>) {
         match self.pods.get(key) {
             None => {}
             Some(Err(reason)) => pod.problem = pod.problem.take().or_else(|| Some(reason.clone())),
@@ -95,7 +95,7 @@ pub(super) fn without(shape: Arc<plan::PodShape>) -> Arc<plan::PodShape> {
     Arc::new(plan::PodShape { resource_claims: Vec::new(), ..(*shape).clone() })
 }
 
-impl ShapeTable {
+impl ShapeTable<'_> {
     fn with_claims(&mut self, shape: ShapeId, specs: Vec<u32>) -> ShapeId {
         if let Some(&known) = self.with_claims.get(&(shape.0, specs.clone())) {
             return known;

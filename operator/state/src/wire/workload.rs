@@ -1,9 +1,11 @@
-//! What CapacityBuffers refer to: pod templates, and workloads that have pods; and what bounds them.
+//! What CapacityBuffers refer to: pod templates, and workloads that have pods; and what bounds them. What says which pods belong together: Services, and the
+//! workloads' selectors.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ScopeSelector;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use serde::{Deserialize, Serialize};
 use tenon_crds::ResourceList;
@@ -16,6 +18,8 @@ wire!(Deployment, Namespaced, "apps", "v1", "deployments");
 wire!(StatefulSet, Namespaced, "apps", "v1", "statefulsets");
 wire!(ReplicaSet, Namespaced, "apps", "v1", "replicasets");
 wire!(ResourceQuota, Namespaced, "", "v1", "resourcequotas");
+wire!(Service, Namespaced, "", "v1", "services");
+wire!(ReplicationController, Namespaced, "", "v1", "replicationcontrollers");
 
 /// A PodTemplate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,8 +67,38 @@ pub struct ReplicaSet {
 pub struct WorkloadSpec {
     /// How many pods; absent is 1.
     pub replicas: Option<i32>,
+    /// Which pods are its own.
+    pub selector: Option<LabelSelector>,
     /// The pods.
     pub template: PodTemplateSpec,
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: SelectingSpec,
+}
+
+/// A ReplicationController.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplicationController {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: SelectingSpec,
+}
+
+/// `spec` of a Service or a ReplicationController.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SelectingSpec {
+    /// Labels that select pods; absent selects none.
+    pub selector: Option<BTreeMap<String, String>>,
 }
 
 /// A ResourceQuota.
