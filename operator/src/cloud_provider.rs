@@ -112,6 +112,12 @@ pub enum CloudError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// Machines of this cloud can't be restarted in place.
+    #[error("the cloud does not reboot machines")]
+    RebootNotSupported,
+    /// The cloud refuses to restart the machine, and asking again does not help.
+    #[error("{0}")]
+    RebootRefused(String),
     /// Anything else; tried again with back-off.
     #[error("{operation}")]
     Other {
@@ -130,6 +136,8 @@ impl CloudError {
             Self::NotFound(_) => "NodeClaimNotFoundError",
             Self::InsufficientCapacity(_) => "InsufficientCapacityError",
             Self::NodeClassNotReady(_) => "NodeClassNotReadyError",
+            Self::RebootNotSupported => "NodeRebootNotImplementedError",
+            Self::RebootRefused(_) => "NodeRebootFailedError",
             Self::Create { .. } | Self::Other { .. } => "unknown",
         }
     }
@@ -178,6 +186,15 @@ pub trait CloudProvider: Send + Sync + 'static {
 
     /// All machines of this cluster that the operator launched, those on their way out too.
     fn list(&self) -> impl Future<Output = Result<Vec<Instance>, CloudError>> + Send;
+
+    /// Restarts the claim's machine in place, and answers as soon as the cloud has accepted that. Asked for again with the same `operation` it is the same restart.
+    fn reboot(
+        &self,
+        _claim: &NodeClaim,
+        _operation: &str,
+    ) -> impl Future<Output = Result<(), CloudError>> + Send {
+        async { Err(CloudError::RebootNotSupported) }
+    }
 
     /// Why the claim's machine differs from what its NodeClass now asks for; `None` when it does not. The reason becomes the condition's reason.
     fn is_drifted(

@@ -6,11 +6,12 @@
 mod measure;
 mod moves;
 pub mod queue;
+mod reboot;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
+use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, REBOOTING};
 use tenon_crds::labels;
 use tenon_planner::Policy;
 use tenon_planner::plan::{Command, Method, Plan, Stay};
@@ -80,7 +81,11 @@ async fn pass<P: CloudProvider>(
         .partition(|it| !matches!(it.method, Method::Drift | Method::Repair));
     let mut started = 0;
     for command in at_once {
-        started += usize::from(commands.start(operator, command).await);
+        started += usize::from(if command.is_reboot() {
+            reboot::request(operator, &command).await
+        } else {
+            commands.start(operator, command).await
+        });
     }
     if checked.is_empty() {
         return started;
@@ -157,6 +162,8 @@ async fn clean_up<P: CloudProvider>(operator: &Operator<P>, commands: &Commands)
         state
             .claims()
             .filter(|claim| !state.is_going(claim) && !running(&name(&claim.metadata)))
+            // What a reboot is for stays written until its end.
+            .filter(|claim| !is_true(claim, REBOOTING))
             .map(|claim| (Arc::clone(claim), state.node_of(claim).cloned()))
             .filter(|(claim, node)| {
                 is_true(claim, DISRUPTION_REASON)

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::RwLock;
+use serde_json::json;
 use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, InstanceType, NodeClassRef, Offering};
@@ -216,6 +217,20 @@ impl CloudProvider for Kwok {
         }
         // There is no machine that could outlive this call.
         Err(CloudError::NotFound(name.to_owned()))
+    }
+
+    async fn reboot(&self, claim: &NodeClaim, operation: &str) -> Result<(), CloudError> {
+        let missing = || CloudError::NotFound(claim.name_any());
+        let id = claim.provider_id().and_then(|id| id.strip_prefix(PROVIDER_ID_PREFIX));
+        let name = id.ok_or_else(missing)?;
+        // All that can be seen of it: another boot. The same one however often it is asked for.
+        let body = json!({"status": {"nodeInfo": {"bootID": format!("kwok-{operation}")}}});
+        let params = PatchParams::default();
+        match self.nodes().patch_status(name, &params, &Patch::Merge(body)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(missing()),
+            Err(error) => Err(other(format!("giving node {name} another boot"), error)),
+        }
     }
 
     async fn get(&self, provider_id: &str) -> Result<Instance, CloudError> {

@@ -6,6 +6,7 @@ pub mod expiration;
 pub mod garbage_collection;
 pub mod lifecycle;
 pub mod pod_events;
+pub mod reboot;
 
 use jiff::Timestamp;
 use tenon_crds::conditions::{Conditions, Subject, nodeclaim};

@@ -80,6 +80,7 @@ pub const AWS_KUBE_SYSTEM: &[Rule] =
 pub const KWOK: &[Rule] = &[
     rule("karpenter.kwok.sh", &["kwoknodeclasses"], READ),
     rule("", &["nodes"], &["create", "delete"]),
+    rule("", &["nodes/status"], &["patch"]),
 ];
 
 /// In the operator's own namespace.

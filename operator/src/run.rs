@@ -14,7 +14,7 @@ use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
 use crate::capacitybuffer::Outcomes;
 use crate::cloud_provider::metered::Metered;
-use crate::cloud_provider::{CloudProvider, Context, RepairAction, RepairPolicy};
+use crate::cloud_provider::{CloudProvider, Context, RepairPolicy};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
 use crate::leader::Election;
@@ -317,6 +317,8 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("node.termination", node::termination::run(o, evictions.clone(), s));
     let (o, s) = own();
+    tasks.spawn_graceful("nodeclaim.reboot", nodeclaim::reboot::run(o, evictions.clone(), s));
+    let (o, s) = own();
     tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("node.protection", node::protection::run(o, s));
@@ -349,10 +351,6 @@ fn repair_policies(policies: Vec<RepairPolicy>) -> Result<Vec<RepairPolicy>, Err
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Error::Repair(format!("node repair requires valid RepairPolicies, {}", errors.join("; ")))
     })?;
-    if policies.iter().any(|policy| policy.action == RepairAction::RebootNode) {
-        let message = "node repair can't reboot machines: RepairPolicies have to replace them";
-        return Err(Error::Repair(message.to_owned()));
-    }
     Ok(policies)
 }
 
@@ -379,9 +377,10 @@ fn identity(options: &CoreOptions) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud_provider::RepairAction;
 
     #[test]
-    fn repair_needs_policies_that_make_sense_and_can_be_carried_out() {
+    fn repair_needs_policies_that_make_sense() {
         let policy = |reason: &str, action| RepairPolicy {
             condition: "Ready".to_owned(),
             status: "False".to_owned(),
@@ -400,6 +399,6 @@ mod tests {
         let none = told(vec![policy(".*", RepairAction::ReplaceNode)]).unwrap_err();
         assert!(none.starts_with("node repair requires valid RepairPolicies, "), "{none}");
         let reboots = told(vec![fallback, policy("Hung", RepairAction::RebootNode)]);
-        assert!(reboots.unwrap_err().contains("can't reboot"));
+        assert_eq!(reboots, Ok(2));
     }
 }

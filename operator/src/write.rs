@@ -166,6 +166,27 @@ impl Writer {
         .await
     }
 
+    /// Deletes a NodeClaim that is as `claim` was read; refused as a conflict when it has changed since, and done when it is gone.
+    pub async fn delete_claim_unchanged(&self, claim: &NodeClaim) -> Result<(), WriteError> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let name = name(&claim.metadata);
+        let mut params = only_uid(claim.metadata.uid.clone());
+        if let Some(preconditions) = &mut params.preconditions {
+            preconditions.resource_version.clone_from(&claim.metadata.resource_version);
+        }
+        let answer = match api.delete(&name, &params).await {
+            Ok(answer) => answer,
+            Err(source) => {
+                let error = error("deleting", "NodeClaim", &name, source);
+                return if error.is_not_found() { Ok(()) } else { Err(error) };
+            }
+        };
+        if let Some(object) = answer.left() {
+            self.state.apply(Change::Written(object.into_object())).await;
+        }
+        Ok(())
+    }
+
     /// Takes the finalizer off a NodeClaim, so that it goes.
     pub async fn release_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&claim.metadata)}});

@@ -110,6 +110,10 @@ impl<P: CloudProvider> CloudProvider for Metered<P> {
         self.measured("List", "", self.inner.list()).await
     }
 
+    async fn reboot(&self, claim: &NodeClaim, operation: &str) -> Result<(), CloudError> {
+        self.measured("Reboot", pool_of(claim), self.inner.reboot(claim, operation)).await
+    }
+
     async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
         self.measured("IsDrifted", pool_of(claim), self.inner.is_drifted(claim)).await
     }
@@ -201,6 +205,7 @@ mod tests {
         tasks.spawn_graceful("nodeclaim.lifecycle", async move {
             cloud.create(&claim, None).await.unwrap_err();
             cloud.list().await.unwrap();
+            cloud.reboot(&claim, "once").await.unwrap_err();
             stop.cancel();
         });
         tasks.join().await.unwrap();
@@ -209,6 +214,7 @@ mod tests {
             r#"karpenter_cloudprovider_duration_seconds_sum{controller="nodeclaim.lifecycle",method="Create",provider="empty"} 2.0"#,
             r#"karpenter_cloudprovider_errors_total{controller="nodeclaim.lifecycle",method="Create",provider="empty",error="InsufficientCapacityError",nodepool="default"} 1"#,
             r#"karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="List",provider="empty"} 1"#,
+            r#"karpenter_cloudprovider_errors_total{controller="nodeclaim.lifecycle",method="Reboot",provider="empty",error="NodeRebootNotImplementedError",nodepool="default"} 1"#,
         ] {
             assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }

@@ -82,6 +82,10 @@ reasons! {
     NodeRepairBlocked,
     /// On a pod: where it is expected.
     Nominated,
+    /// On a NodeClaim: its machine was to be rebooted, and is replaced.
+    RebootFailed,
+    /// On a NodeClaim: its machine has been rebooted, and is not ready yet.
+    RebootObserved,
     /// On a NodeClaim and its node: AWS will take the spot instance back.
     SpotInterrupted,
     /// On a NodeClaim and its node: AWS may take the spot instance back.

@@ -1,4 +1,4 @@
-//! What makes a pretended machine sick: upstream's conditions, two of which exist only to be set by hand.
+//! What makes a pretended machine sick: upstream's conditions, two of which exist only to be set by hand, and one of these is cured by a reboot.
 
 use jiff::SignedDuration;
 use tenon_planner::snapshot::{RepairAction, RepairPolicy};
@@ -20,6 +20,16 @@ pub(super) fn policies() -> Vec<RepairPolicy> {
         policy("Ready", "False", "", ten_minutes, SignedDuration::ZERO),
         policy("Ready", "Unknown", ".*", ten_minutes, SignedDuration::ZERO),
         policy("KWOKUnhealthy", "True", ".*", half_a_minute, SignedDuration::from_secs(45)),
+        RepairPolicy {
+            action: RepairAction::RebootNode,
+            ..policy(
+                "KWOKRebootRequired",
+                "True",
+                ".*",
+                half_a_minute,
+                SignedDuration::from_mins(1),
+            )
+        },
     ]
 }
 

@@ -38,6 +38,9 @@ const LIFETIME_BUCKETS: &[f64] = &[
 const TERMINATION_BUCKETS: &[f64] =
     &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0];
 
+/// 10·2^k seconds.
+const REBOOT_BUCKETS: &[f64] = &[10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0];
+
 /// Scores around the threshold of the policy Balanced, 0.5.
 const SCORE_BUCKETS: &[f64] = &[0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0];
 
@@ -66,6 +69,12 @@ pub struct Core {
     pub node_termination_duration: Summaries<1>,
     /// `karpenter_nodes_lifetime_duration_seconds{nodepool}`
     pub node_lifetime: Histograms<1>,
+    /// `karpenter_nodes_reboots_total{result}`
+    pub reboots: Counters<1>,
+    /// `karpenter_nodes_reboot_duration_seconds{result}`: from the decision to the end.
+    pub reboot_duration: Histograms<1>,
+    /// `karpenter_nodes_reboot_recovery_duration_seconds{}`: from when the cloud has accepted it until the machine is back.
+    pub reboot_recovery_duration: Histograms<0>,
     /// `karpenter_pods_eviction_requests_total{code}`
     pub eviction_requests: Counters<1>,
     /// `karpenter_pods_drained_total{reason}`
@@ -205,6 +214,26 @@ impl Core {
                 "Age of nodes when they went",
                 ["nodepool"],
                 LIFETIME_BUCKETS,
+            ),
+            reboots: counters(
+                registry,
+                "karpenter_nodes_reboots",
+                "Number of reboots of sick nodes by how they ended",
+                ["result"],
+            ),
+            reboot_duration: histograms(
+                registry,
+                "karpenter_nodes_reboot_duration_seconds",
+                "From the decision to reboot a node until that has succeeded or failed",
+                ["result"],
+                REBOOT_BUCKETS,
+            ),
+            reboot_recovery_duration: histograms(
+                registry,
+                "karpenter_nodes_reboot_recovery_duration_seconds",
+                "From when the cloud has accepted a reboot until the node is back",
+                [],
+                REBOOT_BUCKETS,
             ),
             eviction_requests: counters(
                 registry,

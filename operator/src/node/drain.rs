@@ -18,6 +18,45 @@ pub struct Drain {
     pub waiting: usize,
 }
 
+/// How hard a pod is made to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urge {
+    /// Its node goes: it is asked, and deleted when its own grace period would otherwise end after this deadline.
+    Force(Option<Timestamp>),
+    /// Its node comes back: it is only ever asked, and after this deadline left where it is.
+    Ask(Option<Timestamp>),
+}
+
+impl Urge {
+    /// Whether this takes the place of what is being done about the same pod: the earlier deadline does, and that a pod has to go in any case.
+    pub fn replaces(self, known: Self) -> bool {
+        match (self, known) {
+            (Self::Force(_), Self::Ask(_)) => true,
+            (Self::Ask(_), Self::Force(_)) => false,
+            (Self::Force(new), Self::Force(known)) | (Self::Ask(new), Self::Ask(known)) => {
+                match (new, known) {
+                    (Some(new), Some(known)) => new < known,
+                    (Some(_), None) => true,
+                    (None, _) => false,
+                }
+            }
+        }
+    }
+
+    /// By when the pod has to be gone, whatever protects it.
+    pub fn forced_by(self) -> Option<Timestamp> {
+        match self {
+            Self::Force(deadline) => deadline,
+            Self::Ask(_) => None,
+        }
+    }
+
+    /// Whether it is not to be asked any more.
+    pub fn is_over(self, now: Timestamp) -> bool {
+        matches!(self, Self::Ask(Some(deadline)) if now >= deadline)
+    }
+}
+
 /// Decides about the pods of a node that has to be empty by `deadline`, if there is one.
 pub fn drain<'a>(
     pods: impl Iterator<Item = (&'a ObjectKey, &'a Pod)>,
@@ -113,6 +152,38 @@ mod tests {
             assert_eq!(names(&pods, None, 0), (vec![expected.to_owned()], pods.len()));
             pods.remove(0);
         }
+    }
+
+    #[test]
+    fn what_has_to_go_is_not_merely_asked_and_the_earlier_deadline_counts() {
+        use Urge::{Ask, Force};
+        let (early, late) = (Some(at(1)), Some(at(2)));
+        for (new, known, replaces) in [
+            (Force(early), Force(late), true),
+            (Force(late), Force(early), false),
+            (Force(early), Force(None), true),
+            (Force(None), Force(early), false),
+            (Ask(early), Ask(late), true),
+            (Ask(late), Ask(early), false),
+            (Ask(None), Ask(None), false),
+            (Force(None), Ask(early), true),
+            (Force(late), Ask(early), true),
+            (Ask(early), Force(None), false),
+            (Ask(early), Force(late), false),
+        ] {
+            assert_eq!(new.replaces(known), replaces, "{new:?} after {known:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_only_asked_is_never_forced_and_left_alone_after_the_deadline() {
+        let ask = Urge::Ask(Some(at(100)));
+        assert_eq!(ask.forced_by(), None);
+        assert!(!ask.is_over(at(99)) && ask.is_over(at(100)));
+        assert!(!Urge::Ask(None).is_over(at(1 << 30)));
+        let force = Urge::Force(Some(at(100)));
+        assert_eq!(force.forced_by(), Some(at(100)));
+        assert!(!force.is_over(at(1 << 30)));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The queue of pods that have to go: each is asked through the eviction API until its PodDisruptionBudgets let it, or deleted when its deadline comes.
+//! The queue of pods that have to go: each is asked through the eviction API until its PodDisruptionBudgets let it. When its deadline comes it is deleted, or left
+//! alone where it was only to be asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::drain::{forced_from, must_be_forced};
+use super::drain::{Urge, forced_from, must_be_forced};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
@@ -35,8 +36,8 @@ type Key = (ObjectKey, String);
 /// What is to be done about a pod.
 #[derive(Clone, Debug, PartialEq)]
 struct Item {
-    /// The node has to be empty by then.
-    deadline: Option<Timestamp>,
+    /// How hard it is made to go.
+    urge: Urge,
     /// The node, for events.
     node: String,
     /// Why, for events and metrics.
@@ -59,7 +60,7 @@ impl Evictions {
         Self { queue: WorkQueue::new(), items: Arc::default() }
     }
 
-    /// Makes a pod go. Of several deadlines the earliest counts.
+    /// Makes a pod go whose node goes. Of several deadlines the earliest counts.
     pub fn add(
         &self,
         key: ObjectKey,
@@ -68,15 +69,20 @@ impl Evictions {
         deadline: Option<Timestamp>,
         reason: &str,
     ) {
+        self.urge(key, uid, node, Urge::Force(deadline), reason);
+    }
+
+    /// Makes a pod go. What is being done about it already goes on, unless this replaces it ([`Urge::replaces`]).
+    pub fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
         let key = (key, uid.to_owned());
-        let new = Item { deadline, node: node.to_owned(), reason: reason.to_owned() };
+        let new = Item { urge, node: node.to_owned(), reason: reason.to_owned() };
         let mut items = self.items.lock();
         match items.get_mut(&key) {
             None => {
                 items.insert(key.clone(), new);
                 self.queue.add(key);
             }
-            Some(known) if is_earlier(deadline, known.deadline) => {
+            Some(known) if urge.replaces(known.urge) => {
                 *known = new;
                 self.queue.add(key);
             }
@@ -119,22 +125,14 @@ fn until_forced<P: CloudProvider>(
     (key, _): &Key,
     item: &Item,
 ) -> Option<Duration> {
-    let from = forced_from(operator.state.read().pod(key)?, item.deadline)?;
+    let from = forced_from(operator.state.read().pod(key)?, item.urge.forced_by())?;
     operator.now().duration_until(from).try_into().ok()
-}
-
-fn is_earlier(new: Option<Timestamp>, known: Option<Timestamp>) -> bool {
-    match (new, known) {
-        (Some(new), Some(known)) => new < known,
-        (Some(_), None) => true,
-        (None, _) => false,
-    }
 }
 
 /// What has to be done about a pod now.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing: it is gone, or going.
+    /// Nothing: it is gone, or going, or may stay.
     Done,
     /// Nothing yet: it may not be asked.
     Protected,
@@ -144,8 +142,11 @@ enum Step {
     Delete(u32),
 }
 
-fn step(pod: Option<&Pod>, uid: &str, deadline: Option<Timestamp>, now: Timestamp) -> Step {
-    let Some(pod) = pod.filter(|pod| pod.uid == uid) else { return Step::Done };
+fn step(pod: Option<&Pod>, uid: &str, urge: Urge, now: Timestamp) -> Step {
+    let Some(pod) = pod.filter(|pod| pod.uid == uid && !urge.is_over(now)) else {
+        return Step::Done;
+    };
+    let deadline = urge.forced_by();
     if must_be_forced(pod, deadline, now) {
         let left = deadline.map_or(0, |deadline| now.duration_until(deadline).as_secs());
         return Step::Delete(u32::try_from(left.max(1)).unwrap_or(1));
@@ -164,7 +165,7 @@ async fn evict<P: CloudProvider>(
     (key, uid): &Key,
     item: &Item,
 ) -> Result<(), Refused> {
-    let step = step(operator.state.read().pod(key), uid, item.deadline, operator.now());
+    let step = step(operator.state.read().pod(key), uid, item.urge, operator.now());
     let pod = reference(&tenon_planner::plan::PodRef {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
@@ -267,7 +268,7 @@ mod tests {
             (Some(&terminating), "1", Some(50), 20, Step::Delete(30)),
         ] {
             assert_eq!(
-                step(pod, uid, deadline.map(at), at(now)),
+                step(pod, uid, Urge::Force(deadline.map(at)), at(now)),
                 expected,
                 "{uid} {deadline:?} {now}"
             );
@@ -275,10 +276,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_is_only_asked_is_never_deleted_and_left_alone_after_its_deadline() {
+        let (plain, ask) = (pod(&json!({})), Urge::Ask(Some(at(100))));
+        let protected = pod(&json!({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}));
+        assert_eq!(step(Some(&plain), "1", ask, at(99)), Step::Evict);
+        assert_eq!(step(Some(&protected), "1", ask, at(99)), Step::Protected);
+        assert_eq!(step(Some(&plain), "1", ask, at(100)), Step::Done);
+        assert_eq!(step(Some(&plain), "1", Urge::Ask(None), at(1 << 30)), Step::Evict);
+    }
+
+    #[test]
     fn of_several_deadlines_the_earliest_counts() {
         let evictions = Evictions::new();
         let key = ObjectKey::new("default", "a");
-        let deadline = || evictions.items.lock().values().next().unwrap().deadline;
+        let deadline = || evictions.items.lock().values().next().unwrap().urge.forced_by();
         for (deadline_of, expected) in [
             (None, None),
             (Some(20), Some(20)),

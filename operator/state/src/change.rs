@@ -193,6 +193,8 @@ pub enum Change {
     Refused(String, Refusal),
     /// This replica begins to lead: what it intended when it led before counts no more. Another may have led meanwhile.
     TookLead,
+    /// The reboot of the NodeClaim with this uid was decided at this moment.
+    Rebooting(String, Timestamp),
     /// Pods were last planned onto a NodeClaim.
     Planned(BTreeMap<ObjectKey, String>),
 }

@@ -81,6 +81,8 @@ pub struct Cluster {
     marked: BTreeSet<String>,
     /// NodeClaims that the API server did not let us delete.
     pub(super) refused: BTreeMap<String, Refusal>,
+    /// When reboots were decided, by the uid of the NodeClaim: no more than count against a further one.
+    pub(super) reboots: BTreeMap<String, Vec<Timestamp>>,
     /// The NodeClaim that a pending pod was last planned onto.
     planned: BTreeMap<ObjectKey, String>,
 }
@@ -149,6 +151,7 @@ impl Cluster {
             nominated: BTreeMap::new(),
             marked: BTreeSet::new(),
             refused: BTreeMap::new(),
+            reboots: BTreeMap::new(),
             planned: BTreeMap::new(),
         }
     }

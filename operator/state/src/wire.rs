@@ -139,6 +139,18 @@ pub struct NodeStatus {
     pub allocatable: ResourceList,
     /// `conditions`.
     pub conditions: Vec<Condition>,
+    /// `nodeInfo`.
+    #[serde(rename = "nodeInfo")]
+    pub node_info: NodeInfo,
+}
+
+/// `status.nodeInfo` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeInfo {
+    /// `bootID`: another one each time that the machine starts.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
 }
 
 /// A condition of a Node or a Pod.

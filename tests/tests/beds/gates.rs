@@ -259,11 +259,16 @@ async fn a_buffer_keeps_no_room_for_pods_that_a_quota_forbids(tenon: Tenon) {
 
 /// Lets a node say from now on that it is sick, or that it is not.
 async fn diagnose(user: &User, node: &str, sick: bool) {
+    say(user, node, "KWOKUnhealthy", sick).await;
+}
+
+/// Lets a node say from now on that a condition holds, or that it does not.
+async fn say(user: &User, node: &str, what: &str, holds: bool) {
     let nodes: Api<Node> = Api::all(user.client());
     // Not earlier: what is tolerated no longer goes before the next node is sick as well.
     let since = Clock::system().time();
     let condition = json!({
-        "type": "KWOKUnhealthy", "status": if sick { "True" } else { "False" },
+        "type": what, "status": if holds { "True" } else { "False" },
         "reason": "Injected", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since,
     });
     let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
@@ -299,6 +304,48 @@ async fn a_sick_node_is_replaced(tenon: Tenon) {
             && it.message.as_deref() == Some("Disrupting Node: Unhealthy")
     });
     assert!(told, "an event says why {sick} went");
+}
+
+async fn a_node_that_a_reboot_may_cure_is_rebooted_and_keeps_its_pods_place(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "reboot");
+    must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
+    let on = json!({ "spec": { "nodeSelector": { "scenario": scenario } } });
+    must(user.deploy(scenario, 2, &on).await);
+    must(user.runs(scenario, 2).await);
+    let before = nodes(user, scenario, 2).await;
+    let sick = before.first().expect("two nodes").clone();
+    let api: Api<Node> = Api::all(user.client());
+    let boot = async || -> Result<String, kube::Error> {
+        let info = api.get(&sick).await?.status.and_then(|status| status.node_info);
+        Ok(info.map(|info| info.boot_id).unwrap_or_default())
+    };
+    let first = must(boot().await);
+    say(user, &sick, "KWOKRebootRequired", true).await;
+    let rebooted = async || {
+        let now = boot().await?;
+        if now == first { Err(format!("its boot is still {now:?}").into()) } else { Ok(true) }
+    };
+    must(eventually(&format!("{sick} boots"), REPAIR, rebooted).await);
+    say(user, &sick, "KWOKRebootRequired", false).await;
+    let back = async || {
+        let node = api.get(&sick).await?;
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let fenced = taints.into_iter().any(|taint| taint.key == "karpenter.sh/rebooting");
+        let initialized = node.labels().get("karpenter.sh/initialized").is_some();
+        let claims = user.objects("NodeClaim").list(&kube::api::ListParams::default()).await?;
+        let ended = claims.iter().any(|claim| {
+            let (status, reason, _) = condition(claim, "Rebooting");
+            (status.as_str(), reason.as_str()) == ("False", "RebootSucceeded")
+        });
+        if fenced || !initialized || !ended {
+            return Err(
+                format!("fenced: {fenced}, initialized: {initialized}, ended: {ended}").into()
+            );
+        }
+        user.all_run(scenario, 2).await
+    };
+    must(eventually(&format!("{sick} is back"), REPAIR, back).await);
+    assert_eq!(nodes(user, scenario, 2).await, before, "nothing was launched or removed for it");
 }
 
 async fn sick_nodes_stay_where_too_many_are(tenon: Tenon) {
@@ -456,6 +503,7 @@ const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     a_buffer_keeps_machines_for_pods_to_come,
     a_buffer_keeps_no_room_for_pods_that_a_quota_forbids,
     a_sick_node_is_replaced,
+    a_node_that_a_reboot_may_cure_is_rebooted_and_keeps_its_pods_place,
     sick_nodes_stay_where_too_many_are,
     machines_come_for_devices_and_count_when_these_are_published,
     a_replica_set_that_shrinks_empties_the_node_that_would_go_next,

@@ -75,7 +75,8 @@ fn tightened(set: Option<&str>, bound: SignedDuration, now: Timestamp) -> Option
     (!earlier).then_some(text)
 }
 
-fn count<P: CloudProvider>(
+/// Counts a candidate of a command that goes or restarts.
+pub(crate) fn count<P: CloudProvider>(
     operator: &Operator<P>,
     command: &Command,
     candidate: &Candidate,

@@ -22,6 +22,9 @@ pub(super) enum Source {
     Own,
 }
 
+/// So many reboots of a machine are remembered at most: its next trouble is cured in another way before there are more.
+const MOST_REBOOTS: usize = 8;
+
 impl Cluster {
     /// Makes a change, and says what it touched.
     pub fn apply(&mut self, change: Change) -> Vec<Touched> {
@@ -83,6 +86,12 @@ impl Cluster {
                 }
             }
             Change::Planned(pods) => self.planned.extend(pods),
+            Change::Rebooting(uid, at) => {
+                let reboots = self.reboots.entry(uid).or_default();
+                reboots.push(at);
+                let surplus = reboots.len().saturating_sub(MOST_REBOOTS);
+                reboots.drain(..surplus);
+            }
         }
         touched
     }
@@ -531,6 +540,7 @@ impl Cluster {
         self.refused.remove(name);
         self.nominated.remove(name);
         self.planned.retain(|_, onto| onto != name);
+        self.reboots.remove(claim.object.metadata.uid.as_deref().unwrap_or_default());
         for node in claim.object.provider_id().into_iter().flat_map(|id| self.nodes_of(id)) {
             touched.push(Touched::Node(node.name().to_owned()));
         }

@@ -23,7 +23,7 @@ impl Cluster {
             conditions: node.map(|node| self.conditions(node)).unwrap_or_default(),
             joined_at: node.map(|node| wire::created_at(&node.metadata)),
             do_not_repair: veto == Some("true"),
-            reboots: reboots(claim),
+            reboots: self.reboots(claim),
         }
     }
 
@@ -43,16 +43,17 @@ impl Cluster {
         });
         conditions.collect()
     }
-}
 
-/// What its NodeClaim says about reboots.
-fn reboots(claim: Option<&NodeClaim>) -> plan::Reboots {
-    let rebooting = claim.and_then(|claim| condition_of(claim, REBOOTING));
-    let is = |status| rebooting.filter(|(is, _)| *is == status).map(|(_, since)| since);
-    plan::Reboots {
-        in_progress: is(ConditionStatus::True).is_some(),
-        ended_at: is(ConditionStatus::False),
-        decided_at: Vec::new(),
+    /// What its NodeClaim says about reboots, and what is remembered of them.
+    fn reboots(&self, claim: Option<&NodeClaim>) -> plan::Reboots {
+        let rebooting = claim.and_then(|claim| condition_of(claim, REBOOTING));
+        let is = |status| rebooting.filter(|(is, _)| *is == status).map(|(_, since)| since);
+        let uid = claim.and_then(|claim| claim.metadata.uid.as_deref());
+        plan::Reboots {
+            in_progress: is(ConditionStatus::True).is_some(),
+            ended_at: is(ConditionStatus::False),
+            decided_at: uid.and_then(|uid| self.reboots.get(uid)).cloned().unwrap_or_default(),
+        }
     }
 }
 
@@ -62,6 +63,8 @@ mod tests {
     use tenon_crds::labels::LabelRules;
 
     use super::*;
+    use crate::change::{Change, Kind, Object, ObjectKey};
+    use crate::node_class::NodeClassKind;
 
     #[test]
     fn only_conditions_that_a_policy_is_about_come_into_the_snapshot() {
@@ -97,10 +100,34 @@ mod tests {
                 "status": {"conditions": [{"type": "Rebooting", "status": status, "reason": "r", "message": "",
                     "lastTransitionTime": "1970-01-01T00:01:00Z"}]},
             }));
-            reboots(Some(&claim.expect("a NodeClaim")))
+            Cluster::new(&[], LabelRules::core()).reboots(Some(&claim.expect("a NodeClaim")))
         };
         assert!(told("True").in_progress && told("True").ended_at.is_none());
         assert!(!told("False").in_progress && told("False").ended_at.is_some());
-        assert_eq!(reboots(None), plan::Reboots::default());
+        let none = Cluster::new(&[], LabelRules::core()).reboots(None);
+        assert_eq!(none, plan::Reboots::default());
+    }
+
+    #[test]
+    fn reboots_are_remembered_as_long_as_their_nodeclaim_is_there() {
+        const KINDS: &[NodeClassKind] = &[NodeClassKind { group: "g", kind: "k", label: "g/k" }];
+        let mut cluster = Cluster::new(KINDS, LabelRules::core());
+        let claim = |uid: &str| -> NodeClaim {
+            let claim = json!({
+                "metadata": {"name": "a", "uid": uid},
+                "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []},
+            });
+            serde_json::from_value(claim).expect("a NodeClaim")
+        };
+        let at = |second| jiff::Timestamp::from_second(second).expect("a moment");
+        cluster.apply(Change::Applied(Object::NodeClaim(Box::new(claim("1")))));
+        for second in 0..20 {
+            cluster.apply(Change::Rebooting("1".to_owned(), at(second)));
+        }
+        let remembered = cluster.reboots(Some(&claim("1"))).decided_at;
+        assert_eq!((remembered.len(), remembered.last()), (8, Some(&at(19))));
+        assert_eq!(cluster.reboots(Some(&claim("2"))).decided_at, [], "another machine");
+        cluster.apply(Change::Deleted(Kind::NodeClaim, ObjectKey::cluster("a"), 0));
+        assert_eq!(cluster.reboots(Some(&claim("1"))).decided_at, []);
     }
 }
