@@ -312,6 +312,20 @@ fn ec2s_own_description_of_a_type_is_taken_too() {
 }
 
 #[test]
+fn nothing_is_planned_with_a_class_of_windows_and_the_reason_is_told() {
+    let bench = Bench::new();
+    bench.write("ec2.yaml", &(ec2_pool() + &EC2_CLASS.replace("al2023@", "windows2022@")));
+    bench.write(
+        "pods.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{resources: {requests: {cpu: 100m}}}]}\n",
+    );
+    let outcome = bench.json("simulate -f ec2.yaml -f pods.yaml");
+    assert_eq!(outcome["launches"], serde_json::json!([]));
+    let warning = outcome["warnings"][0].as_str().expect("a warning");
+    assert!(warning.contains("default") && warning.contains("Windows2022"), "{warning}");
+}
+
+#[test]
 fn capacity_reservations_are_used_as_far_as_a_file_says_that_they_have_room() {
     let bench = Bench::new();
     let reserved = "  capacityReservations:\n  - {id: cr-a, availabilityZone: us-west-2a, instanceType: m5.large, instanceMatchCriteria: targeted, ownerID: '111122223333'}\n";

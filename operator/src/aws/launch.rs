@@ -26,7 +26,7 @@ use super::matching::Requirements;
 use super::metrics::AwsMetrics;
 use super::resources;
 use super::tags::{self, Tags};
-use super::user_data::ClusterFacts;
+use super::user_data::{ClusterFacts, UserDataError};
 use crate::cloud_provider::CloudError;
 
 pub mod filters;
@@ -335,9 +335,9 @@ fn template_error(error: &TemplateError) -> CloudError {
         _ => "LaunchFailed",
     };
     match error {
-        TemplateError::UserData(super::user_data::UserDataError::NoServiceCidr) => {
-            CloudError::NodeClassNotReady(error.to_string())
-        }
+        TemplateError::UserData(
+            UserDataError::NoServiceCidr | UserDataError::UnsupportedFamily(_),
+        ) => CloudError::NodeClassNotReady(error.to_string()),
         _ => create_error(reason, error.to_string(), None),
     }
 }

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use tenon_crds::ec2nodeclass::{AmiFamily, KubeletConfiguration};
 use tenon_crds::labels;
 use tenon_crds::{Taint, TaintEffect};
+use tenon_state::ec2::family::Family as _;
 
 mod bootstrap_sh;
 mod bottlerocket;
@@ -66,6 +67,9 @@ pub enum UserDataError {
     /// The address range of Services is not known yet.
     #[error("the cluster's service CIDR is not known yet")]
     NoServiceCidr,
+    /// Machines of this family can't be made to join.
+    #[error("{0}")]
+    UnsupportedFamily(String),
 }
 
 /// User data for a family, base64.
@@ -79,10 +83,10 @@ pub fn plain(family: AmiFamily, bootstrap: &Bootstrap) -> Result<String, UserDat
         AmiFamily::Al2023 => nodeadm::render(bootstrap),
         AmiFamily::Bottlerocket => bottlerocket::render(bootstrap),
         AmiFamily::Custom => Ok(bootstrap.custom.clone().unwrap_or_default()),
-        AmiFamily::Al2
-        | AmiFamily::Windows2019
-        | AmiFamily::Windows2022
-        | AmiFamily::Windows2025 => bootstrap_sh::render(bootstrap),
+        AmiFamily::Al2 => bootstrap_sh::render(bootstrap),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
+            Err(UserDataError::UnsupportedFamily(family.refusal().unwrap_or_default()))
+        }
     }
 }
 

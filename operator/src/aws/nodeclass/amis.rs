@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use tenon_crds::ec2nodeclass::{Alias, Ami, AmiFamily, AmiSelectorTerm};
 use tenon_crds::labels::{self, aws};
 use tenon_crds::{EC2NodeClassSpec, Operator, Requirement};
+use tenon_state::ec2::family::Family as _;
 
 use crate::aws::ec2::{self, Filter, Image, filter, tag_filters};
 use crate::aws::error::Error;
@@ -154,13 +155,14 @@ fn alias_parameters(alias: &Alias, kubernetes: &str) -> Result<Vec<AliasParamete
             })
             .collect())
         }
-        AmiFamily::Windows2019
+        family @ (AmiFamily::Windows2019
         | AmiFamily::Windows2022
         | AmiFamily::Windows2025
-        | AmiFamily::Custom => Err(AmiError::UnsupportedAlias(format!(
-            "aliases of {} are not supported",
-            alias.family
-        ))),
+        | AmiFamily::Custom) => {
+            let why = family.refusal();
+            let why = why.unwrap_or_else(|| format!("AMI family {family} has no aliases"));
+            Err(AmiError::UnsupportedAlias(why))
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use tenon_crds::labels::aws;
 use tenon_crds::nodepool::NodePool;
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType};
+use tenon_state::ec2::family::Family as _;
 
 use super::status::Verdict;
 use crate::aws::cluster::Cluster;
@@ -81,7 +82,11 @@ impl Validator {
         templates: &Templates,
     ) -> Verdict {
         let class = input.class;
-        if class.spec.resolved_ami_family() == AmiFamily::Al2023
+        let family = class.spec.resolved_ami_family();
+        if let Some(refusal) = family.refusal() {
+            return invalid("UnsupportedAMIFamily", refusal);
+        }
+        if family == AmiFamily::Al2023
             && let Err(error) = cluster.resolve_service_cidr().await
         {
             if error.is_retryable() {

@@ -210,3 +210,11 @@ fn al2023_waits_for_the_service_cidr() {
     bootstrap.cluster.service_cidr = None;
     assert!(matches!(plain(AmiFamily::Al2023, &bootstrap), Err(UserDataError::NoServiceCidr)));
 }
+
+#[test]
+fn windows_machines_are_not_given_the_script_of_another_family() {
+    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
+        let refused = render(family, &Bootstrap::default());
+        assert!(matches!(refused, Err(UserDataError::UnsupportedFamily(_))), "{refused:?}");
+    }
+}

@@ -16,6 +16,8 @@ pub trait Family {
     fn limits_pods_by_eni(self) -> bool;
     /// The value of `node.kubernetes.io/windows-build`.
     fn windows_build(self) -> Option<&'static str>;
+    /// Why machines of the family are not launched, and what to do instead; nothing where they are.
+    fn refusal(self) -> Option<String>;
 }
 
 impl Family for AmiFamily {
@@ -58,6 +60,14 @@ impl Family for AmiFamily {
             Self::Windows2025 => Some("10.0.26100"),
             Self::Al2 | Self::Al2023 | Self::Bottlerocket | Self::Custom => None,
         }
+    }
+
+    fn refusal(self) -> Option<String> {
+        self.windows_build()?;
+        Some(format!(
+            "Windows nodes cannot be launched, so AMI family {self} is not supported: select images of AL2023, AL2, Bottlerocket or Custom with \
+             spec.amiSelectorTerms and spec.amiFamily, and run Windows pods on a managed node group"
+        ))
     }
 }
 

@@ -104,3 +104,13 @@ fn names_without_owner_are_looked_for_in_this_account_and_amazons() {
     assert_eq!(term_query(&term(Some("1234"), Some("x"))).owners, ["1234"]);
     assert_eq!(term_query(&term(None, None)).owners, Vec::<String>::new());
 }
+
+#[test]
+fn windows_has_no_images_whatever_the_family_says() {
+    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
+        let alias = Alias { family, version: "latest".to_owned() };
+        let error = alias_parameters(&alias, "1.35").unwrap_err();
+        assert!(matches!(error, AmiError::UnsupportedAlias(_)));
+        assert!(error.to_string().contains("spec.amiSelectorTerms"), "{error}");
+    }
+}

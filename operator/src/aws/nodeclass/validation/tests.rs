@@ -209,3 +209,18 @@ fn an_ordinary_type_of_a_node_pool_is_tried() {
     assert_eq!(chosen(&[pool(&["g4dn.xlarge", "c5.large"])]), "c5.large");
     assert_eq!(chosen(&[pool(&["g4dn.xlarge"])]), "g4dn.xlarge");
 }
+
+#[tokio::test(start_paused = true)]
+async fn windows_is_refused_before_anything_is_called() {
+    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
+        let fixture = Fixture::new(&[], true);
+        let mut class = resolved_class();
+        class.spec.ami_family = Some(family);
+        let verdict = fixture.validate(&class).await;
+        let Verdict::Invalid { reason: "UnsupportedAMIFamily", message } = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert!(message.contains(family.as_str()), "{message}");
+        assert!(message.contains("spec.amiSelectorTerms"), "says what to do: {message}");
+    }
+}
