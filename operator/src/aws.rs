@@ -44,6 +44,7 @@ pub mod controller;
 pub mod drift;
 pub mod ec2;
 pub mod error;
+pub mod flight;
 pub mod instances;
 pub mod interruption;
 pub mod launch;

@@ -18,7 +18,7 @@ use self::fleets::{FleetFailure, Fleets, Order};
 use self::reserved::Reservation;
 use self::subnets::FreeAddresses;
 use self::template::{Place, Template, TemplateError, TemplateScope};
-use self::templates::Templates;
+use self::templates::{Made, Templates};
 use super::catalog::Catalogs;
 use super::ec2::send::{FleetAnswer, FleetError, FleetInstance};
 use super::error::{Error, launch_reason};
@@ -161,16 +161,24 @@ impl Launcher {
 
         // A template that was deleted behind our back is created again, once.
         let terms = Terms { tags: &tags, capacity_type, tenancy };
+        let made = self.ensure(&templates).await.map_err(call_failed)?;
         match self.try_once(input, &candidates, &templates, terms, catalogs).await {
             Err(Attempt::TemplateGone) => {
-                for template in &templates {
-                    self.templates.invalidate(&template.request.launch_template_name);
+                for (template, made) in templates.iter().zip(made) {
+                    self.templates.invalidate(&template.request.launch_template_name, made);
                 }
+                self.ensure(&templates).await.map_err(call_failed)?;
                 self.try_once(input, &candidates, &templates, terms, catalogs).await
             }
             other => other,
         }
         .map_err(Attempt::into_cloud_error)
+    }
+
+    /// Makes sure that all templates exist.
+    async fn ensure(&self, templates: &[Template<'_>]) -> Result<Vec<Made>, Error> {
+        let requests = templates.iter().map(|template| self.templates.ensure(&template.request));
+        futures::future::try_join_all(requests).await
     }
 
     async fn try_once(
@@ -182,9 +190,6 @@ impl Launcher {
         catalogs: &Catalogs,
     ) -> Result<LaunchedInstance, Attempt> {
         let Terms { tags, capacity_type, tenancy } = terms;
-        for template in templates {
-            self.templates.ensure(&template.request).await.map_err(Attempt::Call)?;
-        }
         let status = input.class.status.as_ref();
         let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();
         let chosen =

@@ -1,11 +1,20 @@
 //! SDK clients whose answers are scripted, and tests of the provider as the operator sees it.
 
+use std::time::Duration;
+
 use aws_credential_types::Credentials;
 use aws_sdk_ec2::config::{BehaviorVersion, Region};
 use aws_smithy_mocks::{MockResponseInterceptor, Rule, RuleMode, create_mock_http_client};
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::error::ErrorMetadata;
 use aws_smithy_types::retry::RetryConfig;
+use parking_lot::Mutex;
 use tenon_crds::{Condition, NodeClaimSpec, Timestamp};
+use tokio::time::Instant;
 
 use super::catalog::tests::{mk_catalogs, mk_class, mk_unpriced_catalogs};
 use super::user_data::ClusterFacts;
@@ -44,6 +53,57 @@ pub(super) fn mock_iam(rules: &[&Rule]) -> aws_sdk_iam::Client {
 /// EKS, answered by rules.
 pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
     mock_client!(aws_sdk_eks, rules)
+}
+
+/// EC2 whose answers take a while and say that all went well: calls that are made at the same time are under way at the same time, as in reality.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SlowEc2 {
+    actions: Arc<Mutex<Vec<(Instant, String)>>>,
+}
+
+impl SlowEc2 {
+    /// How long an answer takes.
+    pub(super) const LATENCY: Duration = Duration::from_millis(200);
+
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn client(&self) -> aws_sdk_ec2::Client {
+        let connector = SharedHttpConnector::new(self.clone());
+        let config = aws_sdk_ec2::config::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .retry_config(RetryConfig::disabled())
+            .http_client(http_client_fn(move |_, _| connector.clone()))
+            .build();
+        aws_sdk_ec2::Client::from_conf(config)
+    }
+
+    /// What was called, in order.
+    pub(super) fn actions(&self) -> Vec<String> {
+        self.actions.lock().iter().map(|(_, action)| action.clone()).collect()
+    }
+
+    /// How often something was called.
+    pub(super) fn calls(&self, action: &str) -> usize {
+        self.actions().iter().filter(|called| *called == action).count()
+    }
+}
+
+impl HttpConnector for SlowEc2 {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let body = String::from_utf8_lossy(request.body().bytes().unwrap_or_default()).into_owned();
+        let action = body.split('&').find_map(|pair| pair.strip_prefix("Action="));
+        let action = action.unwrap_or_default().to_owned();
+        self.actions.lock().push((Instant::now(), action.clone()));
+        HttpConnectorFuture::new(async move {
+            tokio::time::sleep(Self::LATENCY).await;
+            let body = format!("<{action}Response></{action}Response>");
+            Ok(HttpResponse::new(200_u16.try_into().expect("a status"), SdkBody::from(body)))
+        })
+    }
 }
 
 /// An error as AWS answers it.
@@ -207,8 +267,8 @@ fn mk_settings() -> AwsSettings {
         reserved_enis: 0,
         disable_dry_run: false,
         reserved_capacity: true,
-        ami_refresh_interval: std::time::Duration::from_secs(60),
-        subnet_refresh_interval: std::time::Duration::from_secs(60),
+        ami_refresh_interval: Duration::from_secs(60),
+        subnet_refresh_interval: Duration::from_secs(60),
     }
 }
 

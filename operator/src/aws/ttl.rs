@@ -31,6 +31,19 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
         (*until > Instant::now()).then(|| value.clone())
     }
 
+    /// The value of a key that has not ended, which from now on lives for the map's time again.
+    pub fn get_and_prolong<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let now = Instant::now();
+        let mut entries = self.entries.lock();
+        let (until, value) = entries.get_mut(key).filter(|(until, _)| *until > now)?;
+        *until = now + self.ttl;
+        Some(value.clone())
+    }
+
     /// Sets a value for the map's time.
     pub fn insert(&self, key: K, value: V) {
         self.insert_for(key, value, self.ttl);
@@ -51,6 +64,19 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
         Q: Ord + ?Sized,
     {
         self.entries.lock().remove(key).map(|(_, value)| value)
+    }
+
+    /// Removes an entry if it has this value.
+    pub fn remove_value<Q>(&self, key: &Q, value: &V)
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+        V: PartialEq,
+    {
+        let mut entries = self.entries.lock();
+        if entries.get(key).is_some_and(|(_, known)| known == value) {
+            entries.remove(key);
+        }
     }
 
     /// The entries that have not ended.
@@ -96,5 +122,27 @@ mod tests {
         map.insert("a", 3);
         tokio::time::advance(Duration::from_secs(59)).await;
         assert_eq!(map.get("a"), Some(3), "setting again prolongs");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_can_prolong_what_has_not_ended() {
+        let map = TtlMap::new(Duration::from_secs(60));
+        map.insert("a", 1);
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(59)).await;
+            assert_eq!(map.get_and_prolong("a"), Some(1));
+        }
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(map.get_and_prolong("a"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_entry_is_removed_only_if_it_is_the_one_that_is_meant() {
+        let map = TtlMap::new(Duration::from_secs(60));
+        map.insert("a", 2);
+        map.remove_value("a", &1);
+        assert_eq!(map.get("a"), Some(2));
+        map.remove_value("a", &2);
+        assert_eq!(map.get("a"), None);
     }
 }

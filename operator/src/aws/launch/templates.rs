@@ -1,6 +1,7 @@
 //! The launch templates that exist in EC2: created when a launch needs them, deleted when none has used them for a minute.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_ec2::Client;
@@ -9,6 +10,7 @@ use tenon_crds::labels::aws;
 use crate::aws::ec2::requests::CreateLaunchTemplate;
 use crate::aws::ec2::{self, filter, send};
 use crate::aws::error::Result;
+use crate::aws::flight::Flights;
 use crate::aws::tags::cluster_tag;
 use crate::aws::ttl::TtlMap;
 
@@ -20,29 +22,67 @@ const TTL: Duration = Duration::from_secs(60);
 pub struct Templates {
     ec2: Client,
     cluster: Arc<str>,
-    existing: TtlMap<String, ()>,
+    existing: TtlMap<String, Made>,
+    /// The account may make a few of these calls a second: a burst of claims makes one per template, whatever its size.
+    flights: Flights<String, Flown>,
+    count: AtomicU64,
+}
+
+/// Tells a template from one that was made later under the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made(u64);
+
+/// What came of a call for a template.
+#[derive(Clone, Debug)]
+enum Flown {
+    Created(Result<Made>),
+    /// It was, or was to be, deleted: who wants it has to look again.
+    Deleted,
 }
 
 impl Templates {
     /// None known yet.
     pub fn new(ec2: Client, cluster: Arc<str>) -> Self {
-        Self { ec2, cluster, existing: TtlMap::new(TTL) }
+        Self {
+            ec2,
+            cluster,
+            existing: TtlMap::new(TTL),
+            flights: Flights::default(),
+            count: AtomicU64::default(),
+        }
     }
 
     /// Makes sure that a template exists, and that it stays for the next minute. The name tells the content, so one that exists needs no look.
-    pub async fn ensure(&self, request: &CreateLaunchTemplate) -> Result<()> {
+    pub async fn ensure(&self, request: &CreateLaunchTemplate) -> Result<Made> {
         let name = &request.launch_template_name;
-        if self.existing.get(name).is_none() {
-            send::create_launch_template(&self.ec2, request).await?;
-            tracing::debug!(launch_template = name, "created launch template");
+        loop {
+            if let Some(made) = self.existing.get_and_prolong(name) {
+                return Ok(made);
+            }
+            match self.flights.join(name, || self.create(request)).await {
+                Flown::Created(made) => return made,
+                Flown::Deleted => {}
+            }
         }
-        self.existing.insert(name.clone(), ());
-        Ok(())
     }
 
-    /// EC2 says that the template does not exist: the next launch creates it again.
-    pub fn invalidate(&self, name: &str) {
-        self.existing.remove(name);
+    async fn create(&self, request: &CreateLaunchTemplate) -> Flown {
+        let name = &request.launch_template_name;
+        Flown::Created(send::create_launch_template(&self.ec2, request).await.map(|()| {
+            tracing::debug!(launch_template = name, "created launch template");
+            self.exists(name.clone())
+        }))
+    }
+
+    fn exists(&self, name: String) -> Made {
+        let made = Made(self.count.fetch_add(1, Ordering::Relaxed));
+        self.existing.insert(name, made);
+        made
+    }
+
+    /// EC2 says that this template does not exist: the next launch creates it again. One that was made meanwhile is not touched.
+    pub fn invalidate(&self, name: &str, gone: Made) {
+        self.existing.remove_value(name, &gone);
     }
 
     /// Learns which templates of the cluster exist. Those that a former leader left behind end, and are deleted, like all others.
@@ -50,7 +90,7 @@ impl Templates {
         let filters = [filter(&format!("tag:{}", aws::EKS_CLUSTER_NAME_TAG), [&*self.cluster])];
         for template in ec2::launch_templates(&self.ec2, &filters).await? {
             if self.existing.get(&template.name).is_none() {
-                self.existing.insert(template.name, ());
+                self.exists(template.name);
             }
         }
         Ok(())
@@ -58,14 +98,23 @@ impl Templates {
 
     /// Deletes the templates that nobody has used for a while. One whose deletion fails is tried again after the same time.
     pub async fn delete_unused(&self) {
-        for (name, ()) in self.existing.take_ended() {
-            if let Err(error) = ec2::delete_launch_template(&self.ec2, &name).await {
-                tracing::error!(launch_template = name, %error, "failed to delete launch template");
-                self.existing.insert(name, ());
-            } else {
-                tracing::debug!(launch_template = name, "deleted launch template");
-            }
+        for (name, _) in self.existing.take_ended() {
+            // A launch that wants the template now either creates it first, and then it stays, or waits and creates it again.
+            self.flights.join(&name, || self.delete(&name)).await;
         }
+    }
+
+    async fn delete(&self, name: &str) -> Flown {
+        if self.existing.get(name).is_some() {
+            return Flown::Deleted;
+        }
+        if let Err(error) = ec2::delete_launch_template(&self.ec2, name).await {
+            tracing::error!(launch_template = name, %error, "failed to delete launch template");
+            self.exists(name.to_owned());
+        } else {
+            tracing::debug!(launch_template = name, "deleted launch template");
+        }
+        Flown::Deleted
     }
 
     /// Deletes all templates of a NodeClass.
@@ -81,3 +130,6 @@ impl Templates {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,10 +158,10 @@ impl Validator {
             template::TemplateError::UserData(UserDataError::NoServiceCidr) => Obstacle::Later,
             error => Obstacle::Verdict(invalid("UserDataInvalid", error.to_string())),
         })?;
-        let made = made.first().ok_or(Obstacle::Later)?;
-        let name = made.request.launch_template_name.as_str();
+        let template = &made.first().ok_or(Obstacle::Later)?.request;
+        let name = template.launch_template_name.as_str();
         templates
-            .ensure(&made.request)
+            .ensure(template)
             .await
             .map_err(|error| obstacle("CreateLaunchTemplateAuthCheckFailed", &error))?;
         self.create_fleet(status, &chosen.name, name, tags)
