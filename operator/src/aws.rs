@@ -20,8 +20,8 @@ use self::error::Error;
 use self::instances::{Instances, parse_provider_id};
 use self::launch::{LaunchInput, Launcher};
 use self::metrics::AwsMetrics;
-use self::nodeclass::Lookups;
 use self::nodeclass::profile::Profiles;
+use self::nodeclass::resolve::Lookups;
 use self::nodeclass::validation::Validator;
 use self::options::AwsSettings;
 use self::recovery::{AdoptionScope, Recovery};
@@ -36,6 +36,7 @@ use crate::cloud_provider::{
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 
+pub mod backoff;
 pub mod batcher;
 pub mod catalog;
 pub mod clients;

@@ -198,6 +198,11 @@ pub fn kind_of(code: &str) -> Kind {
     }
 }
 
+/// EC2 ends a refusal with an encoded explanation that is another one each time: conditions would change whenever the same question is asked again.
+fn without_encoded_part(text: &str) -> &str {
+    text.split("Encoded authorization failure message:").next().unwrap_or(text).trim_end()
+}
+
 /// The code with which EC2 says that the account lacks the role for spot and the caller may not create it.
 pub const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
@@ -235,7 +240,7 @@ pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
         } else {
             "the controller's role lacks a permission for this call"
         };
-        return ("Unauthorized", format!("{message}: {text}"));
+        return ("Unauthorized", format!("{message}: {}", without_encoded_part(&text)));
     }
     if has("InvalidParameter") && has("belong to different networks") {
         return plain(
@@ -405,6 +410,18 @@ mod tests {
         };
         assert_eq!(unreachable.launch_reason().0, "ConnectionFailed");
         assert_eq!(unreachable.to_string(), "CreateFleet failed: connection refused");
+    }
+
+    #[test]
+    fn the_same_refusal_has_the_same_message_each_time() {
+        let refused = |encoded: &str| {
+            let message = format!(
+                "You are not authorized to perform this operation. Encoded authorization failure message: {encoded}"
+            );
+            launch_reason("UnauthorizedOperation", &message).1
+        };
+        assert_eq!(refused("4wLs0x"), refused("9aQz1y"));
+        assert!(refused("4wLs0x").ends_with("perform this operation."), "{}", refused("4wLs0x"));
     }
 
     #[test]

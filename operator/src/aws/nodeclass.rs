@@ -8,21 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Api, Patch, PatchParams};
-use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
 use tenon_crds::labels::aws as keys;
 use tenon_crds::nodepool::NodePool;
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
-use self::amis::AmiError;
-use self::status::{Found, Resolution, Verdict};
-use self::validation::ValidationInput;
+use self::resolve::{Progress, resolve};
+use self::validation::{Judgement, ValidationInput};
 use super::AwsProvider;
 use super::controller::Next;
-use super::ec2::{self, PlacementGroup, filter};
 use super::error::{Error, Kind};
 use super::objects;
-use super::tags;
-use super::ttl::TtlMap;
 use crate::cloud_provider::Context;
 use crate::events::{Event, Reason};
 
@@ -30,6 +25,7 @@ pub mod amis;
 pub mod hash;
 pub mod profile;
 pub mod reservations;
+pub mod resolve;
 pub mod selectors;
 pub mod status;
 pub mod validation;
@@ -41,44 +37,6 @@ pub const FIELD_MANAGER: &str = "tenon";
 const REFRESH: Duration = Duration::from_secs(60);
 /// When a class that waits for its NodeClaims is looked at again, if none of them says that it is gone.
 const TERMINATING_REFRESH: Duration = Duration::from_secs(10 * 60);
-/// When a class is validated again after a call failed.
-const VALIDATE_AGAIN: Duration = Duration::from_secs(2);
-
-/// What AWS said lately about classes; own patches wake the controller, and must not make it ask again.
-#[derive(Debug)]
-pub struct Lookups {
-    subnets: TtlMap<ClassKey, Vec<Subnet>>,
-    security_groups: TtlMap<ClassKey, Vec<SecurityGroup>>,
-    amis: TtlMap<(ClassKey, String), Vec<Ami>>,
-    placement_groups: TtlMap<ClassKey, PlacementGroup>,
-    reservations: TtlMap<ClassKey, Vec<ec2::CapacityReservation>>,
-}
-
-/// A class as it was written: uid and generation.
-type ClassKey = (String, i64);
-
-impl Lookups {
-    /// Nothing looked up yet.
-    pub fn new(amis: Duration, subnets: Duration) -> Self {
-        Self {
-            subnets: TtlMap::new(subnets),
-            security_groups: TtlMap::new(Duration::from_secs(60)),
-            amis: TtlMap::new(amis),
-            // Looked up on every reconcile; launches in between go by the last answer.
-            placement_groups: TtlMap::new(Duration::from_secs(600)),
-            reservations: TtlMap::new(REFRESH),
-        }
-    }
-
-    /// The placement group of a class, as it was looked up last.
-    pub fn placement_group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
-        self.placement_groups.get(&class_key(class))
-    }
-}
-
-fn class_key(class: &EC2NodeClass) -> ClassKey {
-    (class.metadata.uid.clone().unwrap_or_default(), class.metadata.generation.unwrap_or_default())
-}
 
 /// Why a reconcile failed. Each is logged once, and tried again.
 #[derive(Debug, thiserror::Error)]
@@ -132,21 +90,24 @@ async fn keep(
     }
     let class = &class;
 
-    let (resolution, complete) = resolve(provider, context, class).await;
+    let (resolution, progress) = resolve(provider, context, class).await;
     let now = context.clock.now();
     let status = status::resolved(class, resolution, now);
     let mut resolved = class.clone();
     resolved.status = Some(status.clone());
-    let verdict = validate(provider, context, &resolved).await;
-    let status = status::validated(class, status, &verdict, now);
+    let judgement = validate(provider, context, &resolved).await;
+    if judgement.profile_unknown
+        && let Some(name) = &status.instance_profile
+    {
+        provider.profiles.doubt(name);
+    }
+    let status = status::validated(class, status, &judgement.verdict, now);
     patch_status(&api, class, &status).await?;
-    let refresh =
-        reservations::next_change(&status, now).map_or(REFRESH, |change| change.min(REFRESH));
-    Ok(match (&verdict, complete) {
-        (Verdict::Failed, _) => Next::After(VALIDATE_AGAIN),
-        (_, false) => Next::Failed,
-        (_, true) => Next::After(refresh),
-    })
+    if progress == Progress::CallFailed {
+        return Ok(Next::Failed);
+    }
+    let changes = [reservations::next_change(&status, now), progress.again(), judgement.again];
+    Ok(Next::After(changes.into_iter().flatten().fold(REFRESH, Duration::min)))
 }
 
 async fn add_finalizer(
@@ -196,183 +157,7 @@ async fn patch_status(
     }
 }
 
-/// What AWS says about a class, and whether every question was answered.
-async fn resolve(
-    provider: &AwsProvider,
-    context: &Context,
-    class: &EC2NodeClass,
-) -> (Resolution, bool) {
-    let (amis, subnets, security_groups, placement_group, capacity_reservations) = tokio::join!(
-        resolve_amis(provider, context, class),
-        resolve_subnets(provider, class),
-        resolve_security_groups(provider, class),
-        resolve_placement_group(provider, class),
-        reservations::resolve(provider, class, context.clock.now()),
-    );
-    let instance_profile = resolve_profile(provider, context, class).await;
-    let complete = amis != Found::Failed
-        && subnets != Found::Failed
-        && security_groups != Found::Failed
-        && capacity_reservations != Found::Failed
-        && instance_profile != Found::Failed;
-    let resolution = Resolution {
-        amis,
-        capacity_reservations,
-        subnets,
-        security_groups,
-        instance_profile,
-        placement_group,
-    };
-    (resolution, complete)
-}
-
-fn failed<T>(
-    class: &EC2NodeClass,
-    what: &'static str,
-    error: &(dyn std::error::Error + 'static),
-) -> Found<T> {
-    let nodeclass = class.metadata.name.as_deref().unwrap_or_default();
-    tracing::error!(nodeclass, error, what, "failed to resolve");
-    Found::Failed
-}
-
-async fn resolve_amis(
-    provider: &AwsProvider,
-    context: &Context,
-    class: &EC2NodeClass,
-) -> Found<Vec<Ami>> {
-    let Some(kubernetes) = provider.cluster.version() else {
-        tracing::debug!("the version of Kubernetes is not known yet");
-        return Found::Failed;
-    };
-    let key = (class_key(class), kubernetes.clone());
-    if let Some(amis) = provider.lookups.amis.get(&key) {
-        return Found::Some(amis);
-    }
-    let found = amis::resolve(
-        &provider.clients.ec2,
-        &provider.parameters,
-        &class.spec,
-        &kubernetes,
-        context.clock.now(),
-    )
-    .await;
-    match found {
-        Ok(amis) if amis.is_empty() => Found::Nothing {
-            reason: "AMINotFound",
-            message: "AMISelector did not match any AMIs".to_owned(),
-        },
-        Ok(amis) => {
-            provider.lookups.amis.insert(key, amis.clone());
-            Found::Some(amis)
-        }
-        Err(error @ AmiError::UnsupportedAlias(_)) => {
-            Found::Nothing { reason: "UnsupportedAlias", message: error.to_string() }
-        }
-        Err(error) => failed(class, "amis", &error),
-    }
-}
-
-async fn resolve_subnets(provider: &AwsProvider, class: &EC2NodeClass) -> Found<Vec<Subnet>> {
-    let key = class_key(class);
-    if let Some(subnets) = provider.lookups.subnets.get(&key) {
-        return Found::Some(subnets);
-    }
-    match selectors::subnets(&provider.clients.ec2, &class.spec.subnet_selector_terms).await {
-        Ok(found) if found.is_empty() => Found::Nothing {
-            reason: "SubnetsNotFound",
-            message: "SubnetSelector did not match any Subnets".to_owned(),
-        },
-        Ok(found) => {
-            let subnets: Vec<Subnet> = found
-                .into_iter()
-                .map(|subnet| {
-                    provider.launcher.addresses.observe(&subnet.id, subnet.free_ips);
-                    Subnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id }
-                })
-                .collect();
-            provider.lookups.subnets.insert(key, subnets.clone());
-            Found::Some(subnets)
-        }
-        Err(error) => failed(class, "subnets", &error),
-    }
-}
-
-async fn resolve_security_groups(
-    provider: &AwsProvider,
-    class: &EC2NodeClass,
-) -> Found<Vec<SecurityGroup>> {
-    let key = class_key(class);
-    if let Some(groups) = provider.lookups.security_groups.get(&key) {
-        return Found::Some(groups);
-    }
-    let terms = &class.spec.security_group_selector_terms;
-    match selectors::security_groups(&provider.clients.ec2, terms).await {
-        Ok(found) if found.is_empty() => Found::Nothing {
-            reason: "SecurityGroupsNotFound",
-            message: "SecurityGroupSelector did not match any SecurityGroups".to_owned(),
-        },
-        Ok(found) => {
-            let groups: Vec<SecurityGroup> = found
-                .into_iter()
-                .map(|group| SecurityGroup { id: group.id, name: group.name })
-                .collect();
-            provider.lookups.security_groups.insert(key, groups.clone());
-            Found::Some(groups)
-        }
-        Err(error) => failed(class, "security groups", &error),
-    }
-}
-
-async fn resolve_placement_group(provider: &AwsProvider, class: &EC2NodeClass) -> Found<()> {
-    let Some(selector) = &class.spec.placement_group_selector else { return Found::Some(()) };
-    let (wanted, shown) = match (&selector.id, &selector.name) {
-        (Some(id), _) => (filter("group-id", [id]), id),
-        (None, Some(name)) => (filter("group-name", [name]), name),
-        (None, None) => return Found::Some(()),
-    };
-    let key = class_key(class);
-    match ec2::placement_groups(&provider.clients.ec2, &[wanted]).await {
-        Ok(found) => match found.into_iter().next() {
-            Some(group) => {
-                provider.lookups.placement_groups.insert(key, group);
-                Found::Some(())
-            }
-            None => {
-                provider.lookups.placement_groups.remove(&key);
-                Found::Nothing {
-                    reason: "PlacementGroupNotFound",
-                    message: format!("Placement group \"{shown}\" not found"),
-                }
-            }
-        },
-        Err(error) => Found::Nothing {
-            reason: "PlacementGroupResolutionFailed",
-            message: format!("Failed to resolve placement group: {error}"),
-        },
-    }
-}
-
-async fn resolve_profile(
-    provider: &AwsProvider,
-    context: &Context,
-    class: &EC2NodeClass,
-) -> Found<String> {
-    let tags = tags::profile_tags(class, &context.cluster_name, &provider.clients.region);
-    match provider.profiles.ensure(class, &tags).await {
-        Ok(name) => Found::Some(name),
-        Err(error) => {
-            context.recorder.publish(Event::warning(
-                class,
-                Reason::InstanceProfileFailed,
-                format!("Failed to make the instance profile: {}", error.text()),
-            ));
-            failed(class, "instance profile", &error)
-        }
-    }
-}
-
-async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClass) -> Verdict {
+async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClass) -> Judgement {
     let name = class.metadata.name.as_deref().unwrap_or_default();
     let node_pools: Vec<NodePool> = match objects::parsed::<NodePool>(&context.client).await {
         Ok(mut pools) => {

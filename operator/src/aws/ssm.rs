@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_ssm::Client;
 
+use super::backoff::{Backoff, Waits};
 use super::error::{Error, Result};
 use super::ttl::TtlMap;
 
@@ -11,8 +12,6 @@ use super::ttl::TtlMap;
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Parameters that a user names.
 const USER_TTL: Duration = Duration::from_secs(5 * 60);
-/// A parameter that does not exist is asked for again only after this time: on every reconcile it would be three to five calls in vain.
-const MISSING_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// What a parameter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +28,25 @@ pub enum Purpose {
 #[derive(Debug)]
 pub struct Parameters {
     ssm: Client,
-    values: TtlMap<String, (Option<String>, Purpose)>,
+    values: TtlMap<String, (String, Purpose)>,
+    /// Parameters that do not exist: on every reconcile they would be three to five calls in vain.
+    missing: Backoff<String>,
 }
 
 impl Parameters {
     /// Nothing read yet.
     pub fn new(ssm: Client) -> Self {
-        Self { ssm, values: TtlMap::new(TTL) }
+        Self { ssm, values: TtlMap::new(TTL), missing: Backoff::new(Waits::QUESTIONS) }
     }
 
     /// The value; `None` when the parameter does not exist.
     pub async fn get(&self, name: &str, purpose: Purpose) -> Result<Option<String>> {
         if let Some((value, _)) = self.values.get(name) {
-            return Ok(value);
+            return Ok(Some(value));
+        }
+        let key = name.to_owned();
+        if self.missing.wait(&key).is_some() {
+            return Ok(None);
         }
         let value = match self.ssm.get_parameter().name(name).send().await {
             Ok(answer) => answer.parameter.and_then(|parameter| parameter.value),
@@ -50,16 +55,15 @@ impl Parameters {
                 error => return Err(error),
             },
         };
-        if let Some(value) = &value {
-            tracing::info!(parameter = name, value, "discovered ssm parameter");
-        }
-        let ttl = match (&value, purpose) {
-            (None, _) => MISSING_TTL,
-            (_, Purpose::User) => USER_TTL,
-            _ => TTL,
+        let Some(value) = value else {
+            self.missing.failed(key);
+            return Ok(None);
         };
-        self.values.insert_for(name.to_owned(), (value.clone(), purpose), ttl);
-        Ok(value)
+        self.missing.succeeded(&key);
+        tracing::info!(parameter = name, value, "discovered ssm parameter");
+        let ttl = if purpose == Purpose::User { USER_TTL } else { TTL };
+        self.values.insert_for(key, (value.clone(), purpose), ttl);
+        Ok(Some(value))
     }
 
     /// Names and values of parameters that hold the newest version of something.
@@ -68,12 +72,45 @@ impl Parameters {
             .entries()
             .into_iter()
             .filter(|(_, (_, purpose))| *purpose == Purpose::Latest)
-            .filter_map(|(name, (value, _))| Some((name, value?)))
+            .map(|(name, (value, _))| (name, value))
             .collect()
     }
 
     /// Reads a parameter anew next time.
     pub fn forget(&self, name: &str) {
         self.values.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ssm::operation::get_parameter::{GetParameterError, GetParameterOutput};
+    use aws_sdk_ssm::types::Parameter;
+    use aws_smithy_mocks::mock;
+
+    use super::*;
+    use crate::aws::tests::{coded, mock_ssm};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parameter_that_was_made_meanwhile_is_found_within_seconds() {
+        let rule = mock!(Client::get_parameter)
+            .sequence()
+            .error(|| GetParameterError::generic(coded("ParameterNotFound", "")))
+            .output(|| {
+                let parameter = Parameter::builder().value("ami-1").build();
+                GetParameterOutput::builder().parameter(parameter).build()
+            })
+            .build();
+        let parameters = Parameters::new(mock_ssm(&[&rule]));
+        for _ in 0..3 {
+            assert_eq!(parameters.get("/mine", Purpose::User).await.unwrap(), None);
+        }
+        assert_eq!(rule.num_calls(), 1);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let found = parameters.get("/mine", Purpose::User).await.unwrap();
+        assert_eq!(found.as_deref(), Some("ami-1"));
+        tokio::time::advance(USER_TTL / 2).await;
+        parameters.get("/mine", Purpose::User).await.unwrap();
+        assert_eq!(rule.num_calls(), 2, "what was found is remembered");
     }
 }

@@ -50,6 +50,11 @@ pub(super) fn mock_iam(rules: &[&Rule]) -> aws_sdk_iam::Client {
     mock_client!(aws_sdk_iam, rules)
 }
 
+/// Systems Manager, answered by rules.
+pub(super) fn mock_ssm(rules: &[&Rule]) -> aws_sdk_ssm::Client {
+    mock_client!(aws_sdk_ssm, rules)
+}
+
 /// EKS, answered by rules.
 pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
     mock_client!(aws_sdk_eks, rules)
@@ -277,7 +282,7 @@ fn mk_provider(rules: &[&Rule]) -> AwsProvider {
     let clients = Clients {
         ec2: mock_ec2(rules),
         iam: mock_iam(&[]),
-        ssm: mock_client!(aws_sdk_ssm, &[]),
+        ssm: mock_ssm(&[]),
         sqs: mock_client!(aws_sdk_sqs, &[]),
         eks: mock_eks(&[]),
         pricing: mock_client!(aws_sdk_pricing, &[]),

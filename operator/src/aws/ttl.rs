@@ -79,6 +79,11 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
         }
     }
 
+    /// Removes entries by their keys.
+    pub fn remove_all(&self, gone: impl Fn(&K) -> bool) {
+        self.entries.lock().retain(|key, _| !gone(key));
+    }
+
     /// The entries that have not ended.
     pub fn entries(&self) -> Vec<(K, V)> {
         let now = Instant::now();

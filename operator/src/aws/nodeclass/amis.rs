@@ -86,6 +86,8 @@ async fn resolve_alias(
                 uses.entry(id).or_default().extend(sets);
             }
             Ok(None) => {}
+            // Without an answer the variant may exist: machines for which there is an image must not lose it.
+            Err(error) if error.is_retryable() => return Err(error.into()),
             // A region may lack a variant; that one parameter can't be read must not take the others away.
             Err(error) => {
                 tracing::warn!(parameter = parameter.name, %error, "failed to read ssm parameter");

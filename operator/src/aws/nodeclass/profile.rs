@@ -7,6 +7,7 @@ use std::time::Duration;
 use aws_sdk_iam::Client;
 use tenon_crds::EC2NodeClass;
 
+use crate::aws::backoff::{Backoff, Waits};
 use crate::aws::error::{Error, Kind, Result};
 use crate::aws::tags::Tags;
 use crate::aws::ttl::TtlMap;
@@ -14,7 +15,7 @@ use crate::aws::ttl::TtlMap;
 /// How long what IAM said about a profile is believed.
 const PROFILE_TTL: Duration = Duration::from_secs(15 * 60);
 /// How long a role that did not exist is not tried again: each try makes and deletes a profile.
-const MISSING_ROLE_TTL: Duration = Duration::from_secs(60);
+const MISSING_ROLE: Waits = Waits { first: Duration::from_secs(5), last: Duration::from_secs(60) };
 /// How long garbage collection leaves a profile alone that was in use lately: claims that use it may not be seen yet.
 const PROTECTED_TTL: Duration = Duration::from_secs(60 * 60);
 
@@ -25,7 +26,7 @@ pub struct Profiles {
     cluster: Arc<str>,
     region: String,
     known: TtlMap<String, Profile>,
-    missing_roles: TtlMap<String, ()>,
+    missing_roles: Backoff<String>,
     protected: TtlMap<String, ()>,
 }
 
@@ -44,7 +45,7 @@ impl Profiles {
             cluster,
             region,
             known: TtlMap::new(PROFILE_TTL),
-            missing_roles: TtlMap::new(MISSING_ROLE_TTL),
+            missing_roles: Backoff::new(MISSING_ROLE),
             protected: TtlMap::new(PROTECTED_TTL),
         }
     }
@@ -83,6 +84,17 @@ impl Profiles {
         Ok(name)
     }
 
+    /// How long until the role of a class that did not exist is tried again.
+    pub fn missing_role(&self, class: &EC2NodeClass) -> Option<Duration> {
+        let role = role_name(class.spec.role.as_deref()?);
+        self.missing_roles.wait(&role.to_owned())
+    }
+
+    /// EC2 does not know a profile: IAM is asked about it again.
+    pub fn doubt(&self, name: &str) {
+        self.known.remove(name);
+    }
+
     /// Deletes all profiles of a class that goes.
     pub async fn delete_all(&self, class: &EC2NodeClass) -> Result<()> {
         for name in self.list(&self.class_path(class)).await? {
@@ -117,7 +129,8 @@ impl Profiles {
     }
 
     async fn create(&self, name: &str, path: &str, role: &str, tags: &Tags) -> Result<()> {
-        if self.missing_roles.get(role).is_some() {
+        let key = role.to_owned();
+        if self.missing_roles.wait(&key).is_some() {
             let message = format!("role {role} does not exist: create it or correct spec.role");
             return Err(Error::from_code("AddRoleToInstanceProfile", "NoSuchEntity", &message));
         }
@@ -137,13 +150,14 @@ impl Profiles {
         }
         if let Err(error) = self.add_role(name, role).await {
             if error.is_role_not_found() {
-                self.missing_roles.insert(role.to_owned(), ());
+                self.missing_roles.failed(key);
             }
             if let Err(error) = self.delete(name).await {
                 tracing::warn!(instance_profile = name, %error, "failed to delete the unfinished instance profile");
             }
             return Err(error);
         }
+        self.missing_roles.succeeded(&key);
         let profile = Profile { path: path.to_owned(), role: Some(role.to_owned()) };
         self.known.insert(name.to_owned(), profile);
         tracing::info!(instance_profile = name, role, "created instance profile");

@@ -11,8 +11,8 @@ use tenon_crds::ec2nodeclass::{
 };
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
+use super::resolve::{class_key, failed};
 use super::status::Found;
-use super::{class_key, failed};
 use crate::aws::AwsProvider;
 use crate::aws::ec2::{self, Filter, filter, tag_filters};
 use crate::aws::error::Result;

@@ -21,6 +21,13 @@ pub enum Found<T> {
     Failed,
 }
 
+impl<T> Found<T> {
+    /// Whether what was looked for does not exist.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing { .. })
+    }
+}
+
 /// What was found out about a class, before validation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {

@@ -1,6 +1,9 @@
 //! Would AWS launch with this NodeClass? Found out with dry runs, so that a missing permission shows on the NodeClass and not on the first pod.
+//!
+//! A good verdict counts for half an hour, as upstream's. A bad one is in the way of every pod that needs the class, and whoever mends its cause waits for it
+//! to go: it is looked into again after seconds, and never later than after a minute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
@@ -12,6 +15,7 @@ use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType};
 use tenon_state::ec2::family::Family as _;
 
 use super::status::Verdict;
+use crate::aws::backoff::{Backoff, Waits};
 use crate::aws::cluster::Cluster;
 use crate::aws::ec2::requests::{
     AllocationOptions, CreateFleet, DryRunInstances, DryRunInterface, LaunchTemplateConfig,
@@ -26,8 +30,10 @@ use crate::aws::tags::{self, Tags};
 use crate::aws::ttl::TtlMap;
 use crate::aws::user_data::UserDataError;
 
-/// How long a verdict counts, a bad one too.
+/// How long a good verdict counts.
 const TTL: Duration = Duration::from_secs(30 * 60);
+/// When a class is looked at again that can't be tried out yet, for want of something that comes by itself and costs no call.
+const NOT_YET: Duration = Duration::from_secs(2);
 
 /// Tries out NodeClasses.
 #[derive(Debug)]
@@ -35,7 +41,22 @@ pub struct Validator {
     ec2: aws_sdk_ec2::Client,
     region: String,
     dry_runs: bool,
-    verdicts: TtlMap<(String, String), Verdict>,
+    verdicts: TtlMap<Question, Judgement>,
+    failures: Backoff<Question>,
+}
+
+/// What a verdict is about: the name of a class, and a fingerprint of all that the verdict depends on.
+type Question = (String, String);
+
+/// A verdict, and when to ask for the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Whether EC2 does not know the instance profile: what is remembered about it may be wrong.
+    pub profile_unknown: bool,
+    /// How long to wait before the class is looked at again; `None` when nothing changes by itself soon.
+    pub again: Option<Duration>,
 }
 
 /// What a validation looks at.
@@ -55,23 +76,36 @@ pub struct ValidationInput<'a> {
 enum Obstacle {
     /// This is the verdict.
     Verdict(Verdict),
-    /// Ask again soon; nothing is remembered.
+    /// A call failed for a reason that passes by itself.
     Later,
+    /// EC2 does not know the instance profile, which may not have got around yet.
+    ProfileUnknown(Verdict),
+    /// Something is not known that the validation needs; nothing was called.
+    NotYet,
+}
+
+impl From<Verdict> for Judgement {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, profile_unknown: false, again: None }
+    }
 }
 
 impl Validator {
     /// A validator for a region.
     pub fn new(ec2: aws_sdk_ec2::Client, region: String, dry_runs: bool) -> Self {
-        Self { ec2, region, dry_runs, verdicts: TtlMap::new(TTL) }
+        Self {
+            ec2,
+            region,
+            dry_runs,
+            verdicts: TtlMap::new(TTL),
+            failures: Backoff::new(Waits::QUESTIONS),
+        }
     }
 
     /// Forgets the verdicts about a class.
     pub fn forget(&self, class: &str) {
-        for ((name, hash), _) in self.verdicts.entries() {
-            if name == class {
-                self.verdicts.remove(&(name, hash));
-            }
-        }
+        self.verdicts.remove_all(|(name, _)| name == class);
+        self.failures.forget(|(name, _)| name == class);
     }
 
     /// The verdict about a class.
@@ -80,46 +114,76 @@ impl Validator {
         input: ValidationInput<'_>,
         cluster: &Cluster,
         templates: &Templates,
-    ) -> Verdict {
+    ) -> Judgement {
         let class = input.class;
         let family = class.spec.resolved_ami_family();
         if let Some(refusal) = family.refusal() {
-            return invalid("UnsupportedAMIFamily", refusal);
+            return invalid("UnsupportedAMIFamily", refusal).into();
         }
         if family == AmiFamily::Al2023
-            && let Err(error) = cluster.resolve_service_cidr().await
+            && let Some(judgement) = self.without_cidr(class, cluster).await
         {
-            if error.is_retryable() {
-                tracing::warn!(%error, "failed to discover the service CIDR, trying again");
-                return Verdict::Failed;
-            }
-            return invalid(
-                "ClusterCIDRResolutionFailed",
-                format!("Failed to detect the cluster CIDR: {error}"),
-            );
+            return judgement;
         }
         if let Some(verdict) = class.status.as_ref().and_then(super::status::dependencies) {
-            return verdict;
+            return verdict.into();
         }
         let tags = match tags::launch_tags(class, &cluster.facts().name, "") {
             Ok(tags) => tags,
-            Err(reserved) => return invalid("TagValidationFailed", reserved.to_string()),
+            Err(reserved) => return invalid("TagValidationFailed", reserved.to_string()).into(),
         };
-        let key = (class.metadata.name.clone().unwrap_or_default(), fingerprint(class));
-        if let Some(verdict) = self.verdicts.get(&key) {
-            return verdict;
+        let question = (key_name(class).to_owned(), fingerprint(class));
+        if let Some(known) = self.known(&question) {
+            return known;
         }
-        let verdict = if self.dry_runs {
-            match self.dry_runs(input, cluster, templates, &tags).await {
-                Ok(()) => Verdict::Valid,
-                Err(Obstacle::Verdict(verdict)) => verdict,
-                Err(Obstacle::Later) => return Verdict::Failed,
+        if !self.dry_runs {
+            return self.remember(question, Verdict::Valid, false);
+        }
+        match self.dry_runs(input, cluster, templates, &tags).await {
+            Ok(()) => self.remember(question, Verdict::Valid, false),
+            Err(Obstacle::Verdict(verdict)) => self.remember(question, verdict, false),
+            Err(Obstacle::Later) => self.remember(question, Verdict::Failed, false),
+            Err(Obstacle::ProfileUnknown(verdict)) => self.remember(question, verdict, true),
+            Err(Obstacle::NotYet) => {
+                Judgement { again: Some(NOT_YET), ..Judgement::from(Verdict::Failed) }
             }
+        }
+    }
+
+    /// The verdict about a class whose machines have to be told the range of the cluster's Services, if that can't be found out.
+    async fn without_cidr(&self, class: &EC2NodeClass, cluster: &Cluster) -> Option<Judgement> {
+        let question = (key_name(class).to_owned(), "cluster CIDR".to_owned());
+        if cluster.facts().service_cidr.is_none()
+            && let Some(known) = self.known(&question)
+        {
+            return Some(known);
+        }
+        let error = cluster.resolve_service_cidr().await.err()?;
+        if error.is_retryable() {
+            tracing::warn!(%error, "failed to discover the service CIDR, trying again");
+            return Some(self.remember(question, Verdict::Failed, false));
+        }
+        let message = format!("Failed to detect the cluster CIDR: {error}");
+        let verdict = invalid("ClusterCIDRResolutionFailed", message);
+        Some(self.remember(question, verdict, false))
+    }
+
+    fn known(&self, question: &Question) -> Option<Judgement> {
+        let known = self.verdicts.get(question)?;
+        Some(Judgement { again: self.failures.wait(question), ..known })
+    }
+
+    fn remember(&self, question: Question, verdict: Verdict, profile_unknown: bool) -> Judgement {
+        let mut judgement = Judgement { profile_unknown, ..Judgement::from(verdict) };
+        if judgement.verdict == Verdict::Valid {
+            self.failures.succeeded(&question);
+            self.verdicts.insert(question, judgement.clone());
         } else {
-            Verdict::Valid
-        };
-        self.verdicts.insert(key, verdict.clone());
-        verdict
+            let wait = self.failures.failed(question.clone());
+            judgement.again = Some(wait);
+            self.verdicts.insert_for(question, judgement.clone(), wait);
+        }
+        judgement
     }
 
     async fn dry_runs(
@@ -130,8 +194,8 @@ impl Validator {
         tags: &Tags,
     ) -> Result<(), Obstacle> {
         let class = input.class;
-        let status = class.status.as_ref().ok_or(Obstacle::Later)?;
-        let catalog = input.catalog.ok_or(Obstacle::Later)?;
+        let status = class.status.as_ref().ok_or(Obstacle::NotYet)?;
+        let catalog = input.catalog.ok_or(Obstacle::NotYet)?;
         let chosen = choose(catalog, status, input.node_pools).ok_or_else(|| {
             tracing::warn!(nodeclass = key_name(class), "no instance type fits the AMIs");
             Obstacle::Later
@@ -155,19 +219,29 @@ impl Validator {
             placement_group: input.placement_group,
         };
         let made = template::templates(scope, [chosen]).map_err(|error| match error {
-            template::TemplateError::UserData(UserDataError::NoServiceCidr) => Obstacle::Later,
+            template::TemplateError::UserData(UserDataError::NoServiceCidr) => Obstacle::NotYet,
             error => Obstacle::Verdict(invalid("UserDataInvalid", error.to_string())),
         })?;
-        let template = &made.first().ok_or(Obstacle::Later)?.request;
+        let template = &made.first().ok_or(Obstacle::NotYet)?.request;
         let name = template.launch_template_name.as_str();
-        templates
+        let made = templates
             .ensure(template)
             .await
-            .map_err(|error| obstacle("CreateLaunchTemplateAuthCheckFailed", &error))?;
-        self.create_fleet(status, &chosen.name, name, tags)
-            .await
-            .map_err(|error| obstacle("CreateFleetAuthCheckFailed", &error))?;
-        self.run_instances(class, status, &chosen.name, name, tags).await
+            .map_err(|error| obstacle("CreateLaunchTemplateAuthCheckFailed", class, &error))?;
+        let tried = async {
+            self.create_fleet(status, &chosen.name, name, tags)
+                .await
+                .map_err(|error| ("CreateFleetAuthCheckFailed", error))?;
+            self.run_instances(class, status, &chosen.name, name, tags)
+                .await
+                .map_err(|error| ("RunInstancesAuthCheckFailed", error))
+        };
+        tried.await.map_err(|(reason, error)| {
+            if error.is_launch_template_not_found() {
+                templates.invalidate(name, made);
+            }
+            obstacle(reason, class, &error)
+        })
     }
 
     async fn create_fleet(
@@ -193,7 +267,7 @@ impl Validator {
         instance_type: &str,
         template: &str,
         tags: &Tags,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), Error> {
         let mut first = None;
         for subnet in &status.subnets {
             let request = instances_dry_run(class, instance_type, template, &subnet.id, tags);
@@ -204,10 +278,7 @@ impl Validator {
                 }
             }
         }
-        match first {
-            None => Ok(()),
-            Some(error) => Err(obstacle("RunInstancesAuthCheckFailed", &error)),
-        }
+        first.map_or(Ok(()), Err)
     }
 }
 
@@ -220,11 +291,21 @@ fn key_name(class: &EC2NodeClass) -> &str {
 }
 
 /// A refusal is a verdict; anything that passes by itself is not.
-fn obstacle(reason: &'static str, error: &Error) -> Obstacle {
+fn obstacle(reason: &'static str, class: &EC2NodeClass, error: &Error) -> Obstacle {
     let (cause, message) = error.launch_reason();
+    // AWS's own words are in the log as a whole: the encoded part of a refusal is another one each time, and not for conditions.
+    tracing::info!(nodeclass = key_name(class), %error, "a dry run of the EC2NodeClass failed");
     if error.is_instance_profile_not_found() {
-        tracing::info!("EC2 does not know the instance profile yet, trying again");
-        return Obstacle::Later;
+        // Who names a profile may have mistyped it; one that was made here gets around in seconds.
+        return Obstacle::ProfileUnknown(match &class.spec.instance_profile {
+            Some(name) => invalid(
+                "InstanceProfileNotFound",
+                format!(
+                    "Instance profile {name:?} does not exist: create it or correct spec.instanceProfile"
+                ),
+            ),
+            None => Verdict::Failed,
+        });
     }
     let verdict =
         |reason, base: &str| Obstacle::Verdict(invalid(reason, format!("{base}: {message}")));
@@ -244,10 +325,7 @@ fn obstacle(reason: &'static str, error: &Error) -> Obstacle {
             };
             verdict(reason, base)
         }
-        _ => {
-            tracing::warn!(%error, "a dry run failed, trying again");
-            Obstacle::Later
-        }
+        _ => Obstacle::Later,
     }
 }
 
@@ -371,18 +449,23 @@ fn tenancy(node_pools: &[NodePool]) -> &'static str {
     if dedicated { "dedicated" } else { "default" }
 }
 
-/// Changes with everything that a dry run depends on.
+/// Changes with everything that a dry run depends on. The order of subnets is that of their free addresses, which change all the time.
 fn fingerprint(class: &EC2NodeClass) -> String {
     let status = class.status.as_ref();
     let content = serde_json::json!({
         "spec": class.spec,
         "annotations": class.metadata.annotations,
-        "subnets": status.map(|status| &status.subnets),
-        "securityGroups": status.map(|status| &status.security_groups),
+        "subnets": status.map(|status| sorted(status.subnets.iter().map(|it| &it.id))),
+        "securityGroups":
+            status.map(|status| sorted(status.security_groups.iter().map(|it| &it.id))),
         "amis": status.map(|status| &status.amis),
         "instanceProfile": status.map(|status| &status.instance_profile),
     });
     hex::encode(Sha256::digest(content.to_string()))
+}
+
+fn sorted<'i>(ids: impl Iterator<Item = &'i String>) -> BTreeSet<&'i str> {
+    ids.map(String::as_str).collect()
 }
 
 #[cfg(test)]

@@ -105,6 +105,25 @@ fn names_without_owner_are_looked_for_in_this_account_and_amazons() {
     assert_eq!(term_query(&term(None, None)).owners, Vec::<String>::new());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_throttled_parameter_does_not_take_an_image_away() {
+    use aws_sdk_ssm::operation::get_parameter::{GetParameterError, GetParameterOutput};
+    use aws_smithy_mocks::mock;
+    let throttled = mock!(aws_sdk_ssm::Client::get_parameter)
+        .match_requests(|input| input.name().is_some_and(|name| name.contains("nvidia")))
+        .then_error(|| {
+            GetParameterError::generic(crate::aws::tests::coded("ThrottlingException", "slow down"))
+        });
+    let found = mock!(aws_sdk_ssm::Client::get_parameter).then_output(|| {
+        let parameter = aws_sdk_ssm::types::Parameter::builder().value("ami-1").build();
+        GetParameterOutput::builder().parameter(parameter).build()
+    });
+    let parameters = Parameters::new(crate::aws::tests::mock_ssm(&[&throttled, &found]));
+    let alias = Alias { family: AmiFamily::Al2023, version: "latest".to_owned() };
+    let resolved = resolve_alias(&parameters, &alias, "1.33").await;
+    assert!(matches!(resolved, Err(AmiError::Aws(_))), "{resolved:?}");
+}
+
 #[test]
 fn windows_has_no_images_whatever_the_family_says() {
     for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {

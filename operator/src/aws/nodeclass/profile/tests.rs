@@ -151,7 +151,7 @@ async fn a_profile_that_the_user_names_is_not_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_that_does_not_exist_leaves_no_profile_and_is_not_tried_for_a_minute() {
+async fn a_role_that_does_not_exist_leaves_no_profile_and_is_tried_again_in_seconds() {
     let (missing, created) = (missing(), created());
     let refused = mock!(Client::add_role_to_instance_profile).then_error(|| {
         AddRoleToInstanceProfileError::generic(coded("NoSuchEntity", "The role NodeRole ..."))
@@ -163,9 +163,53 @@ async fn a_role_that_does_not_exist_leaves_no_profile_and_is_not_tried_for_a_min
         assert!(error.is_role_not_found(), "{error}");
     }
     assert_eq!(created.num_calls(), 1);
-    tokio::time::advance(Duration::from_secs(61)).await;
-    assert!(profiles.ensure(&class, &tags()).await.is_err());
-    assert_eq!(created.num_calls(), 2);
+    assert_eq!(profiles.missing_role(&class), Some(Duration::from_secs(5)));
+    let started = tokio::time::Instant::now();
+    while started.elapsed() < Duration::from_secs(3600) {
+        tokio::time::advance(profiles.missing_role(&class).unwrap()).await;
+        profiles.ensure(&class, &tags()).await.unwrap_err();
+    }
+    assert!((60..=65).contains(&created.num_calls()), "{} in an hour", created.num_calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_that_was_made_meanwhile_is_used() {
+    let missing = missing();
+    let created = created();
+    let added = mock!(Client::add_role_to_instance_profile)
+        .sequence()
+        .error(|| {
+            AddRoleToInstanceProfileError::generic(coded("NoSuchEntity", "The role NodeRole ..."))
+        })
+        .output(|| AddRoleToInstanceProfileOutput::builder().build())
+        .build();
+    let profiles = mk_profiles(&[&missing, &created, &added]);
+    let class = class_with_role("NodeRole", None);
+    profiles.ensure(&class, &tags()).await.unwrap_err();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    profiles.ensure(&class, &tags()).await.unwrap();
+    assert_eq!(profiles.missing_role(&class), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_ec2_does_not_know_is_asked_about_again() {
+    let get = mock!(Client::get_instance_profile)
+        .sequence()
+        .output(|| {
+            GetInstanceProfileOutput::builder()
+                .instance_profile(profile("mine", PATH, Some("NodeRole")))
+                .build()
+        })
+        .error(|| GetInstanceProfileError::generic(coded("NoSuchEntity", "no profile")))
+        .error(|| GetInstanceProfileError::generic(coded("NoSuchEntity", "no profile")))
+        .build();
+    let (created, added) = (created(), role_added());
+    let profiles = mk_profiles(&[&get, &created, &added]);
+    let class = class_with_role("NodeRole", Some("mine"));
+    assert_eq!(profiles.ensure(&class, &tags()).await.unwrap(), "mine");
+    profiles.doubt("mine");
+    assert_ne!(profiles.ensure(&class, &tags()).await.unwrap(), "mine", "somebody deleted it");
+    assert_eq!((created.num_calls(), added.num_calls()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

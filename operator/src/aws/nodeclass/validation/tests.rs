@@ -1,6 +1,7 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use aws_sdk_ec2::operation::create_fleet::CreateFleetError;
+use aws_sdk_ec2::operation::create_fleet::{CreateFleetError, CreateFleetInput};
 use aws_sdk_ec2::operation::create_launch_template::{
     CreateLaunchTemplateError, CreateLaunchTemplateOutput,
 };
@@ -54,6 +55,10 @@ impl Fixture {
     }
 
     async fn validate(&self, class: &EC2NodeClass) -> Verdict {
+        self.judge(class).await.verdict
+    }
+
+    async fn judge(&self, class: &EC2NodeClass) -> Judgement {
         let input = ValidationInput {
             class,
             catalog: Some(&self.catalog),
@@ -152,17 +157,124 @@ async fn one_subnet_that_works_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_by_itself_is_no_verdict_and_not_remembered() {
+async fn what_passes_by_itself_is_no_verdict_and_asked_again_in_seconds() {
     for (code, message) in [
         ("InvalidParameterValue", "Invalid IAM Instance Profile name"),
         ("RequestLimitExceeded", "slow down"),
     ] {
         let (template, fleet) = (template(), fleet(code, message));
         let fixture = Fixture::new(&[&template, &fleet], true);
-        assert_eq!(fixture.validate(&resolved_class()).await, Verdict::Failed);
-        assert_eq!(fixture.validate(&resolved_class()).await, Verdict::Failed);
+        let first = fixture.judge(&resolved_class()).await;
+        assert_eq!((first.verdict, first.again), (Verdict::Failed, Some(Duration::from_secs(2))));
+        assert_eq!(first.profile_unknown, code == "InvalidParameterValue");
+        fixture.judge(&resolved_class()).await;
+        assert_eq!(fleet.num_calls(), 1, "the wait is kept, whatever wakes the controller");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        fixture.judge(&resolved_class()).await;
         assert_eq!(fleet.num_calls(), 2);
     }
+}
+
+/// Answers fleets with a refusal until it is told that the cause was mended.
+fn fleet_until(mended: &Arc<AtomicBool>) -> [Rule; 2] {
+    [(false, DENIED), (true, WOULD_WORK)].map(|(wanted, (code, message))| {
+        let mended = Arc::clone(mended);
+        mock!(aws_sdk_ec2::Client::create_fleet)
+            .match_requests(move |_: &CreateFleetInput| mended.load(Ordering::Relaxed) == wanted)
+            .then_error(move || CreateFleetError::generic(coded(code, message)))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mended_role_is_noticed_within_a_minute_however_long_it_was_broken() {
+    for broken_for in [Duration::from_secs(5), Duration::from_secs(3 * 3600)] {
+        let mended = Arc::new(AtomicBool::new(false));
+        let [refused, works] = fleet_until(&mended);
+        let (template, instances) = (template(), instances(WOULD_WORK.0, WOULD_WORK.1));
+        let fixture = Fixture::new(&[&template, &refused, &works, &instances], true);
+        let class = resolved_class();
+        let started = tokio::time::Instant::now();
+        let mut mended_at = None;
+        loop {
+            let judgement = fixture.judge(&class).await;
+            if judgement.verdict == Verdict::Valid {
+                break;
+            }
+            assert!(
+                matches!(
+                    judgement.verdict,
+                    Verdict::Invalid { reason: "CreateFleetAuthCheckFailed", .. }
+                ),
+                "{judgement:?}"
+            );
+            if started.elapsed() >= broken_for {
+                mended.store(true, Ordering::Relaxed);
+                mended_at.get_or_insert(started.elapsed());
+            }
+            tokio::time::advance(judgement.again.expect("a refusal is asked about again")).await;
+        }
+        let healed_after = started.elapsed() - mended_at.unwrap();
+        assert!(healed_after <= Duration::from_secs(60), "{healed_after:?}");
+        assert!(
+            refused.num_calls() as u64 <= 8 + broken_for.as_secs() / 60,
+            "{} calls in {broken_for:?}",
+            refused.num_calls()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_a_user_names_and_that_does_not_exist_is_told() {
+    let (template, fleet) = (template(), fleet(WOULD_WORK.0, WOULD_WORK.1));
+    let instances = instances("InvalidParameterValue", "Invalid IAM Instance Profile name");
+    let fixture = Fixture::new(&[&template, &fleet, &instances], true);
+    let mut class = resolved_class();
+    class.spec.instance_profile = Some("mine".to_owned());
+    let judgement = fixture.judge(&class).await;
+    assert!(
+        matches!(
+            &judgement.verdict,
+            Verdict::Invalid { reason: "InstanceProfileNotFound", message } if message.contains("mine")
+        ),
+        "{judgement:?}"
+    );
+    assert_eq!(judgement.again, Some(Duration::from_secs(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_was_deleted_behind_our_back_is_made_again_for_the_next_try() {
+    let (template, gone) = (template(), fleet("InvalidLaunchTemplateName.NotFoundException", ""));
+    let fixture = Fixture::new(&[&template, &gone], true);
+    for tries in 1..4 {
+        let judgement = fixture.judge(&resolved_class()).await;
+        assert_eq!(template.num_calls(), tries);
+        tokio::time::advance(judgement.again.unwrap()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_is_refused_before_anything_is_called() {
+    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
+        let fixture = Fixture::new(&[], true);
+        let mut class = resolved_class();
+        class.spec.ami_family = Some(family);
+        let judgement = fixture.judge(&class).await;
+        let Verdict::Invalid { reason: "UnsupportedAMIFamily", message } = judgement.verdict else {
+            panic!("{judgement:?}");
+        };
+        assert!(message.contains(family.as_str()), "{message}");
+        assert!(message.contains("spec.amiSelectorTerms"), "says what to do: {message}");
+    }
+}
+
+#[test]
+fn the_order_of_subnets_asks_no_new_question() {
+    let class = resolved_class();
+    let mut reordered = class.clone();
+    reordered.status.as_mut().unwrap().subnets.reverse();
+    assert_eq!(fingerprint(&class), fingerprint(&reordered));
+    reordered.status.as_mut().unwrap().subnets.pop();
+    assert_ne!(fingerprint(&class), fingerprint(&reordered));
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,19 +320,4 @@ fn an_ordinary_type_of_a_node_pool_is_tried() {
     assert_eq!(chosen(&[]), "m5.large", "a common one");
     assert_eq!(chosen(&[pool(&["g4dn.xlarge", "c5.large"])]), "c5.large");
     assert_eq!(chosen(&[pool(&["g4dn.xlarge"])]), "g4dn.xlarge");
-}
-
-#[tokio::test(start_paused = true)]
-async fn windows_is_refused_before_anything_is_called() {
-    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
-        let fixture = Fixture::new(&[], true);
-        let mut class = resolved_class();
-        class.spec.ami_family = Some(family);
-        let verdict = fixture.validate(&class).await;
-        let Verdict::Invalid { reason: "UnsupportedAMIFamily", message } = verdict else {
-            panic!("{verdict:?}");
-        };
-        assert!(message.contains(family.as_str()), "{message}");
-        assert!(message.contains("spec.amiSelectorTerms"), "says what to do: {message}");
-    }
 }
