@@ -11,6 +11,7 @@ use tenon_crds::ec2nodeclass::AmiFamily;
 use tenon_crds::labels::aws;
 use tenon_crds::nodepool::NodePool;
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
+use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType};
 use tenon_state::ec2::family::Family as _;
 
@@ -396,40 +397,46 @@ fn instances_dry_run(
     }
 }
 
-/// A type to try with: one that a NodePool of the class could launch and whose image is an ordinary one; else a common type; else any.
+/// A type to try with: the smallest that a NodePool of the class could launch and whose image is an ordinary one; else a common type; else the smallest of
+/// all. Whoever restricts what may be launched restricts the large ones.
 fn choose<'c>(
     catalog: &'c Catalog,
     status: &EC2NodeClassStatus,
     node_pools: &[NodePool],
 ) -> Option<&'c InstanceType> {
-    let usable = |instance_type: &&InstanceType| {
-        template::ami_for(&status.amis, instance_type).is_some()
-            && instance_type.offerings.iter().any(|offering| offering.available)
-    };
-    let ordinary = |instance_type: &&InstanceType| {
-        ["aws.amazon.com/neuron", "nvidia.com/gpu", "amd.com/gpu"]
-            .iter()
-            .all(|accelerator| instance_type.capacity.get(accelerator) == 0)
-    };
-    let wanted: Vec<Requirements> = node_pools.iter().map(pool_requirements).collect();
-    let of_pools: Vec<&InstanceType> = catalog
+    let mut usable: Vec<&InstanceType> = catalog
         .instance_types
         .iter()
-        .filter(usable)
-        .filter(|instance_type| wanted.iter().any(|wanted| wanted.meet_type(instance_type)))
-        .collect();
-    let common = || {
-        ["m5.large", "m6g.large"].iter().find_map(|name| {
-            catalog.instance_types.iter().filter(usable).find(|it| it.name == *name)
+        .filter(|instance_type| {
+            template::ami_for(&status.amis, instance_type).is_some()
+                && instance_type.offerings.iter().any(|offering| offering.available)
         })
+        .collect();
+    usable.sort_by_key(|instance_type| {
+        let Resources { cpu, memory, .. } = instance_type.capacity;
+        (is_accelerated(instance_type), cpu, memory, &instance_type.name)
+    });
+    let wanted: Vec<Requirements> = node_pools.iter().map(pool_requirements).collect();
+    let of_pool = usable.iter().find(|instance_type| {
+        wanted.iter().any(|wanted| {
+            wanted.meet_type(instance_type)
+                && instance_type
+                    .offerings
+                    .iter()
+                    .any(|offering| offering.available && wanted.meet_offering(offering))
+        })
+    });
+    let common = || {
+        let named = |name| usable.iter().find(|instance_type| instance_type.name == name);
+        ["m5.large", "m6g.large"].into_iter().find_map(named)
     };
-    of_pools
+    of_pool.or_else(common).or_else(|| usable.first()).copied()
+}
+
+fn is_accelerated(instance_type: &InstanceType) -> bool {
+    ["aws.amazon.com/neuron", "nvidia.com/gpu", "amd.com/gpu"]
         .iter()
-        .copied()
-        .find(|instance_type| ordinary(instance_type))
-        .or_else(|| of_pools.first().copied())
-        .or_else(common)
-        .or_else(|| catalog.instance_types.iter().find(usable))
+        .any(|accelerator| instance_type.capacity.get(accelerator) > 0)
 }
 
 fn pool_requirements(pool: &NodePool) -> Requirements {

@@ -105,6 +105,33 @@ fn names_without_owner_are_looked_for_in_this_account_and_amazons() {
     assert_eq!(term_query(&term(None, None)).owners, Vec::<String>::new());
 }
 
+#[test]
+fn the_order_of_images_is_always_the_same() {
+    let same_second = "2026-01-01T00:00:00.000Z";
+    let mut images = vec![
+        image("ami-b", "x86_64", same_second, None),
+        image("ami-a", "arm64", same_second, None),
+        image("ami-c", "x86_64", "2026-02-01T00:00:00.000Z", None),
+    ];
+    // As AL2's image for GPUs, and Bottlerocket's standard one: one image for two kinds of machines.
+    let uses: Uses = [
+        ("ami-b", vec![Variant::Neuron, Variant::Nvidia]),
+        ("ami-a", vec![Variant::Standard]),
+        ("ami-c", vec![Variant::Standard]),
+    ]
+    .map(|(id, variants)| {
+        (id.to_owned(), variants.into_iter().map(Variant::requirements).collect())
+    })
+    .into();
+    let order = best(images.clone(), &uses, now());
+    let shown: Vec<&str> = order.iter().map(|ami| ami.id.as_str()).collect();
+    assert_eq!(shown, ["ami-c", "ami-a", "ami-b", "ami-b"]);
+    for _ in 0..images.len() {
+        images.rotate_left(1);
+        assert_eq!(best(images.clone(), &uses, now()), order);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_throttled_parameter_does_not_take_an_image_away() {
     use aws_sdk_ssm::operation::get_parameter::{GetParameterError, GetParameterOutput};

@@ -296,11 +296,11 @@ async fn without_dry_runs_only_tags_and_dependencies_count() {
 }
 
 #[test]
-fn an_ordinary_type_of_a_node_pool_is_tried() {
-    let catalog =
-        mk_catalogs(&["c5.large", "g4dn.xlarge", "m5.large"]).catalog(&mk_class(), None).unwrap();
+fn the_smallest_ordinary_type_of_a_node_pool_is_tried() {
+    let names = ["c5.12xlarge", "c5.2xlarge", "g4dn.xlarge", "m5.large", "m5.metal", "r5.2xlarge"];
+    let catalog = mk_catalogs(&names).catalog(&mk_class(), None).unwrap();
     let status = mk_class().status.unwrap();
-    let pool = |names: &[&str]| {
+    let pool = |key: &str, values: &[&str]| {
         let mut pool: NodePool = serde_json::from_value(serde_json::json!({
             "metadata": { "name": "pool" },
             "spec": { "template": { "spec": {
@@ -310,14 +310,19 @@ fn an_ordinary_type_of_a_node_pool_is_tried() {
         }))
         .unwrap();
         pool.spec.template.spec.requirements = vec![tenon_crds::Requirement::new(
-            tenon_crds::labels::INSTANCE_TYPE,
+            key,
             tenon_crds::Operator::In,
-            names.iter().copied(),
+            values.iter().copied(),
         )];
         pool
     };
+    let of = |values: &[&str]| pool(tenon_crds::labels::INSTANCE_TYPE, values);
     let chosen = |pools: &[NodePool]| choose(&catalog, &status, pools).unwrap().name.clone();
     assert_eq!(chosen(&[]), "m5.large", "a common one");
-    assert_eq!(chosen(&[pool(&["g4dn.xlarge", "c5.large"])]), "c5.large");
-    assert_eq!(chosen(&[pool(&["g4dn.xlarge"])]), "g4dn.xlarge");
+    assert_eq!(chosen(&[of(&["c5.12xlarge", "r5.2xlarge", "c5.2xlarge"])]), "c5.2xlarge");
+    assert_eq!(chosen(&[of(&["g4dn.xlarge", "c5.12xlarge"])]), "c5.12xlarge", "no GPU");
+    assert_eq!(chosen(&[of(&["g4dn.xlarge"])]), "g4dn.xlarge");
+    assert_eq!(chosen(&[of(&["c5.12xlarge"]), of(&["r5.2xlarge"])]), "r5.2xlarge", "of any pool");
+    let categories = pool(aws::INSTANCE_CATEGORY, &["c"]);
+    assert_eq!(chosen(&[categories]), "c5.2xlarge", "and not the first by name");
 }
