@@ -209,6 +209,7 @@ impl AwsProvider {
                 ))
             })?;
         check_ready(&class)?;
+        self.catalogs.prices.known().await;
         let known = self.catalog_of(&class).map_err(|missing| CloudError::Create {
             reason: "InstanceTypeResolutionFailed".to_owned(),
             message: format!("Error resolving instance types: {missing}"),
@@ -435,6 +436,8 @@ impl CloudProvider for AwsProvider {
             operation: format!("tell drift from EC2NodeClass {}", reference.name),
             source,
         };
+        // Prices say nothing about drift, but without them there are no offerings. They come soon after the start; that they are not there yet is no failure.
+        self.catalogs.prices.known().await;
         let catalog = self.catalog_of(&class).map_err(|error| unclear(Box::new(error)))?;
         let seen = drift::without_instance(claim, &class, &catalog)
             .map_err(|error| unclear(Box::new(error)))?;

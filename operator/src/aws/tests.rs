@@ -341,3 +341,50 @@ async fn instance_profiles_are_listed_only_where_the_operator_may_have_made_some
         );
     }
 }
+
+/// A provider that knows a class, prices and types, over the same rules.
+pub(super) fn mk_ready_provider(rules: &[&Rule]) -> AwsProvider {
+    let mut provider = mk_provider(rules);
+    provider.catalogs = mk_catalogs(&["m5.large"]);
+    provider.classes.apply(class_with_ready(ConditionStatus::True, 1));
+    provider.classes.set_synced();
+    provider
+}
+
+#[tokio::test(start_paused = true)]
+async fn drift_is_told_once_prices_are_known_and_is_no_error_before() {
+    let mut provider = mk_ready_provider(&[]);
+    provider.catalogs = mk_unpriced_catalogs(&["m5.large"]);
+    let mut claim = mk_claim("a");
+    claim
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .insert(tenon_crds::labels::INSTANCE_TYPE.to_owned(), "m5.large".to_owned());
+    claim.status.get_or_insert_default().image_id = Some("ami-old".to_owned());
+    let prices = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        provider.catalogs.prices.fall_back();
+    };
+    let (drifted, ()) = tokio::join!(provider.is_drifted(&claim), prices);
+    assert_eq!(drifted.unwrap().as_deref(), Some("AMIDrift"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_of_windows_that_was_ready_before_launches_nothing() {
+    let provider = mk_ready_provider(&[]);
+    let mut class = class_with_ready(ConditionStatus::True, 1);
+    class.spec.ami_family = Some(tenon_crds::ec2nodeclass::AmiFamily::Windows2022);
+    provider.classes.apply(class);
+    let mut claim = mk_claim("a");
+    claim.spec.requirements = vec![tenon_crds::Requirement::new(
+        tenon_crds::labels::OS,
+        tenon_crds::Operator::Exists,
+        [""; 0],
+    )];
+    let refused = provider.create(&claim, None).await;
+    assert!(
+        matches!(&refused, Err(CloudError::NodeClassNotReady(why)) if why.contains("Windows")),
+        "{refused:?}"
+    );
+}

@@ -1,6 +1,7 @@
 //! What instance types cost: on-demand prices from the price list, spot prices from EC2's history.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use aws_sdk_pricing::types::{Filter, FilterType};
 use jiff::Timestamp;
@@ -8,15 +9,20 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use tenon_planner::resources::MicroUsd;
 use tenon_state::ec2::prices as list_prices;
+use tokio::sync::watch;
 
 use crate::aws::clients::Clients;
 use crate::aws::ec2;
 use crate::aws::error::{Error, Result};
 
+/// How long to wait for the first prices.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Prices per hour; every change raises the version.
 #[derive(Debug, Default)]
 pub struct Prices {
     table: RwLock<PriceTable>,
+    known: watch::Sender<bool>,
 }
 
 /// Prices per hour at one moment.
@@ -55,6 +61,14 @@ impl Prices {
         look(&self.table.read())
     }
 
+    /// Waits until there are prices, for a minute at most. Soon after the start there are some in any case: if no price list answers, those that come with
+    /// this version.
+    pub async fn known(&self) {
+        let mut known = self.known.subscribe();
+        // Who waited in vain finds out by itself.
+        let _patience = tokio::time::timeout(PATIENCE, known.wait_for(|known| *known)).await;
+    }
+
     /// The version of the prices.
     pub fn version(&self) -> u64 {
         self.table.read().version
@@ -71,6 +85,7 @@ impl Prices {
         if table.on_demand.len() != before {
             table.version += 1;
         }
+        self.known.send_replace(!table.is_empty());
     }
 
     /// Merges on-demand prices over those that are known.
@@ -81,6 +96,7 @@ impl Prices {
         if table.on_demand != before {
             table.version += 1;
         }
+        self.known.send_replace(!table.is_empty());
     }
 
     /// Merges spot prices over those that are known.
