@@ -6,7 +6,7 @@
 //!
 //! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`], [`catalog::pricing`] and [`interruption`] calls AWS.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tenon_crds::labels::{LabelRules, aws as keys};
 use tenon_crds::{ConditionStatus, EC2NodeClass, NodeClaim};
@@ -34,7 +34,9 @@ use crate::cloud_provider::{
     RepairPolicy,
 };
 use crate::metrics::Metrics;
+use crate::state::State;
 use crate::tasks::Tasks;
+use crate::write::Writer;
 
 pub mod backoff;
 pub mod batcher;
@@ -79,7 +81,8 @@ pub struct AwsProvider {
     clients: Clients,
     cluster: Cluster,
     classes: Arc<Store<EC2NodeClass>>,
-    claims: Arc<Store<NodeClaim>>,
+    /// NodeClaims and Nodes; nothing is known of them before [`CloudProvider::start_watching`].
+    state: OnceLock<State>,
     catalogs: Catalogs,
     launcher: Launcher,
     instances: Instances,
@@ -160,7 +163,7 @@ impl AwsProvider {
             ),
             lookups: Lookups::new(options.ami_refresh_interval, options.subnet_refresh_interval),
             classes: Arc::new(Store::new("EC2NodeClass")),
-            claims: Arc::new(Store::new("NodeClaim")),
+            state: OnceLock::new(),
             launched: TtlMap::new(hour),
             recovery: Recovery::default(),
             clock,
@@ -175,6 +178,20 @@ impl AwsProvider {
         (reference.group == KIND.group && reference.kind == KIND.kind)
             .then(|| self.classes.get(&reference.name))
             .flatten()
+    }
+
+    /// The NodeClaims that were listed and that the caller is after.
+    fn claims(&self, wanted: impl Fn(&NodeClaim) -> bool) -> Vec<Arc<NodeClaim>> {
+        let Some(state) = self.state.get() else { return Vec::new() };
+        state.read().claims().filter(|claim| wanted(claim)).cloned().collect()
+    }
+
+    /// Forgets what was computed for NodeClasses that are gone. Every replica computes, so every replica forgets.
+    fn forget_gone(&self) {
+        let known = |class: &str| self.classes.get(class).is_some();
+        self.catalogs.keep(known);
+        self.validator.keep(known);
+        self.lookups.drop_ended();
     }
 
     /// What can be launched with a class now.
@@ -251,15 +268,9 @@ impl AwsProvider {
         if !self.recovery.may_have_been_launched(claim) {
             return Ok(None);
         }
-        if !self.claims.is_synced() {
+        let Some(taken) = self.state.get().and_then(recovery::taken) else {
             return Err(not_known("NodeClaims were not read yet"));
-        }
-        let taken = self
-            .claims
-            .all()
-            .iter()
-            .filter_map(|claim| provider_id::instance_id(claim.provider_id()?).map(str::to_owned))
-            .collect();
+        };
         let scope = AdoptionScope { class, catalog, taken: &taken };
         let found = self.recovery.find_or_adopt(&self.instances, claim, scope).await;
         found.map_err(launch::call_failed)
@@ -469,13 +480,14 @@ impl CloudProvider for AwsProvider {
         Ok(seen.map(|drift| drift.reason().to_owned()))
     }
 
-    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
-        refresh::start(self, context, tasks);
+    fn start_watching(self: &Arc<Self>, context: &Context, state: &State, tasks: &mut Tasks) {
+        let state = self.state.get_or_init(|| state.clone());
+        refresh::start(self, context, state, tasks);
     }
 
-    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+    fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks) {
         self.recovery.lead_since(self.clock.now());
-        upkeep::start(self, context, tasks);
+        upkeep::start(self, context, write, tasks);
     }
 }
 

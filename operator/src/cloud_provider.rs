@@ -24,7 +24,9 @@ pub use tenon_state::node_class::NodeClassKind;
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
+use crate::state::State;
 use crate::tasks::Tasks;
+use crate::write::Writer;
 
 /// What every part of the operator, a provider's controllers among them, is handed instead of making it.
 #[derive(Clone)]
@@ -40,6 +42,9 @@ pub struct Context {
     /// Wakes the provisioner, the disruption loop and the NodePools' readiness early, e.g. after an interruption, or when a catalog or the state of a
     /// NodeClass changed. Call `notify_one`: the permit is kept, nothing is lost.
     pub wake: Arc<Notify>,
+    /// Tells the provisioner that machines are being taken away, once their NodeClaims are deleted: it plans for their pods without waiting for
+    /// others to come. Call `notify_one`.
+    pub interrupted: Arc<Notify>,
     /// The cluster's name (`--cluster-name`): part of tags, user data and names in the cloud.
     pub cluster_name: Arc<str>,
 }
@@ -202,9 +207,11 @@ pub trait CloudProvider: Send + Sync + 'static {
         claim: &NodeClaim,
     ) -> impl Future<Output = Result<Option<String>, CloudError>> + Send;
 
-    /// Starts what the provider does all the time, on any replica: its watches and refreshes (NodeClass store, prices, catalog), which only read.
-    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks);
+    /// Starts what the provider does all the time, on any replica: its watches and refreshes (NodeClass store, prices, catalog), which only read. What
+    /// it has to know of NodeClaims and Nodes is in `state`: a provider does not watch them again.
+    fn start_watching(self: &Arc<Self>, context: &Context, state: &State, tasks: &mut Tasks);
 
-    /// Starts the provider's own controllers (status of NodeClasses, interruption, tagging, garbage collection), which write. Only on the leader.
-    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks);
+    /// Starts the provider's own controllers (status of NodeClasses, interruption, tagging, garbage collection), which write to Kubernetes through
+    /// `write`. Only on the leader, and after [`Self::start_watching`].
+    fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks);
 }

@@ -25,8 +25,10 @@ use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
     RepairPolicy,
 };
+use crate::state::State;
 use crate::tasks::Tasks;
 use crate::watch::guarded::Guarded;
+use crate::write::Writer;
 
 mod boot;
 mod choice;
@@ -265,11 +267,11 @@ impl CloudProvider for Kwok {
         Ok(None)
     }
 
-    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+    fn start_watching(self: &Arc<Self>, context: &Context, _: &State, tasks: &mut Tasks) {
         tasks.spawn("kwok.nodeclasses", watch_classes(Arc::clone(self), context.clone()));
     }
 
-    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
+    fn start_controllers(self: &Arc<Self>, context: &Context, _: &Writer, tasks: &mut Tasks) {
         tasks.spawn("kwok.boot", boot::run(Arc::clone(self), context.clone()));
     }
 }

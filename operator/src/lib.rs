@@ -3,6 +3,8 @@
 //! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes and the cloud. See `docs/src/architecture.md`.
 
 pub mod actuate;
+#[cfg(test)]
+pub(crate) mod apiserver;
 pub mod aws;
 pub mod capacitybuffer;
 pub mod clock;
@@ -10,9 +12,15 @@ pub mod cloud_provider;
 pub mod confirm;
 pub mod deletioncost;
 pub mod disruption;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "events are about objects, and nobody reads them back"
+)]
 pub mod events;
 pub mod http;
+#[expect(clippy::disallowed_methods, reason = "the Nodes are the pretended cloud's machines")]
 pub mod kwok;
+#[expect(clippy::disallowed_methods, reason = "the Lease is the election's own")]
 pub mod leader;
 pub mod leadership;
 pub mod logging;
@@ -32,4 +40,5 @@ pub mod tasks;
 mod testing;
 pub mod watch;
 pub mod work;
+#[expect(clippy::disallowed_methods, reason = "the one way to write")]
 pub mod write;

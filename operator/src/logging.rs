@@ -36,3 +36,15 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Logs a failure that is tried again: a warning when it may pass by itself (`passing`), an error when somebody has to look at it.
+macro_rules! log_failure {
+    (passing: $passing:expr, $($fields:tt)*) => {
+        if $passing {
+            tracing::warn!($($fields)*);
+        } else {
+            tracing::error!($($fields)*);
+        }
+    };
+}
+pub(crate) use log_failure;

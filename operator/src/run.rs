@@ -89,6 +89,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         recorder,
         metrics: Metrics::new(),
         wake: Arc::new(Notify::new()),
+        interrupted: Arc::new(Notify::new()),
         cluster_name: options.core.cluster_name.as_str().into(),
     };
     let lease = options.core.leader_election_name.clone();
@@ -169,7 +170,7 @@ async fn operate<P: CloudProvider>(
     let metrics = http::listen("metrics", core.bind_address, core.metrics_port).await?;
     tasks.spawn("state", state_task.run());
     crate::watch::start(&context, &state.updates(), &kinds, &mut tasks);
-    cloud.start_watching(&context, &mut tasks);
+    cloud.start_watching(&context, &state, &mut tasks);
     let (woken, wake) = watch::channel(0);
     tasks.spawn("wake", relay(Arc::clone(&context.wake), woken));
     let served = tasks.stop_token().clone();
@@ -337,7 +338,7 @@ fn start<P: CloudProvider>(
     tasks.spawn_graceful("disruption", disruption::run(o, commands.clone(), wake, s));
     let (o, s) = own();
     tasks.spawn_graceful("disruption.queue", commands.run(o, s));
-    operator.cloud.start_controllers(&operator.context, tasks);
+    operator.cloud.start_controllers(&operator.context, &operator.write, tasks);
 }
 
 /// The provider's policies for sick machines, once they have been checked.

@@ -43,6 +43,8 @@ type Subscribers = Arc<Mutex<Vec<(CancellationToken, Subscriber)>>>;
 /// How complete the state is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Completeness {
+    /// [`Cluster::has_found_crds`].
+    claims: bool,
     /// [`Cluster::has_listed_all`].
     listed: bool,
     /// [`Cluster::is_synced`].
@@ -122,6 +124,11 @@ impl State {
         }
     }
 
+    /// Waits until NodeClaims were listed: until then one that is not here may exist.
+    pub async fn claims_listed(&self) {
+        self.complete(|complete| complete.claims).await;
+    }
+
     /// Where watches put what they see.
     pub fn updates(&self) -> mpsc::Sender<Update> {
         self.updates.clone()
@@ -157,7 +164,11 @@ impl StateTask {
             if listed || touched.iter().any(|touched| matches!(touched, Touched::NodeClaim(_))) {
                 let now = {
                     let cluster = self.cluster.read();
-                    Completeness { listed: cluster.has_listed_all(), synced: cluster.is_synced() }
+                    Completeness {
+                        claims: cluster.has_found_crds(),
+                        listed: cluster.has_listed_all(),
+                        synced: cluster.is_synced(),
+                    }
                 };
                 self.complete.send_if_modified(|known| std::mem::replace(known, now) != now);
             }

@@ -3,10 +3,13 @@
 //! Patches of lists (finalizers, taints, conditions) carry the resource version that they were computed from: when somebody was faster the API server
 //! refuses them, and the caller looks again.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -17,6 +20,7 @@ use crate::state::change::{Change, ObjectKey};
 use crate::state::cluster::name;
 use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER};
 use crate::watch::Watched;
+use crate::watch::guarded::Guarded;
 use crate::watch::wire::Node;
 use crate::work::Failure;
 
@@ -46,9 +50,25 @@ impl WriteError {
         }
     }
 
-    /// The object does not exist.
+    /// The object does not exist, or is another one that was made under the same name meanwhile.
     pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
+        self.code() == Some(404) || self.is_of_another()
+    }
+
+    /// A patch with another uid than the object's is refused as an attempt to change the uid.
+    fn is_of_another(&self) -> bool {
+        match &*self.source {
+            kube::Error::Api(status) if status.code == 422 => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                causes.into_iter().any(|cause| cause.field == "metadata.uid")
+            }
+            _ => false,
+        }
+    }
+
+    /// It may pass by itself: somebody was faster, or the API server can't be reached, is overloaded or has a fault.
+    pub fn is_passing(&self) -> bool {
+        self.code().is_none_or(|code| matches!(code, 409 | 429 | 500..))
     }
 
     /// The API server has understood and does not want to, as when an admission webhook denies it or a permission is missing. It will not change its mind for
@@ -72,7 +92,7 @@ impl WriteError {
 impl Failure for WriteError {
     fn category(&self) -> &'static str {
         match self.code() {
-            Some(404) => "not_found",
+            _ if self.is_not_found() => "not_found",
             Some(409) => "conflict",
             Some(403) => "forbidden",
             Some(422) => "invalid",
@@ -86,6 +106,14 @@ impl Failure for WriteError {
         self.code() == Some(409)
     }
 }
+
+/// A kind without namespaces that the state does not hold.
+pub trait Unwatched:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned
+{
+}
+
+impl Unwatched for tenon_crds::EC2NodeClass {}
 
 /// Writes objects, and tells the state.
 #[derive(Clone)]
@@ -106,6 +134,11 @@ impl Writer {
         Self { client, state }
     }
 
+    /// The state that is told of what is written.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
     /// Creates a NodeClaim. The state has it when this returns.
     pub async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
@@ -118,8 +151,8 @@ impl Writer {
         Ok(created)
     }
 
-    /// Deletes a NodeClaim, unless it is gone or was made again. Its finalizer keeps it until its machine is gone.
-    pub async fn delete_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
+    /// Deletes a NodeClaim, unless it is gone or was made again: then it answers false. Its finalizer keeps it until its machine is gone.
+    pub async fn delete_claim(&self, claim: &NodeClaim) -> Result<bool, WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         let name = name(&claim.metadata);
         let params = only_uid(claim.metadata.uid.clone());
@@ -127,20 +160,20 @@ impl Writer {
             Ok(answer) => answer,
             Err(source) => {
                 let error = error("deleting", "NodeClaim", &name, source);
-                return if error.is_not_found() || error.is_conflict() {
-                    Ok(())
-                } else {
-                    Err(error)
-                };
+                if error.is_not_found() {
+                    self.claim_is_gone(&claim.metadata).await;
+                } else if !error.is_conflict() {
+                    return Err(error);
+                }
+                return Ok(false);
             }
         };
-        if let Some(object) = answer.left() {
-            self.state.apply(Change::Written(object.into_object())).await;
-        } else if let Some(uid) = claim.metadata.uid.clone() {
-            // Without finalizers it is gone at once, and the answer says no more than that.
-            self.state.apply(Change::ClaimGone(name, uid)).await;
+        // Without finalizers it is gone at once, and the answer says no more than that.
+        match answer.left() {
+            Some(object) => self.state.apply(Change::Written(object.into_object())).await,
+            None => self.claim_is_gone(&claim.metadata).await,
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Patches a NodeClaim's metadata or spec; `body` is merged. `locked` refuses when it has changed since `claim` was read.
@@ -151,6 +184,30 @@ impl Writer {
         locked: bool,
     ) -> Result<NodeClaim, WriteError> {
         self.patch(self.all(), "patching", claim, body, locked, false).await
+    }
+
+    /// Merges annotations into a NodeClaim of which only its metadata is at hand, because the rest of it may not parse.
+    pub async fn annotate_claim(
+        &self,
+        metadata: &ObjectMeta,
+        annotations: &BTreeMap<&'static str, &str>,
+    ) -> Result<(), WriteError> {
+        let body = json!({ "metadata": { "annotations": annotations } });
+        let api: Api<Guarded<NodeClaim>> = self.all();
+        match send(api, "annotating", metadata, body, false, false).await {
+            Ok(written) => {
+                if let Ok(claim) = written.into_result() {
+                    self.state.apply(Change::Written(claim.into_object())).await;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if error.is_not_found() {
+                    self.claim_is_gone(metadata).await;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Patches a NodeClaim's status to that of `claim`, from which it was computed.
@@ -190,23 +247,15 @@ impl Writer {
     /// Takes the finalizer off a NodeClaim, so that it goes.
     pub async fn release_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&claim.metadata)}});
-        let name = name(&claim.metadata);
-        let uid = claim.metadata.uid.clone().unwrap_or_default();
         match send::<NodeClaim>(self.all(), "releasing", &claim.metadata, body, true, false).await {
             Ok(left) if left.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) => {
-                self.state.apply(Change::ClaimGone(name, uid)).await;
-                Ok(())
+                self.claim_is_gone(&claim.metadata).await;
             }
-            Ok(left) => {
-                self.state.apply(Change::Written(left.into_object())).await;
-                Ok(())
-            }
-            Err(error) if error.is_not_found() => {
-                self.state.apply(Change::ClaimGone(name, uid)).await;
-                Ok(())
-            }
-            Err(error) => Err(error),
+            Ok(left) => self.state.apply(Change::Written(left.into_object())).await,
+            Err(error) if error.is_not_found() => self.claim_is_gone(&claim.metadata).await,
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Patches a NodePool; `body` is merged.
@@ -259,6 +308,29 @@ impl Writer {
     /// Patches a Node; `body` is merged, and refused when the Node has changed since `node` was read.
     pub async fn patch_node(&self, node: &Node, body: Value) -> Result<Node, WriteError> {
         self.patch(self.all(), "patching", node, body, true, false).await
+    }
+
+    /// Merges labels into a Node; those that are `null` are taken away. Unlike lists they are nobody else's, so that it is not refused when the Node has
+    /// changed meanwhile.
+    pub async fn label_node(&self, node: &Node, labels: Value) -> Result<Node, WriteError> {
+        let body = json!({ "metadata": { "labels": labels } });
+        self.patch(self.all(), "labelling", node, body, false, false).await
+    }
+
+    /// Patches a NodeClass, a kind that the state does not hold: its provider has to take in the answer. `body` is merged, and refused when the NodeClass
+    /// has changed since it was read.
+    pub async fn patch_class<K: Unwatched>(&self, class: &K, body: Value) -> Result<K, WriteError> {
+        send(self.all(), "patching", class.meta(), body, true, false).await
+    }
+
+    /// The same with the fields of its status.
+    pub async fn patch_class_status<K: Unwatched>(
+        &self,
+        class: &K,
+        status: Value,
+    ) -> Result<K, WriteError> {
+        let body = json!({ "status": status });
+        send(self.all(), "patching the status of", class.meta(), body, true, true).await
     }
 
     /// Takes the finalizer off a Node, so that it goes.
@@ -336,6 +408,11 @@ impl Writer {
         Api::all(self.client.clone())
     }
 
+    async fn claim_is_gone(&self, metadata: &ObjectMeta) {
+        let uid = metadata.uid.clone().unwrap_or_default();
+        self.state.apply(Change::ClaimGone(name(metadata), uid)).await;
+    }
+
     async fn patch<K: Watched>(
         &self,
         api: Api<K>,
@@ -353,8 +430,7 @@ impl Writer {
             }
             Err(error) => {
                 if error.is_not_found() && K::KIND == NodeClaim::KIND {
-                    let uid = object.meta().uid.clone().unwrap_or_default();
-                    self.state.apply(Change::ClaimGone(name(object.meta()), uid)).await;
+                    self.claim_is_gone(object.meta()).await;
                 }
                 Err(error)
             }
@@ -366,7 +442,7 @@ impl Writer {
 async fn send<K>(
     api: Api<K>,
     verb: &'static str,
-    metadata: &kube::core::ObjectMeta,
+    metadata: &ObjectMeta,
     mut body: Value,
     locked: bool,
     status: bool,
@@ -401,7 +477,7 @@ fn only_uid(uid: Option<String>) -> DeleteParams {
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }
 
-fn without_ours(metadata: &kube::core::ObjectMeta) -> Vec<&String> {
+fn without_ours(metadata: &ObjectMeta) -> Vec<&String> {
     let ours = tenon_crds::labels::TERMINATION_FINALIZER;
     metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != ours).collect()
 }
@@ -417,3 +493,6 @@ fn merge(target: &mut Value, extra: Value) {
         (target, extra) => *target = extra,
     }
 }
+
+#[cfg(test)]
+mod tests;

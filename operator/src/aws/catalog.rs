@@ -180,9 +180,9 @@ impl Catalogs {
         Ok(catalog)
     }
 
-    /// Forgets a NodeClass that is gone.
-    pub fn forget(&self, class: &str) {
-        self.computed.lock().remove(class);
+    /// Keeps what was computed for these NodeClasses, and forgets the others.
+    pub fn keep(&self, known: impl Fn(&str) -> bool) {
+        self.computed.lock().retain(|class, _| known(class));
     }
 
     /// Takes note of the memory that a node of a type with one of these images has. The smallest figure counts, and it changes catalogs.

@@ -1,12 +1,13 @@
-//! The loop over the interruption queue: a machine that is about to go is drained, and its replacement is started at once.
+//! The loop over the interruption queue: a machine that is about to go is drained, and its replacement is planned at once.
+//!
+//! The NodeClaim is deleted first. From the API server's answer on the state counts its pods as pending, and the provisioner is told that it need not wait for
+//! others: the drain, which begins at the same time, has two minutes.
 
 use std::time::Duration;
 
 use aws_sdk_sqs::types::{Message as SqsMessage, MessageSystemAttributeName};
 use futures::StreamExt as _;
 use futures::stream;
-use jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use tenon_crds::NodeClaim;
 use tenon_crds::labels;
 use tenon_planner::snapshot::CapacityType;
@@ -14,10 +15,12 @@ use tenon_planner::snapshot::CapacityType;
 use self::message::{Kind, Message};
 use super::AwsProvider;
 use super::error::{Error, Result};
-use super::nodeclass::FIELD_MANAGER;
 use super::provider_id::instance_id;
 use crate::cloud_provider::Context;
 use crate::events::{Event, EventType, Reason};
+use crate::logging::{chain, log_failure};
+use crate::state::cluster::{annotation, label};
+use crate::write::{WriteError, Writer};
 
 pub mod message;
 pub mod status;
@@ -29,16 +32,16 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// Handles messages for ever.
-pub async fn run(provider: &AwsProvider, context: &Context) {
+pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     let queue = provider.options.interruption_queue.as_str();
     let mut url: Option<String> = None;
     let mut retry = FIRST_RETRY;
     loop {
-        match receive_and_handle(provider, context, queue, &mut url).await {
+        match receive_and_handle(provider, context, write, queue, &mut url).await {
             Ok(()) => retry = FIRST_RETRY,
             Err(error) => {
                 context.metrics.reconcile_errors.inc(["interruption", error.operation]);
-                tracing::error!(queue, %error, "failed to read the interruption queue, trying again");
+                log_failure!(passing: error.is_retryable(), queue, %error, "failed to read the interruption queue, trying again");
                 // A queue that was deleted and made again may have another URL.
                 url = None;
                 tokio::time::sleep(retry).await;
@@ -51,6 +54,7 @@ pub async fn run(provider: &AwsProvider, context: &Context) {
 async fn receive_and_handle(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
     queue: &str,
     known_url: &mut Option<String>,
 ) -> Result<()> {
@@ -60,7 +64,7 @@ async fn receive_and_handle(
     };
     let messages = receive(provider, &url).await?;
     stream::iter(messages)
-        .for_each_concurrent(WORKERS, |message| handle(provider, context, &url, message))
+        .for_each_concurrent(WORKERS, |message| handle(provider, context, write, &url, message))
         .await;
     Ok(())
 }
@@ -96,7 +100,13 @@ async fn receive(provider: &AwsProvider, url: &str) -> Result<Vec<SqsMessage>> {
 }
 
 /// Handles one message. One that fails stays in the queue and comes again.
-async fn handle(provider: &AwsProvider, context: &Context, url: &str, raw: SqsMessage) {
+async fn handle(
+    provider: &AwsProvider,
+    context: &Context,
+    write: &Writer,
+    url: &str,
+    raw: SqsMessage,
+) {
     let message = match message::parse(raw.body.as_deref().unwrap_or_default()) {
         Ok(message) => Some(message),
         Err(error) => {
@@ -106,8 +116,9 @@ async fn handle(provider: &AwsProvider, context: &Context, url: &str, raw: SqsMe
     };
     if let Some(message) = message {
         provider.metrics.received_messages.inc([message.kind.as_str()]);
-        if let Err(error) = act(provider, context, &message).await {
-            tracing::error!(kind = message.kind.as_str(), %error, "failed to handle a message, it will come again");
+        if let Err(error) = act(provider, context, write, &message).await {
+            let kind = message.kind.as_str();
+            log_failure!(passing: error.is_passing(), kind, error = chain(&error), "failed to handle a message, it will come again");
             return;
         }
         if let Some(time) = message.time {
@@ -127,7 +138,7 @@ async fn handle(provider: &AwsProvider, context: &Context, url: &str, raw: SqsMe
         Ok(_) => provider.metrics.deleted_messages.inc([]),
         Err(error) => {
             let error = Error::from_sdk("DeleteMessage", &error);
-            tracing::error!(%error, "failed to delete a message, it will come again");
+            log_failure!(passing: error.is_retryable(), %error, "failed to delete a message, it will come again");
         }
     }
 }
@@ -135,13 +146,14 @@ async fn handle(provider: &AwsProvider, context: &Context, url: &str, raw: SqsMe
 async fn act(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
     message: &Message,
-) -> std::result::Result<(), kube::Error> {
+) -> std::result::Result<(), WriteError> {
     if message.kind == Kind::NoOp {
         return Ok(());
     }
     for instance in &message.instances {
-        act_on_instance(provider, context, message.kind, instance).await?;
+        act_on_instance(provider, context, write, message.kind, instance).await?;
     }
     Ok(())
 }
@@ -150,13 +162,14 @@ async fn act(
 async fn act_on_instance(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
     kind: Kind,
     instance: &str,
-) -> std::result::Result<usize, kube::Error> {
-    let mut claims = provider.claims.all();
-    claims.retain(|claim| claim.provider_id().and_then(instance_id) == Some(instance));
+) -> std::result::Result<usize, WriteError> {
+    let claims =
+        provider.claims(|claim| claim.provider_id().and_then(instance_id) == Some(instance));
     for claim in &claims {
-        act_on_claim(provider, context, kind, claim).await?;
+        act_on_claim(provider, context, write, kind, claim).await?;
     }
     Ok(claims.len())
 }
@@ -164,12 +177,12 @@ async fn act_on_instance(
 async fn act_on_claim(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
     kind: Kind,
     claim: &NodeClaim,
-) -> std::result::Result<(), kube::Error> {
+) -> std::result::Result<(), WriteError> {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    let label =
-        |key: &str| claim.metadata.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let label = |key| label(claim, key);
     tracing::info!(
         nodeclaim = name,
         node = claim.node_name(),
@@ -199,15 +212,14 @@ async fn act_on_claim(
     if !kind.drains() || claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    if kind.is_forceful() {
-        end_now(&api, claim, context.clock.now()).await?;
+    if kind.is_forceful() && !end_now(context, write, claim).await? {
+        return Ok(());
     }
-    match api.delete(name, &DeleteParams::default()).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error),
+    if !write.delete_claim(claim).await? {
+        return Ok(());
     }
+    // The pods of the machine need a place now, not when the drain has come to them.
+    context.interrupted.notify_one();
     publish(
         context,
         claim,
@@ -223,32 +235,25 @@ async fn act_on_claim(
         "",
         "",
     ]);
-    // The pods of the machine need a place now, not when the drain has come to them.
-    context.wake.notify_one();
     Ok(())
 }
 
-/// Lets the termination grace period of a claim end now, unless it has a deadline already.
+/// Lets the termination grace period of a claim end now, unless it has a deadline already; answers whether the claim is still there.
 async fn end_now(
-    api: &Api<NodeClaim>,
+    context: &Context,
+    write: &Writer,
     claim: &NodeClaim,
-    now: Timestamp,
-) -> std::result::Result<(), kube::Error> {
-    let annotations = claim.metadata.annotations.as_ref();
-    if annotations.is_some_and(|all| all.contains_key(labels::TERMINATION_TIMESTAMP)) {
-        return Ok(());
+) -> std::result::Result<bool, WriteError> {
+    if annotation(claim, labels::TERMINATION_TIMESTAMP).is_some() {
+        return Ok(true);
     }
-    let deadline = tenon_crds::Timestamp(now).to_string();
-    let patch = serde_json::json!({
-        "metadata": {
-            "uid": claim.metadata.uid,
-            "annotations": { labels::TERMINATION_TIMESTAMP: deadline },
-        },
+    let deadline = tenon_crds::Timestamp(context.clock.now()).to_string();
+    let body = serde_json::json!({
+        "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: deadline } },
     });
-    let name = claim.metadata.name.as_deref().unwrap_or_default();
-    match api.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+    match write.patch_claim(claim, body, false).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
 }

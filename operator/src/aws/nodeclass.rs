@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tenon_crds::EC2NodeClass;
 use tenon_crds::labels::aws as keys;
 use tenon_crds::nodepool::NodePool;
-use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
 use self::resolve::{Progress, resolve};
 use self::validation::{Judgement, ValidationInput};
@@ -20,6 +20,9 @@ use super::error::{Error, Kind};
 use super::objects;
 use crate::cloud_provider::Context;
 use crate::events::{Event, Reason};
+use crate::logging::{chain, log_failure};
+use crate::work::Failure as _;
+use crate::write::{WriteError, Writer};
 
 pub mod amis;
 pub mod hash;
@@ -30,9 +33,6 @@ pub mod selectors;
 pub mod status;
 pub mod validation;
 
-/// Field manager of our patches.
-pub const FIELD_MANAGER: &str = "tenon";
-
 /// When a class whose selectors match is looked at again. Subnets change most, by their free addresses.
 const REFRESH: Duration = Duration::from_secs(60);
 /// When a class that waits for its NodeClaims is looked at again, if none of them says that it is gone.
@@ -41,35 +41,49 @@ const TERMINATING_REFRESH: Duration = Duration::from_secs(10 * 60);
 /// Why a reconcile failed. Each is logged once, and tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
+    /// Which NodeClaims there are.
+    #[error("listing the NodeClaims of the EC2NodeClass")]
+    Claims(#[source] kube::Error),
     /// Writing to Kubernetes.
-    #[error("failed to {0} of the EC2NodeClass: {1}")]
-    Kubernetes(&'static str, #[source] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// Cleaning up in AWS.
-    #[error("failed to clean up after the EC2NodeClass: {0}")]
+    #[error("cleaning up after the EC2NodeClass")]
     CleanUp(#[from] Error),
 }
 
+impl ReconcileError {
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Claims(error) => !matches!(error, kube::Error::Api(status) if status.code == 403),
+            Self::Write(error) => error.is_passing(),
+            Self::CleanUp(error) => error.is_retryable(),
+        }
+    }
+}
+
 /// One reconcile of a class.
-pub async fn reconcile(provider: &AwsProvider, context: &Context, name: &str) -> Next {
-    let Some(class) = provider.classes.get(name) else {
-        provider.catalogs.forget(name);
-        provider.validator.forget(name);
-        return Next::OnChange;
-    };
+pub async fn reconcile(
+    provider: &AwsProvider,
+    context: &Context,
+    write: &Writer,
+    name: &str,
+) -> Next {
+    let Some(class) = provider.classes.get(name) else { return Next::OnChange };
     let result = if class.metadata.deletion_timestamp.is_some() {
-        finalize(provider, context, &class).await
+        finalize(provider, context, write, &class).await
     } else {
-        keep(provider, context, &class).await
+        keep(provider, context, write, &class).await
     };
     match result {
         Ok(next) => next,
+        // Gone, or made again: the watch brings what there is now.
+        Err(ReconcileError::Write(error)) if error.is_not_found() => Next::OnChange,
         // Somebody else wrote in between: what they wrote comes with the watch.
-        Err(ReconcileError::Kubernetes(_, kube::Error::Api(status))) if status.code == 409 => {
-            Next::Failed
-        }
+        Err(ReconcileError::Write(error)) if error.is_conflict() => Next::Failed,
         Err(error) => {
             context.metrics.reconcile_errors.inc(["nodeclass", "error"]);
-            tracing::error!(nodeclass = name, %error, "failed to reconcile");
+            log_failure!(passing: error.is_passing(), nodeclass = name, error = chain(&error), "failed to reconcile");
             Next::Failed
         }
     }
@@ -78,17 +92,11 @@ pub async fn reconcile(provider: &AwsProvider, context: &Context, name: &str) ->
 async fn keep(
     provider: &AwsProvider,
     context: &Context,
-    class: &EC2NodeClass,
+    write: &Writer,
+    class: &Arc<EC2NodeClass>,
 ) -> Result<Next, ReconcileError> {
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    let mut class = class.clone();
-    if let Some(version) = add_finalizer(&api, &class).await? {
-        class.metadata.resource_version = Some(version);
-    }
-    if let Some(version) = hash::annotate(provider, context, &class).await? {
-        class.metadata.resource_version = Some(version);
-    }
-    let class = &class;
+    let class = add_finalizer(provider, write, class).await?;
+    let class = &*hash::annotate(provider, context, write, &class).await?;
 
     let (resolution, progress) = resolve(provider, context, class).await;
     let now = context.clock.now();
@@ -102,7 +110,9 @@ async fn keep(
         provider.profiles.doubt(name);
     }
     let status = status::validated(class, status, &judgement.verdict, now);
-    patch_status(&api, class, &status).await?;
+    if let Some(status) = status::patch(class, &status) {
+        provider.classes.written(write.patch_class_status(class, status).await?);
+    }
     if progress == Progress::CallFailed {
         return Ok(Next::Failed);
     }
@@ -110,51 +120,19 @@ async fn keep(
     Ok(Next::After(changes.into_iter().flatten().fold(REFRESH, Duration::min)))
 }
 
+/// The class with its finalizer, as the API server has it.
 async fn add_finalizer(
-    api: &Api<EC2NodeClass>,
-    class: &EC2NodeClass,
-) -> Result<Option<String>, ReconcileError> {
+    provider: &AwsProvider,
+    write: &Writer,
+    class: &Arc<EC2NodeClass>,
+) -> Result<Arc<EC2NodeClass>, WriteError> {
     let mut finalizers = class.metadata.finalizers.clone().unwrap_or_default();
     if finalizers.iter().any(|finalizer| finalizer == keys::TERMINATION_FINALIZER) {
-        return Ok(None);
+        return Ok(Arc::clone(class));
     }
     finalizers.push(keys::TERMINATION_FINALIZER.to_owned());
-    patch_finalizers(api, class, &finalizers).await
-}
-
-/// Writes the list of finalizers; returns the object's new resource version, unless the object is gone.
-async fn patch_finalizers(
-    api: &Api<EC2NodeClass>,
-    class: &EC2NodeClass,
-    finalizers: &[String],
-) -> Result<Option<String>, ReconcileError> {
-    let patch = serde_json::json!({
-        "metadata": {
-            // Two writers of the list would undo each other's change.
-            "resourceVersion": class.metadata.resource_version,
-            "finalizers": finalizers,
-        },
-    });
-    let name = class.metadata.name.as_deref().unwrap_or_default();
-    match api.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Ok(patched) => Ok(patched.metadata.resource_version),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(ReconcileError::Kubernetes("patch the finalizers", error)),
-    }
-}
-
-async fn patch_status(
-    api: &Api<EC2NodeClass>,
-    class: &EC2NodeClass,
-    status: &EC2NodeClassStatus,
-) -> Result<(), ReconcileError> {
-    let Some(patch) = status::patch(class, status) else { return Ok(()) };
-    let name = class.metadata.name.as_deref().unwrap_or_default();
-    match api.patch_status(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(ReconcileError::Kubernetes("patch the status", error)),
-    }
+    let body = json!({ "metadata": { "finalizers": finalizers } });
+    Ok(provider.classes.written(write.patch_class(&**class, body).await?))
 }
 
 async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClass) -> Judgement {
@@ -165,7 +143,7 @@ async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClas
             pools
         }
         Err(error) => {
-            let error = crate::logging::chain(&error);
+            let error = chain(&error);
             tracing::warn!(error, "failed to list NodePools; validating without them");
             Vec::new()
         }
@@ -185,6 +163,7 @@ async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClas
 async fn finalize(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
     class: &EC2NodeClass,
 ) -> Result<Next, ReconcileError> {
     let finalizers = class.metadata.finalizers.clone().unwrap_or_default();
@@ -218,18 +197,14 @@ async fn finalize(
         .into_iter()
         .filter(|finalizer| finalizer != keys::TERMINATION_FINALIZER)
         .collect();
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    patch_finalizers(&api, class, &left).await?;
-    provider.validator.forget(name);
-    provider.catalogs.forget(name);
+    let body = json!({ "metadata": { "finalizers": left } });
+    write.patch_class(class, body).await?;
     Ok(Next::OnChange)
 }
 
 /// Names of the NodeClaims of a class, from the API server itself: what is deleted on this list's word must not depend on a watch that lags.
 async fn claims_of(context: &Context, class: &str) -> Result<BTreeSet<String>, ReconcileError> {
-    let claims = objects::claims(&context.client)
-        .await
-        .map_err(|error| ReconcileError::Kubernetes("list the NodeClaims", error))?;
+    let claims = objects::claims(&context.client).await.map_err(ReconcileError::Claims)?;
     let own = claims.iter().filter(|claim| claim.class() == Some(class));
     Ok(own.map(|claim| claim.name().to_owned()).collect())
 }
@@ -241,6 +216,15 @@ fn enumerate(names: &BTreeSet<String>) -> String {
     match names.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} other(s)", shown.join(", ")),
+    }
+}
+
+/// Makes the controller look again at the classes that are being deleted: they wait for their NodeClaims.
+pub fn touch_deleting(provider: &AwsProvider) {
+    for class in provider.classes.all() {
+        if class.metadata.deletion_timestamp.is_some() {
+            provider.classes.touch(class.metadata.name.as_deref().unwrap_or_default());
+        }
     }
 }
 

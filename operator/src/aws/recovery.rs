@@ -17,7 +17,9 @@ use super::ec2::Instance;
 use super::error::Result;
 use super::instances::Instances;
 use super::matching::Requirements;
+use super::provider_id::instance_id;
 use super::{present, resources};
+use crate::state::State;
 
 /// Claims that are looked after at the same time share one list of instances.
 const WINDOW: Window =
@@ -45,6 +47,16 @@ pub struct AdoptionScope<'a> {
     pub catalog: &'a Catalog,
     /// Ids of instances that belong to claims.
     pub taken: &'a BTreeSet<String>,
+}
+
+/// The instances that belong to NodeClaims; `None` while NodeClaims were not listed.
+pub(super) fn taken(state: &State) -> Option<BTreeSet<String>> {
+    let state = state.read();
+    let ids = || {
+        let ids = state.claims().filter_map(|claim| instance_id(claim.provider_id()?));
+        ids.map(str::to_owned).collect()
+    };
+    state.has_found_crds().then(ids)
 }
 
 impl Default for Recovery {

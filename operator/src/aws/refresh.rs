@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use kube::Api;
 use tenon_crds::labels;
+use tenon_crds::{EC2NodeClass, NodeClaim};
+use tokio::sync::broadcast;
 
 use super::catalog::{pricing, refresh_types};
 use super::error::Result;
 use super::launch::template::ami_for;
-use super::store::Store;
+use super::store::CHANGES;
 use super::{AwsProvider, controller};
 use crate::cloud_provider::Context;
+use crate::logging::log_failure;
+use crate::state::State;
+use crate::state::change::Touched;
 use crate::tasks::Tasks;
 use crate::watch::wire::Node;
 
@@ -22,19 +27,26 @@ const VERSION: Duration = Duration::from_secs(5 * 60);
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Starts it all.
-pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) {
-    watch(tasks, context, &provider.classes, "watch.ec2nodeclass", Watchers::Provider);
-    watch(tasks, context, &provider.claims, "watch.nodeclaim", Watchers::StateToo);
+pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, tasks: &mut Tasks) {
+    let (this, ctx) = (Arc::clone(provider), context.clone());
+    tasks.spawn("watch.ec2nodeclass", async move {
+        let api = Api::all(ctx.client.clone());
+        let skip = |invalid| crate::watch::skip::<EC2NodeClass>(&ctx, invalid);
+        let on_change = || classes_changed(&this, &ctx);
+        Arc::clone(&this.classes).keep(api, skip, on_change).await;
+    });
 
-    let nodes: Arc<Store<Node>> = Arc::new(Store::new("Node"));
-    watch(tasks, context, &nodes, "watch.node", Watchers::StateToo);
-    let this = Arc::clone(provider);
+    let (this, state) = (Arc::clone(provider), state.clone());
     tasks.spawn("providers.instancetype.capacity", async move {
-        let all =
-            || nodes.all().iter().filter_map(|node| node.metadata.name.clone()).collect::<Vec<_>>();
-        controller::run(nodes.changes(), all, 1, async |name| {
-            if let Some(node) = nodes.get(&name) {
-                observe_memory(&this, &node);
+        let all = || state.read().nodes().map(|node| node.name().to_owned()).collect();
+        controller::run(node_changes(&state), all, 1, async |name| {
+            let seen = {
+                let state = state.read();
+                let node = state.node(&name).cloned();
+                node.and_then(|node| Some((state.claim_of(&node)?.clone(), node)))
+            };
+            if let Some((claim, node)) = seen {
+                observe_memory(&this, &claim, &node);
             }
             controller::Next::OnChange
         })
@@ -71,46 +83,23 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
     });
 }
 
-/// Who watches a kind. The only one to watch it wakes those who plan, and tells of objects that do not parse.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Watchers {
-    /// The provider alone.
-    Provider,
-    /// The state of the cluster as well.
-    StateToo,
+/// NodeClasses came, changed or went: who plans looks again, and what was computed for those that are gone is dropped. A standby computes as well, so that
+/// it has to be here and not in the leader's controller.
+pub(super) fn classes_changed(provider: &AwsProvider, context: &Context) {
+    provider.forget_gone();
+    context.wake.notify_one();
 }
 
-fn watch<K>(
-    tasks: &mut Tasks,
-    context: &Context,
-    store: &Arc<Store<K>>,
-    name: &'static str,
-    watchers: Watchers,
-) where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + serde::de::DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
-    let (store, context) = (Arc::clone(store), context.clone());
-    tasks.spawn(name, async move {
-        let api = Api::all(context.client.clone());
-        let only_here = watchers == Watchers::Provider;
-        let skip = |invalid| {
-            if only_here {
-                crate::watch::skip::<K>(&context, invalid);
-            }
-        };
-        let wake = || {
-            if only_here {
-                context.wake.notify_one();
-            }
-        };
-        store.keep(api, skip, wake).await;
+/// Names of Nodes that change, from now on.
+fn node_changes(state: &State) -> broadcast::Receiver<String> {
+    let (changes, receiver) = broadcast::channel(CHANGES);
+    state.subscribe(move |touched| {
+        if let Touched::Node(name) = touched {
+            // Nobody listens once the controller has stopped.
+            let _listeners = changes.send(name.clone());
+        }
     });
+    receiver
 }
 
 /// How long to wait after a refresh; says what failed.
@@ -125,7 +114,7 @@ pub fn after(
         Ok(()) => good,
         Err(error) => {
             context.metrics.reconcile_errors.inc([name, error.operation]);
-            tracing::error!(controller = name, %error, "failed to refresh, trying again");
+            log_failure!(passing: error.is_retryable(), controller = name, %error, "failed to refresh, trying again");
             bad
         }
     }
@@ -158,7 +147,7 @@ async fn refresh_prices(provider: &AwsProvider, context: &Context) -> Duration {
 }
 
 /// The memory of a node that has joined tells the catalog better than any formula, as long as its image is the one that would be used today.
-fn observe_memory(provider: &AwsProvider, node: &Node) {
+fn observe_memory(provider: &AwsProvider, claim: &NodeClaim, node: &Node) {
     let Some(all) = &node.metadata.labels else { return };
     let is = |key: &str| all.get(key).map(String::as_str);
     if is(labels::REGISTERED) != Some("true") || is(labels::NODEPOOL).is_none() {
@@ -169,14 +158,7 @@ fn observe_memory(provider: &AwsProvider, node: &Node) {
     else {
         return;
     };
-    let provider_id = node.spec.provider_id.as_deref();
-    let claim = provider
-        .claims
-        .all()
-        .into_iter()
-        .find(|claim| provider_id.is_some() && claim.provider_id() == provider_id);
-    let Some(image) = claim.as_ref().and_then(|claim| claim.status.as_ref()?.image_id.clone())
-    else {
+    let Some(image) = claim.status.as_ref().and_then(|status| status.image_id.as_deref()) else {
         return;
     };
     let Some(class) = provider.classes.get(class_name) else { return };

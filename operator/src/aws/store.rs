@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use kube::api::Api;
+use kube::core::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Resource, ResourceExt as _};
@@ -13,10 +14,11 @@ use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch};
 
+use crate::state::change::version;
 use crate::watch::guarded::{Guarded, Invalid};
 
 /// As many changes as a controller may fall behind before it has to look at everything again.
-const CHANGES: usize = 4096;
+pub const CHANGES: usize = 4096;
 
 /// Objects by name; cluster-scoped kinds only.
 #[derive(Debug)]
@@ -78,12 +80,33 @@ where
         *self.synced.borrow()
     }
 
-    /// Takes in an object, as the watch does.
+    /// Takes in an object, as the watch does. A version that is no news, because it was written here, is left out.
     pub fn apply(&self, object: K) {
+        self.put(object, false);
+    }
+
+    /// Takes in what the API server answered to a write, so that the next look sees it, and answers it. What the watch has already seen go does not come back.
+    pub fn written(&self, object: K) -> Arc<K> {
+        self.put(object, true)
+    }
+
+    fn put(&self, object: K, known_only: bool) -> Arc<K> {
         let name = object.name_any();
-        self.objects.write().insert(name.clone(), Arc::new(object));
+        let object = Arc::new(object);
+        {
+            let mut objects = self.objects.write();
+            let news = match objects.get(&name) {
+                Some(known) => is_newer(object.meta(), known.meta()),
+                None => !known_only,
+            };
+            if !news {
+                return object;
+            }
+            objects.insert(name.clone(), Arc::clone(&object));
+        }
         // Nobody listens until the controllers run.
         let _listeners = self.changes.send(name);
+        object
     }
 
     /// Takes out an object, as the watch does.
@@ -147,6 +170,55 @@ where
     }
 }
 
+/// Objects without a version (in tests) are always news.
+fn is_newer(metadata: &ObjectMeta, known: &ObjectMeta) -> bool {
+    let new = version(metadata.resource_version.as_deref());
+    new == 0 || new > version(known.resource_version.as_deref())
+}
+
 fn parsed<K>(guarded: Guarded<K>, skip: &impl Fn(Invalid)) -> Option<K> {
     guarded.into_result().map_err(|invalid| skip(*invalid)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tenon_crds::EC2NodeClass;
+
+    use super::*;
+    use crate::aws::catalog::tests::mk_class;
+
+    fn version(number: u64) -> EC2NodeClass {
+        let mut class = mk_class();
+        class.metadata.resource_version = Some(number.to_string());
+        class
+    }
+
+    fn known(store: &Store<EC2NodeClass>) -> Option<String> {
+        store.get("default")?.metadata.resource_version.clone()
+    }
+
+    #[test]
+    fn what_was_written_is_seen_at_once_and_is_no_news_when_the_watch_brings_it() {
+        let store = Store::new("EC2NodeClass");
+        store.apply(version(1));
+        let mut changes = store.changes();
+        store.written(version(3));
+        assert_eq!(known(&store).as_deref(), Some("3"));
+        assert_eq!(changes.try_recv().as_deref(), Ok("default"));
+        store.apply(version(2));
+        store.apply(version(3));
+        assert_eq!(known(&store).as_deref(), Some("3"));
+        assert!(changes.try_recv().is_err(), "the reconciler is not called for its own writes");
+        store.apply(version(4));
+        assert_eq!(changes.try_recv().as_deref(), Ok("default"));
+    }
+
+    #[test]
+    fn what_was_written_does_not_bring_back_what_is_gone() {
+        let store = Store::new("EC2NodeClass");
+        store.apply(version(1));
+        store.delete("default");
+        store.written(version(2));
+        assert_eq!(known(&store), None);
+    }
 }

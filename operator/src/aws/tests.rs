@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::catalog::tests::{mk_catalogs, mk_class, mk_unpriced_catalogs};
 use super::user_data::ClusterFacts;
 use super::*;
+use crate::apiserver::Bench;
 
 /// A client of an SDK crate that is answered by rules: the first rule that matches counts.
 macro_rules! mock_client {
@@ -278,7 +279,7 @@ fn mk_settings() -> AwsSettings {
 }
 
 /// A provider whose EC2 is answered by rules and that knows nothing yet.
-fn mk_provider(rules: &[&Rule]) -> AwsProvider {
+pub(super) fn mk_provider(rules: &[&Rule]) -> AwsProvider {
     let clients = Clients {
         ec2: mock_ec2(rules),
         iam: mock_iam(&[]),
@@ -387,4 +388,32 @@ async fn a_class_of_windows_that_was_ready_before_launches_nothing() {
         matches!(&refused, Err(CloudError::NodeClassNotReady(why)) if why.contains("Windows")),
         "{refused:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_keeps_nothing_of_nodeclasses_that_have_come_and_gone() {
+    let bench = Bench::new().await;
+    let mut provider = mk_provider(&[]);
+    provider.catalogs = mk_catalogs(&["m5.large"]);
+    let class = |number: usize| {
+        let mut class = mk_class();
+        class.metadata.name = Some(format!("class-{number}"));
+        class.metadata.uid = Some(format!("uid-{number}"));
+        class
+    };
+    provider.classes.apply(class(0));
+    for number in 1..=50 {
+        provider.classes.apply(class(number));
+        refresh::classes_changed(&provider, &bench.context);
+        provider.catalog_of(&class(0)).unwrap();
+        provider.catalog_of(&class(number)).unwrap();
+        provider.classes.delete(&format!("class-{number}"));
+        refresh::classes_changed(&provider, &bench.context);
+        assert_eq!(provider.catalogs.n_computed(), 1, "after {number} classes");
+    }
+    // A snapshot that began before the class went may compute its catalog afterwards; that does not stay either.
+    provider.catalog_of(&class(50)).unwrap();
+    provider.classes.apply(class(51));
+    refresh::classes_changed(&provider, &bench.context);
+    assert_eq!(provider.catalogs.n_computed(), 1);
 }

@@ -95,6 +95,12 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
             .collect()
     }
 
+    /// Drops the entries that have ended, and those that `keep` is false for.
+    pub fn retain(&self, keep: impl Fn(&K) -> bool) {
+        let now = Instant::now();
+        self.entries.lock().retain(|key, (until, _)| *until > now && keep(key));
+    }
+
     /// Removes and returns the entries that have ended.
     pub fn take_ended(&self) -> Vec<(K, V)> {
         let now = Instant::now();

@@ -4,19 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, Patch, PatchParams};
 use tenon_crds::NodeClaim;
 use tenon_crds::labels::aws as keys;
+use tokio::sync::broadcast;
 
 use super::controller::{self, Next};
 use super::error::Error;
 use super::matching::single_value;
-use super::nodeclass::{self, FIELD_MANAGER, amis};
+use super::nodeclass::{self, amis};
 use super::provider_id::instance_id;
 use super::refresh::after;
+use super::store::CHANGES;
 use super::{AwsProvider, interruption};
 use crate::cloud_provider::Context;
+use crate::logging::{chain, log_failure};
+use crate::state::State;
+use crate::state::change::Touched;
+use crate::state::cluster::name;
 use crate::tasks::Tasks;
+use crate::write::Writer;
 
 mod garbage;
 mod reservations;
@@ -35,54 +41,43 @@ const RETRY: Duration = Duration::from_secs(30);
 const TAG_PACE: Duration = Duration::from_secs(1);
 
 /// Starts it all.
-pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) {
-    let (this, ctx) = (Arc::clone(provider), context.clone());
+pub fn start(provider: &Arc<AwsProvider>, context: &Context, write: &Writer, tasks: &mut Tasks) {
+    let writer = write;
+    let own = || (Arc::clone(provider), context.clone(), writer.clone());
+    let (this, ctx, write) = own();
     tasks.spawn("nodeclass", async move {
         this.classes.synced().await;
         let all = || nodeclass::all_names(&this);
         controller::run(this.classes.changes(), all, 10, async |name| {
-            nodeclass::reconcile(&this, &ctx, &name).await
+            nodeclass::reconcile(&this, &ctx, &write, &name).await
         })
         .await;
     });
 
     // A class that is being deleted waits for its claims.
     let this = Arc::clone(provider);
-    tasks.spawn("nodeclass.nodeclaims", async move {
-        let mut changes = this.claims.changes();
-        loop {
-            match changes.recv().await {
-                Ok(_) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {}
-                Err(tokio::sync::broadcast::error::RecvError::Closed) => {
-                    std::future::pending::<()>().await;
-                }
-            }
-            for class in this.classes.all() {
-                if class.metadata.deletion_timestamp.is_some() {
-                    this.classes.touch(class.metadata.name.as_deref().unwrap_or_default());
-                }
-            }
+    writer.state().subscribe(move |touched| {
+        if matches!(touched, Touched::NodeClaim(_)) {
+            nodeclass::touch_deleting(&this);
         }
     });
 
-    let (this, ctx) = (Arc::clone(provider), context.clone());
+    let (this, ctx, write) = own();
     tasks.spawn("nodeclaim.tagging", async move {
-        this.claims.synced().await;
-        let all = || {
-            let claims = this.claims.all();
-            claims.iter().filter_map(|claim| claim.metadata.name.clone()).collect::<Vec<_>>()
-        };
-        controller::run(this.claims.changes(), all, 1, async |name| tag(&this, &ctx, &name).await)
-            .await;
+        let state = write.state();
+        let all = || state.read().claims().map(|claim| name(&claim.metadata)).collect();
+        controller::run(claim_changes(state), all, 1, async |name| {
+            tag(&this, &ctx, &write, &name).await
+        })
+        .await;
     });
 
-    let (this, ctx) = (Arc::clone(provider), context.clone());
+    let (this, ctx, write) = own();
     tasks.spawn("instance.garbagecollection", async move {
-        this.claims.synced().await;
         let mut rounds = 0;
         loop {
             let wait = if rounds < SOON_ROUNDS { COLLECT_SOON } else { COLLECT };
-            match garbage::collect_instances(&this, &ctx).await {
+            match garbage::collect_instances(&this, &ctx, &write).await {
                 Ok(()) => rounds += 1,
                 Err(error) => {
                     ctx.metrics.reconcile_errors.inc(["instance.garbagecollection", "error"]);
@@ -140,25 +135,38 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, tasks: &mut Tasks) 
         });
     }
 
-    let (this, ctx) = (Arc::clone(provider), context.clone());
+    let (this, ctx, write) = own();
     tasks.spawn("capacityreservation", async move {
-        this.claims.synced().await;
-        reservations::run(&this, &ctx).await;
+        write.state().claims_listed().await;
+        reservations::run(&this, &ctx, &write).await;
     });
 
-    let (this, ctx) = (Arc::clone(provider), context.clone());
+    let (this, ctx, write) = own();
     tasks.spawn("interruption.instancestatus", async move {
-        this.claims.synced().await;
-        interruption::status::run(&this, &ctx).await;
+        write.state().claims_listed().await;
+        interruption::status::run(&this, &ctx, &write).await;
     });
 
     if !provider.options.interruption_queue.is_empty() {
-        let (this, ctx) = (Arc::clone(provider), context.clone());
+        let (this, ctx, write) = own();
         tasks.spawn("interruption", async move {
-            this.claims.synced().await;
-            interruption::run(&this, &ctx).await;
+            // A message about a NodeClaim that is not known would be deleted.
+            write.state().claims_listed().await;
+            interruption::run(&this, &ctx, &write).await;
         });
     }
+}
+
+/// Names of NodeClaims that change, from now on.
+fn claim_changes(state: &State) -> broadcast::Receiver<String> {
+    let (changes, receiver) = broadcast::channel(CHANGES);
+    state.subscribe(move |touched| {
+        if let Touched::NodeClaim(name) = touched {
+            // Nobody listens once the controller has stopped.
+            let _listeners = changes.send(name.clone());
+        }
+    });
+    receiver
 }
 
 /// Sets the gauges of types and offerings, over all classes: available is what one of them can use.
@@ -208,8 +216,9 @@ async fn invalidate_parameters(provider: &AwsProvider, context: &Context) -> Res
 }
 
 /// Gives an instance the tags that are known only once its node has joined.
-async fn tag(provider: &AwsProvider, context: &Context, name: &str) -> Next {
-    let Some(claim) = provider.claims.get(name) else { return Next::OnChange };
+async fn tag(provider: &AwsProvider, context: &Context, write: &Writer, name: &str) -> Next {
+    let claim = write.state().read().claim(name).cloned();
+    let Some(claim) = claim else { return Next::OnChange };
     let Some(wanted) = late_tags(&claim, &context.cluster_name) else { return Next::OnChange };
     let Some(id) = claim.provider_id().and_then(instance_id) else {
         tracing::error!(nodeclaim = name, "the provider id is not that of an EC2 instance");
@@ -221,19 +230,18 @@ async fn tag(provider: &AwsProvider, context: &Context, name: &str) -> Next {
         Ok(Tagged::Now) => tokio::time::sleep(TAG_PACE).await,
         Err(error) => {
             context.metrics.reconcile_errors.inc(["nodeclaim.tagging", error.operation]);
-            tracing::error!(nodeclaim = name, instance = id, %error, "failed to tag the instance");
+            log_failure!(passing: error.is_retryable(), nodeclaim = name, instance = id, %error, "failed to tag the instance");
             return Next::Failed;
         }
     }
     let patch = serde_json::json!({
         "metadata": { "annotations": { keys::TAGGED: "true", keys::CLUSTER_NAME_TAGGED: "true" } },
     });
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    match api.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
+    match write.patch_claim(&claim, patch, false).await {
         Ok(_) => Next::OnChange,
-        Err(kube::Error::Api(status)) if status.code == 404 => Next::OnChange,
+        Err(error) if error.is_not_found() => Next::OnChange,
         Err(error) => {
-            tracing::warn!(nodeclaim = name, %error, "failed to annotate the NodeClaim");
+            log_failure!(passing: error.is_passing(), nodeclaim = name, error = chain(&error), "failed to annotate the NodeClaim");
             Next::Failed
         }
     }

@@ -14,7 +14,9 @@ use super::{
 };
 use crate::metrics::Metrics;
 use crate::nodeclaim::pool_of;
+use crate::state::State;
 use crate::tasks::{self, Tasks};
+use crate::write::Writer;
 
 /// Counts and times what is asked of a cloud.
 #[derive(Debug)]
@@ -118,12 +120,12 @@ impl<P: CloudProvider> CloudProvider for Metered<P> {
         self.measured("IsDrifted", pool_of(claim), self.inner.is_drifted(claim)).await
     }
 
-    fn start_watching(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
-        self.inner.start_watching(context, tasks);
+    fn start_watching(self: &Arc<Self>, context: &Context, state: &State, tasks: &mut Tasks) {
+        self.inner.start_watching(context, state, tasks);
     }
 
-    fn start_controllers(self: &Arc<Self>, context: &Context, tasks: &mut Tasks) {
-        self.inner.start_controllers(context, tasks);
+    fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks) {
+        self.inner.start_controllers(context, write, tasks);
     }
 }
 
@@ -188,9 +190,9 @@ mod tests {
             Ok(None)
         }
 
-        fn start_watching(self: &Arc<Self>, _: &Context, _: &mut Tasks) {}
+        fn start_watching(self: &Arc<Self>, _: &Context, _: &State, _: &mut Tasks) {}
 
-        fn start_controllers(self: &Arc<Self>, _: &Context, _: &mut Tasks) {}
+        fn start_controllers(self: &Arc<Self>, _: &Context, _: &Writer, _: &mut Tasks) {}
     }
 
     #[tokio::test(start_paused = true)]

@@ -69,11 +69,12 @@ async fn pass<P: CloudProvider>(operator: &Operator<P>, seed: u64) {
         let claim = operator.state.read().claim(&removal.claim).cloned();
         let Some(claim) = claim else { continue };
         match operator.write.delete_claim(&claim).await {
-            Ok(()) => tracing::info!(
+            Ok(true) => tracing::info!(
                 nodepool = removal.node_pool,
                 nodeclaim = removal.claim,
                 "removing a machine that a static nodepool has too many"
             ),
+            Ok(false) => {}
             Err(error) => tracing::error!(
                 nodeclaim = removal.claim,
                 error = %crate::logging::chain(&error),

@@ -11,6 +11,13 @@ use tenon_state::ec2::offered::{self, ClassScope};
 use super::*;
 use crate::aws::matching::single_value;
 
+impl Catalogs {
+    /// How many catalogs are kept.
+    pub(crate) fn n_computed(&self) -> usize {
+        self.computed.lock().len()
+    }
+}
+
 /// What EC2 says about a type.
 pub(crate) fn type_info(name: &str) -> TypeInfo {
     facts::find(name).unwrap_or_else(|| panic!("no type {name}"))

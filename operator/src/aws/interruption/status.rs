@@ -11,6 +11,8 @@ use crate::aws::AwsProvider;
 use crate::aws::ec2::{self, InstanceStatus};
 use crate::aws::error::Kind as ErrorKind;
 use crate::cloud_provider::Context;
+use crate::logging::{chain, log_failure};
+use crate::write::Writer;
 
 /// Between polls.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -18,11 +20,11 @@ const PERIOD: Duration = Duration::from_secs(60);
 const TOLERATED: SignedDuration = SignedDuration::from_secs(120);
 
 /// Polls for ever; without the permission it says so once and rests until the next start.
-pub async fn run(provider: &AwsProvider, context: &Context) {
+pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     let mut known = BTreeSet::new();
     loop {
         match ec2::unhealthy_instances(&provider.clients.ec2).await {
-            Ok(found) => known = handle(provider, context, &found, &known).await,
+            Ok(found) => known = handle(provider, context, write, &found, &known).await,
             Err(error) if error.kind == ErrorKind::Unauthorized => {
                 tracing::error!(
                     %error,
@@ -33,7 +35,7 @@ pub async fn run(provider: &AwsProvider, context: &Context) {
             Err(error) => {
                 let labels = ["interruption.instancestatus", error.operation];
                 context.metrics.reconcile_errors.inc(labels);
-                tracing::error!(%error, "failed to read instances' status checks, trying again");
+                log_failure!(passing: error.is_retryable(), %error, "failed to read instances' status checks, trying again");
             }
         }
         tokio::time::sleep(PERIOD).await;
@@ -44,6 +46,7 @@ pub async fn run(provider: &AwsProvider, context: &Context) {
 async fn handle(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
     found: &[InstanceStatus],
     known: &BTreeSet<(String, Kind)>,
 ) -> BTreeSet<(String, Kind)> {
@@ -51,12 +54,11 @@ async fn handle(
     let mut seen = BTreeSet::new();
     for status in found {
         for kind in judge(status, now) {
-            match act_on_instance(provider, context, kind, &status.id).await {
+            match act_on_instance(provider, context, write, kind, &status.id).await {
                 Ok(0) => continue,
                 Ok(_) => {}
                 Err(error) => {
-                    let error = crate::logging::chain(&error);
-                    tracing::error!(instance = status.id, error, "failed to replace a machine");
+                    log_failure!(passing: error.is_passing(), instance = status.id, error = chain(&error), "failed to replace a machine");
                 }
             }
             let problem = (status.id.clone(), kind);

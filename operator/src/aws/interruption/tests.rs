@@ -1,4 +1,91 @@
+use futures::FutureExt as _;
+use serde_json::json;
+
 use super::*;
+use crate::apiserver::{Bench, node, nodeclaim};
+use crate::aws::tests::mk_provider;
+use crate::state::change::ObjectKey;
+use crate::watch::wire::{Node, Pod};
+
+/// The machine `i-a` with its NodeClaim, its Node and a pod, and a provider that knows of it.
+async fn running() -> (Bench, AwsProvider) {
+    let bench = Bench::new().await;
+    let mut claim = nodeclaim("a");
+    claim["metadata"]["labels"]["node.kubernetes.io/instance-type"] = json!("m5.large");
+    claim["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("eu-central-1a");
+    bench.seen::<NodeClaim>(claim).await;
+    bench.seen::<Node>(node("a")).await;
+    let pod = json!({
+        "metadata": { "namespace": "default", "name": "pod" },
+        "spec": { "nodeName": "a", "containers": [] },
+    });
+    bench.seen::<Pod>(pod).await;
+    let provider = mk_provider(&[]);
+    provider.state.set(bench.state.clone()).unwrap();
+    (bench, provider)
+}
+
+async fn receive(bench: &Bench, provider: &AwsProvider, kind: Kind) {
+    let message = Message { kind, instances: vec!["i-a".to_owned()], time: None };
+    act(provider, &bench.context, &bench.write, &message).await.unwrap();
+}
+
+/// Whether the provisioner is told that it has to hurry.
+fn hurries(bench: &Bench) -> bool {
+    bench.context.interrupted.notified().now_or_never().is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_machine_that_is_taken_away_wait_for_another_from_the_message_on() {
+    let (bench, provider) = running().await;
+    bench.api.take_requests();
+    receive(&bench, &provider, Kind::SpotInterrupted).await;
+    assert!(hurries(&bench));
+    let snapshot = {
+        let state = bench.state.read();
+        assert!(state.pod(&ObjectKey::new("default", "pod")).is_some());
+        state.snapshot(&|_: &_| None, bench.context.clock.now())
+    };
+    let [machine] = snapshot.nodes.as_slice() else { panic!("one machine") };
+    assert!(machine.deleting, "its pods count as pending");
+    assert_eq!(bench.api.take_requests(), ["DELETE /apis/karpenter.sh/v1/nodeclaims/a"]);
+    let now = provider.catalogs.unavailable.now();
+    assert!(now.contains("m5.large", "eu-central-1a", CapacityType::Spot, &[], None));
+
+    // The second message about it finds it on its way.
+    receive(&bench, &provider, Kind::InstanceTerminated).await;
+    assert!(bench.api.take_requests().is_empty());
+    assert!(!hurries(&bench));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_about_a_nodeclaim_that_was_made_again_touches_nothing() {
+    for kind in [Kind::SpotInterrupted, Kind::SystemStatus] {
+        let (bench, provider) = running().await;
+        bench.api.put::<NodeClaim>(nodeclaim("a"));
+        let before = bench.api.get::<NodeClaim>("a");
+        receive(&bench, &provider, kind).await;
+        assert_eq!(bench.api.get::<NodeClaim>("a"), before, "{kind:?}");
+        assert!(!hurries(&bench), "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_beyond_draining_gets_its_deadline_with_the_deletion() {
+    let (bench, provider) = running().await;
+    receive(&bench, &provider, Kind::SystemStatus).await;
+    let claim = bench.state.read().claim("a").cloned().unwrap();
+    assert_eq!(annotation(&claim, labels::TERMINATION_TIMESTAMP), Some("2026-11-20T00:00:00Z"));
+    assert!(claim.metadata.deletion_timestamp.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recommendation_is_told_and_nothing_is_drained() {
+    let (bench, provider) = running().await;
+    bench.api.take_requests();
+    receive(&bench, &provider, Kind::RebalanceRecommendation).await;
+    assert!(bench.api.take_requests().is_empty());
+}
 
 #[test]
 fn every_kind_but_no_op_is_announced() {

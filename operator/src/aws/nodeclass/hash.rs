@@ -4,24 +4,27 @@
 //! the operator never replaces a machine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
 use tenon_crds::hash::{EC2_NODE_CLASS_HASH_VERSION, ec2_node_class};
 use tenon_crds::labels::aws::{EC2NODECLASS_HASH, EC2NODECLASS_HASH_VERSION};
-use tenon_crds::{EC2NodeClass, NodeClaim, conditions};
+use tenon_crds::{EC2NodeClass, conditions};
 
-use super::{FIELD_MANAGER, ReconcileError};
+use super::ReconcileError;
 use crate::aws::AwsProvider;
 use crate::aws::objects::{self, ClaimUse};
 use crate::cloud_provider::Context;
+use crate::write::Writer;
 
-/// Brings the annotations of a class, and those of its claims after a change of the version, up to date. Returns the class' new resource version if it was
-/// written.
+/// Brings the annotations of a class, and those of its claims after a change of the version, up to date. Answers the class as the API
+/// server has it then.
 pub async fn annotate(
     provider: &AwsProvider,
     context: &Context,
-    class: &EC2NodeClass,
-) -> Result<Option<String>, ReconcileError> {
+    write: &Writer,
+    class: &Arc<EC2NodeClass>,
+) -> Result<Arc<EC2NodeClass>, ReconcileError> {
     let hash = ec2_node_class(&class.spec, provider.cluster.ca_bundle().as_deref());
     let stored = class.metadata.annotations.as_ref();
     let stored = |key: &str| stored.and_then(|all| all.get(key)).map(String::as_str);
@@ -29,29 +32,34 @@ pub async fn annotate(
     if version == Some(EC2_NODE_CLASS_HASH_VERSION)
         && stored(EC2NODECLASS_HASH) == Some(hash.as_str())
     {
-        return Ok(None);
+        return Ok(Arc::clone(class));
     }
     let name = class.metadata.name.as_deref().unwrap_or_default();
     if version != Some(EC2_NODE_CLASS_HASH_VERSION) {
-        migrate_claims(context, name, &hash).await?;
+        migrate_claims(context, write, name, &hash).await?;
     }
     let annotations = BTreeMap::from([
         (EC2NODECLASS_HASH, hash.as_str()),
         (EC2NODECLASS_HASH_VERSION, EC2_NODE_CLASS_HASH_VERSION),
     ]);
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    patch_annotations(&api, name, &annotations).await
+    let body = json!({ "metadata": { "annotations": annotations } });
+    Ok(provider.classes.written(write.patch_class(&**class, body).await?))
 }
 
-async fn migrate_claims(context: &Context, class: &str, hash: &str) -> Result<(), ReconcileError> {
-    let claims = objects::claims(&context.client)
-        .await
-        .map_err(|error| ReconcileError::Kubernetes("list the NodeClaims", error))?;
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
+async fn migrate_claims(
+    context: &Context,
+    write: &Writer,
+    class: &str,
+    hash: &str,
+) -> Result<(), ReconcileError> {
+    let claims = objects::claims(&context.client).await.map_err(ReconcileError::Claims)?;
     for claim in claims.iter().filter(|claim| claim.class() == Some(class)) {
         let annotations = migrated(claim, hash);
         if !annotations.is_empty() {
-            patch_annotations(&api, claim.name(), &annotations).await?;
+            match write.annotate_claim(&claim.metadata, &annotations).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
         }
     }
     Ok(())
@@ -72,27 +80,14 @@ fn migrated<'a>(claim: &ClaimUse, hash: &'a str) -> BTreeMap<&'static str, &'a s
     annotations
 }
 
-async fn patch_annotations<K>(
-    api: &Api<K>,
-    name: &str,
-    annotations: &BTreeMap<&'static str, &str>,
-) -> Result<Option<String>, ReconcileError>
-where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
-    match api.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Ok(patched) => Ok(patched.metadata.resource_version),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(ReconcileError::Kubernetes("patch the annotations", error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::add_finalizer;
     use super::*;
+    use crate::apiserver::Bench;
+    use crate::aws::tests::mk_provider;
 
     fn claim(version: Option<&str>, drifted: bool) -> ClaimUse {
         let drift = json!({"type": "Drifted", "status": "True"});
@@ -118,5 +113,24 @@ mod tests {
             migrated(&claim(Some(EC2_NODE_CLASS_HASH_VERSION), false), "1"),
             BTreeMap::new()
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_class_gets_its_finalizer_and_its_hash_one_after_the_other_as_the_store_knows_at_once()
+     {
+        let bench = Bench::new().await;
+        let provider = mk_provider(&[]);
+        let class = json!({ "metadata": { "name": "default" }, "spec": {} });
+        let class: EC2NodeClass =
+            serde_json::from_value(bench.api.put::<EC2NodeClass>(class)).unwrap();
+        provider.classes.apply(class.clone());
+        let held = add_finalizer(&provider, &bench.write, &Arc::new(class)).await.unwrap();
+        let hashed = annotate(&provider, &bench.context, &bench.write, &held).await.unwrap();
+        assert!(hashed.metadata.annotations.as_ref().unwrap().contains_key(EC2NODECLASS_HASH));
+        assert_eq!(provider.classes.get("default").as_ref(), Some(&hashed));
+        bench.api.take_requests();
+        let again = annotate(&provider, &bench.context, &bench.write, &hashed).await.unwrap();
+        assert_eq!(again, hashed);
+        assert!(bench.api.take_requests().is_empty(), "nothing is left to write");
     }
 }

@@ -13,10 +13,12 @@ use super::status::{Found, Resolution};
 use super::{REFRESH, amis, reservations, selectors};
 use crate::aws::backoff::{Backoff, Waits};
 use crate::aws::ec2::{self, PlacementGroup, filter};
+use crate::aws::error::Error;
 use crate::aws::ttl::TtlMap;
 use crate::aws::{AwsProvider, tags};
 use crate::cloud_provider::Context;
 use crate::events::{Event, Reason};
+use crate::logging::log_failure;
 
 /// What AWS said lately about classes; own patches wake the controller, and must not make it ask again.
 #[derive(Debug)]
@@ -45,6 +47,15 @@ impl Lookups {
             reservations: TtlMap::new(REFRESH),
             nothing: Backoff::new(Waits::QUESTIONS),
         }
+    }
+
+    /// Drops what is too old to be used: that of classes that are gone is not replaced by newer answers.
+    pub fn drop_ended(&self) {
+        self.subnets.retain(|_| true);
+        self.security_groups.retain(|_| true);
+        self.amis.retain(|_| true);
+        self.placement_groups.retain(|_| true);
+        self.reservations.retain(|_| true);
     }
 
     /// The placement group of a class, as it was looked up last.
@@ -130,7 +141,10 @@ pub(super) fn failed<T>(
     error: &(dyn std::error::Error + 'static),
 ) -> Found<T> {
     let nodeclass = class.metadata.name.as_deref().unwrap_or_default();
-    tracing::error!(nodeclass, error, what, "failed to resolve");
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut calls = causes.filter_map(|error| error.downcast_ref::<Error>());
+    let passing = calls.any(Error::is_retryable);
+    log_failure!(passing: passing, nodeclass, error, what, "failed to resolve");
     Found::Failed
 }
 

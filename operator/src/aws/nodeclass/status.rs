@@ -190,7 +190,7 @@ pub fn validated(
     status
 }
 
-/// The merge patch that makes the stored status this one, or nothing when it is. Guarded by the object's resource version.
+/// The fields that make the stored status this one when they are merged into it; nothing when it is.
 pub fn patch(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> Option<serde_json::Value> {
     if class.status.as_ref() == Some(status) {
         return None;
@@ -203,10 +203,7 @@ pub fn patch(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> Option<serde_
             value[key] = serde_json::Value::Null;
         }
     }
-    Some(serde_json::json!({
-        "metadata": { "resourceVersion": class.metadata.resource_version },
-        "status": value,
-    }))
+    Some(value)
 }
 
 /// Root condition of a class.

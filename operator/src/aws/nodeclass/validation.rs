@@ -103,10 +103,10 @@ impl Validator {
         }
     }
 
-    /// Forgets the verdicts about a class.
-    pub fn forget(&self, class: &str) {
-        self.verdicts.remove_all(|(name, _)| name == class);
-        self.failures.forget(|(name, _)| name == class);
+    /// Keeps the verdicts about these classes, and forgets the others.
+    pub fn keep(&self, known: impl Fn(&str) -> bool) {
+        self.verdicts.retain(|(name, _)| known(name));
+        self.failures.forget(|(name, _)| !known(name));
     }
 
     /// The verdict about a class.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, DeleteParams};
 use tenon_crds::labels::{self, aws as keys};
 
 use crate::aws::AwsProvider;
@@ -14,7 +13,8 @@ use crate::aws::objects::{self, ClaimUse};
 use crate::aws::provider_id::provider_id;
 use crate::aws::recovery::{Waiting, waited_for};
 use crate::cloud_provider::Context;
-use crate::watch::wire::Node;
+use crate::logging::{chain, log_failure};
+use crate::write::Writer;
 
 /// An instance younger than this may belong to a claim that does not know it yet.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
@@ -28,6 +28,7 @@ pub(super) type AnyError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) async fn collect_instances(
     provider: &AwsProvider,
     context: &Context,
+    write: &Writer,
 ) -> Result<(), AnyError> {
     let instances = provider.instances.list().await?;
     let claims = objects::claims(&context.client).await?;
@@ -41,9 +42,11 @@ pub(super) async fn collect_instances(
                         provider_id = id,
                         "terminated an instance that no NodeClaim knows"
                     );
-                    delete_node(context, &id).await;
+                    delete_nodes(write, &id).await;
                 }
-                Err(error) => tracing::error!(provider_id = id, %error, "failed to terminate"),
+                Err(error) => {
+                    log_failure!(passing: error.is_retryable(), provider_id = id, %error, "failed to terminate an instance that no NodeClaim knows");
+                }
             }
         })
         .await;
@@ -76,22 +79,12 @@ fn orphans(instances: Vec<Instance>, claims: &[ClaimUse], now: Timestamp) -> Vec
         .collect()
 }
 
-async fn delete_node(context: &Context, id: &str) {
-    let nodes = match objects::parsed::<Node>(&context.client).await {
-        Ok(nodes) => nodes,
-        Err(error) => {
-            tracing::error!(error = %crate::logging::chain(&error), "failed to list nodes");
-            return;
-        }
-    };
-    let api: Api<Node> = Api::all(context.client.clone());
+/// Deletes the Nodes of a machine that was terminated. One that the state does not know yet is deleted by the cloud's node controller.
+async fn delete_nodes(write: &Writer, id: &str) {
+    let nodes: Vec<_> = write.state().read().nodes_of(id).cloned().collect();
     for node in nodes {
-        if node.spec.provider_id.as_deref() == Some(id) {
-            let name = node.metadata.name.unwrap_or_default();
-            if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
-                let error = crate::logging::chain(&error);
-                tracing::error!(node = name, error, "failed to delete the node");
-            }
+        if let Err(error) = write.delete_node(&node).await {
+            log_failure!(passing: error.is_passing(), node = node.name(), error = chain(&error), "failed to delete the node of a terminated instance");
         }
     }
 }
@@ -123,6 +116,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::apiserver::{Bench, node};
+    use crate::watch::wire::Node;
 
     const LAUNCHED: &str = "2026-11-20T12:00:00Z";
 
@@ -178,5 +173,19 @@ mod tests {
         assert_eq!(left(unnamed(), std::slice::from_ref(&after), 60), ["i-1"]);
         let named = vec![instance("i-1", Some("after")), instance("i-2", Some("other"))];
         assert_eq!(left(named, &[before, after], 60), ["i-2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_node_of_a_terminated_instance_is_found_without_a_list_of_all_nodes() {
+        let bench = Bench::new().await;
+        for name in ["a", "b"] {
+            bench.seen::<Node>(node(name)).await;
+        }
+        delete_nodes(&bench.write, "aws:///eu-central-1a/i-a").await;
+        assert_eq!(bench.api.take_requests(), ["DELETE /api/v1/nodes/a"]);
+        // It was made again since the state saw it: that may be another machine.
+        bench.api.put::<Node>(node("b"));
+        delete_nodes(&bench.write, "aws:///eu-central-1a/i-b").await;
+        assert!(!bench.api.get::<Node>("b").is_null());
     }
 }

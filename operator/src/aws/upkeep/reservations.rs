@@ -4,30 +4,29 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use tenon_crds::NodeClaim;
+use serde_json::{Value, json};
 use tenon_crds::labels::{self, aws as keys};
 use tenon_planner::snapshot::CapacityType;
 
-use crate::aws::nodeclass::FIELD_MANAGER;
 use crate::aws::nodeclass::reservations::is_expiring;
 use crate::aws::provider_id::instance_id;
 use crate::aws::{AwsProvider, ec2, present};
 use crate::cloud_provider::Context;
+use crate::state::cluster::label;
+use crate::write::{WriteError, Writer};
 
 const EVERY: Duration = Duration::from_secs(60);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Looks once a minute, for ever.
-pub(super) async fn run(provider: &AwsProvider, context: &Context) {
+pub(super) async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     loop {
-        if let Err(error) = relabel(provider, context).await {
+        if let Err(error) = relabel(provider, write).await {
             context.metrics.reconcile_errors.inc(["capacityreservation.capacitytype", "error"]);
             tracing::error!(error = &*error, "failed to look for instances without a reservation");
         }
-        if let Err(error) = expire(provider, context).await {
+        if let Err(error) = expire(provider, context, write).await {
             context.metrics.reconcile_errors.inc(["capacityreservation.expiration", "error"]);
             tracing::error!(error = &*error, "failed to look for reservations that end");
         }
@@ -37,13 +36,11 @@ pub(super) async fn run(provider: &AwsProvider, context: &Context) {
 
 /// Gives machines that are not in their reservation any more the label of what they are now, first the Node and then the NodeClaim: when only one of the
 /// two succeeds, the NodeClaim still shows that there is something to do.
-async fn relabel(provider: &AwsProvider, context: &Context) -> Result<(), Failure> {
-    let reserved = |claim: &NodeClaim| {
+async fn relabel(provider: &AwsProvider, write: &Writer) -> Result<(), Failure> {
+    let claims = provider.claims(|claim| {
         claim.metadata.deletion_timestamp.is_none()
             && label(claim, labels::CAPACITY_TYPE) == Some(CapacityType::Reserved.as_str())
-    };
-    let mut claims = provider.claims.all();
-    claims.retain(|claim| reserved(claim));
+    });
     if claims.is_empty() {
         return Ok(());
     }
@@ -55,17 +52,17 @@ async fn relabel(provider: &AwsProvider, context: &Context) -> Result<(), Failur
         .filter(|instance| present::capacity_type(instance) == CapacityType::OnDemand)
         .map(|instance| instance.id)
         .collect();
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    let stored: Api<NodeClaim> = Api::all(context.client.clone());
     for claim in claims {
         if !claim.provider_id().and_then(instance_id).is_some_and(|id| left.contains(id)) {
             continue;
         }
         let name = claim.metadata.name.as_deref().unwrap_or_default();
-        if let Some(node) = claim.node_name() {
-            gone_is_fine(nodes.patch_metadata(node, &patch_params(), &demoted()).await)?;
+        let node = write.state().read().node_of(&claim).cloned();
+        if let Some(node) = node {
+            gone_is_fine(write.label_node(&node, demoted()).await)?;
         }
-        gone_is_fine(stored.patch_metadata(name, &patch_params(), &demoted()).await)?;
+        let body = json!({ "metadata": { "labels": demoted() } });
+        gone_is_fine(write.patch_claim(&claim, body, false).await)?;
         tracing::info!(
             nodeclaim = name,
             reservation = label(&claim, keys::CAPACITY_RESERVATION_ID),
@@ -75,34 +72,26 @@ async fn relabel(provider: &AwsProvider, context: &Context) -> Result<(), Failur
     Ok(())
 }
 
-fn patch_params() -> PatchParams {
-    PatchParams::apply(FIELD_MANAGER)
-}
-
 /// The labels of a machine that has left its reservation.
-fn demoted() -> Patch<serde_json::Value> {
-    Patch::Merge(serde_json::json!({
-        "metadata": { "labels": {
-            labels::CAPACITY_TYPE: CapacityType::OnDemand.as_str(),
-            keys::CAPACITY_RESERVATION_ID: null,
-            keys::CAPACITY_RESERVATION_TYPE: null,
-            keys::CAPACITY_RESERVATION_INTERRUPTIBLE: null,
-        } },
-    }))
+fn demoted() -> Value {
+    json!({
+        labels::CAPACITY_TYPE: CapacityType::OnDemand.as_str(),
+        keys::CAPACITY_RESERVATION_ID: null,
+        keys::CAPACITY_RESERVATION_TYPE: null,
+        keys::CAPACITY_RESERVATION_INTERRUPTIBLE: null,
+    })
 }
 
-fn gone_is_fine<T>(result: kube::Result<T>) -> kube::Result<()> {
-    match result {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => Ok(()),
+fn gone_is_fine<T>(written: Result<T, WriteError>) -> Result<(), WriteError> {
+    match written {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
     }
 }
 
 /// Deletes the NodeClaims of capacity blocks that are about to end.
-async fn expire(provider: &AwsProvider, context: &Context) -> Result<(), Failure> {
-    let mut claims = provider.claims.all();
-    claims.retain(|claim| {
+async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Result<(), Failure> {
+    let claims = provider.claims(|claim| {
         claim.metadata.deletion_timestamp.is_none()
             && label(claim, keys::CAPACITY_RESERVATION_ID).is_some()
     });
@@ -116,25 +105,21 @@ async fn expire(provider: &AwsProvider, context: &Context) -> Result<(), Failure
             expiring.insert(id);
         }
     }
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
     for claim in &claims {
         let id = label(claim, keys::CAPACITY_RESERVATION_ID).unwrap_or_default();
         if !expiring.contains(id) {
             continue;
         }
-        let name = claim.metadata.name.as_deref().unwrap_or_default();
-        gone_is_fine(api.delete(name, &DeleteParams::default()).await)?;
+        if !write.delete_claim(claim).await? {
+            continue;
+        }
         tracing::info!(
-            nodeclaim = name,
+            nodeclaim = claim.metadata.name,
             reservation = id,
             "deleting a nodeclaim, because its capacity block is about to end"
         );
         // The pods of the machine need a place now, not when the drain has come to them.
-        context.wake.notify_one();
+        context.interrupted.notify_one();
     }
     Ok(())
-}
-
-fn label<'c>(claim: &'c NodeClaim, key: &str) -> Option<&'c str> {
-    claim.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
