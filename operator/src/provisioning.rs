@@ -1,8 +1,9 @@
 //! Provisioning: pods that fit nowhere get machines.
 //!
-//! kube-scheduler marks a pod unschedulable; the watch brings it here; a batch closes when no further pod came for a second (at most after ten); the
-//! planner plans on a snapshot; the plan is carried out. Pods that still wait are looked at again every ten seconds, so nothing that is dropped on the
-//! way is lost.
+//! kube-scheduler marks a pod unschedulable, or a machine begins to go and its pods need another place; the state tells; a batch closes when nothing further
+//! came for a second (at most after ten); the planner plans on a snapshot; the plan is carried out. Where machines are taken away the batch closes after a
+//! tenth of a second: all of their pods are known at once, and their time is short. Pods that still wait are looked at again every ten seconds, so nothing
+//! that is dropped on the way is lost.
 
 pub mod batcher;
 pub mod replicas;
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tenon_crds::labels;
 use tenon_planner::plan::{Exclusion, Plan};
 use tenon_state::explain;
@@ -23,7 +25,9 @@ use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::Touched;
+use crate::state::cluster::name;
 use crate::tasks::blocking;
 use crate::watch::wire;
 
@@ -47,12 +51,7 @@ pub async fn run<P: CloudProvider>(
 ) {
     let options = &operator.options;
     let batcher = Batcher::new(options.batch_idle_duration.0, options.batch_max_duration.0);
-    let trigger = batcher.clone();
-    operator.state.subscribe(move |touched| match touched {
-        Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
-        touched if is_about_buffers(touched) => trigger.trigger(BUFFERS),
-        _ => {}
-    });
+    listen(&operator.state, &batcher);
     let again = async {
         loop {
             retrigger(&operator, &batcher);
@@ -62,10 +61,74 @@ pub async fn run<P: CloudProvider>(
             }
         }
     };
+    let hurry = async {
+        loop {
+            operator.context.interrupted.notified().await;
+            batcher.hurry();
+        }
+    };
     tokio::select! {
         () = again => {}
+        () = hurry => {}
         () = batches(&operator, &buffers, &batcher, &stop) => {}
     }
+}
+
+/// Lets what happens trigger batches: pods that begin to wait, machines that begin to go, CapacityBuffers.
+fn listen(state: &State, batcher: &Batcher) {
+    let trigger = batcher.clone();
+    let going = Going::default();
+    let cluster = state.clone();
+    state.subscribe(move |touched| match touched {
+        Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
+        Touched::NodeClaim(name) => {
+            let state = cluster.read();
+            let goes = state.claim(name).is_some_and(|claim| state.is_going(claim));
+            if going.begins(claim_key(name), goes) {
+                trigger.trigger(&claim_key(name));
+            }
+        }
+        Touched::Node(name) => {
+            let goes = |node: &Arc<wire::Node>| node.is_deleting() || is_disrupted(node);
+            let goes = cluster.read().node(name).is_some_and(goes);
+            if going.begins(node_key(name), goes) {
+                trigger.trigger(&node_key(name));
+            }
+        }
+        touched if is_about_buffers(touched) => trigger.trigger(BUFFERS),
+        _ => {}
+    });
+}
+
+/// Machines that are known to go: they change often while they do, and only the beginning is news.
+#[derive(Debug, Default)]
+struct Going(Mutex<BTreeSet<String>>);
+
+impl Going {
+    /// Whether the machine goes now and was not known to.
+    fn begins(&self, key: String, goes: bool) -> bool {
+        let mut known = self.0.lock();
+        if goes {
+            return known.insert(key);
+        }
+        known.remove(&key);
+        false
+    }
+}
+
+/// What a NodeClaim is called in a batch.
+fn claim_key(name: &str) -> String {
+    format!("NodeClaim {name}")
+}
+
+/// What a Node is called in a batch.
+fn node_key(name: &str) -> String {
+    format!("Node {name}")
+}
+
+/// Whether a Node is fenced off.
+fn is_disrupted(node: &wire::Node) -> bool {
+    node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")
 }
 
 /// Plans one batch after the other. A batch that is being carried out is finished, the next is not begun after `stop`.
@@ -87,7 +150,7 @@ async fn batches<P: CloudProvider>(
     }
 }
 
-/// Pods that wait, nodes that are being disrupted, and CapacityBuffers count as new. Where no pod waits any more, no pass comes that would say so.
+/// Pods that wait, machines that go, and CapacityBuffers count as new. Where no pod waits any more, no pass comes that would say so.
 fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     let state = operator.state.read();
     let mut waiting = state.pods().filter(|(_, pod)| pod.unschedulable).peekable();
@@ -97,8 +160,11 @@ fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     for (key, _) in waiting {
         batcher.trigger(&key.to_string());
     }
-    for node in state.nodes().filter(|node| node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")) {
-        batcher.trigger(node.name());
+    for claim in state.claims().filter(|claim| state.is_going(claim)) {
+        batcher.trigger(&claim_key(&name(&claim.metadata)));
+    }
+    for node in state.nodes().filter(|node| is_disrupted(node)) {
+        batcher.trigger(&node_key(node.name()));
     }
     if state.buffers().next().is_some() {
         batcher.trigger(BUFFERS);
@@ -193,5 +259,62 @@ pub fn pod(reference: &tenon_planner::plan::PodRef) -> wire::Pod {
             ..Default::default()
         },
         ..wire::Pod::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenon_crds::NodeClaim;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::apiserver::{Bench, node, nodeclaim};
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn listening(bench: &Bench) -> Batcher {
+        let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
+        listen(&bench.state, &batcher);
+        batcher
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nodeclaim_that_begins_to_go_is_planned_for_at_once_and_only_then() {
+        let bench = Bench::new().await;
+        let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
+        let batcher = listening(&bench);
+        bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
+        assert!(timeout(LONG, batcher.wait()).await.is_err(), "nothing goes");
+        let began = Instant::now();
+        bench.write.delete_claim(&claim).await.unwrap();
+        batcher.hurry();
+        batcher.wait().await;
+        assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
+        bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
+        assert!(timeout(LONG, batcher.wait()).await.is_err(), "that it goes is no news");
+        let deleted = bench.state.read().claim("a").cloned().unwrap();
+        bench.write.release_claim(&deleted).await.unwrap();
+        assert!(timeout(LONG, batcher.wait()).await.is_err(), "it is gone");
+        // Another one of that name is another machine.
+        let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
+        bench.write.delete_claim(&claim).await.unwrap();
+        batcher.wait().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_fenced_off_or_deleted_is_planned_for() {
+        let bench = Bench::new().await;
+        let batcher = listening(&bench);
+        let fenced: wire::Node = bench.seen(node("a")).await;
+        assert!(timeout(LONG, batcher.wait()).await.is_err(), "it only came");
+        let taint = json!({ "key": labels::DISRUPTED_TAINT, "effect": "NoSchedule" });
+        let body = json!({ "spec": { "taints": [taint] } });
+        bench.write.patch_node(&fenced, body).await.unwrap();
+        batcher.wait().await;
+        let mut deleted = node("b");
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-11-20T00:00:00Z");
+        bench.seen::<wire::Node>(deleted).await;
+        batcher.wait().await;
     }
 }

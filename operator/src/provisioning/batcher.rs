@@ -18,10 +18,21 @@ pub struct Batcher {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// What triggered the batch that is being collected. A trigger that comes again does not keep the batch open.
-    keys: Mutex<BTreeSet<String>>,
+    collected: Mutex<Collected>,
     new: Notify,
 }
+
+/// The batch that is being collected.
+#[derive(Debug, Default)]
+struct Collected {
+    /// What triggered it. A trigger that comes again does not keep it open.
+    keys: BTreeSet<String>,
+    /// Since when it is urgent, and when it was called so last.
+    urgent: Option<(Instant, Instant)>,
+}
+
+/// An urgent batch waits for this part of the idle time, at most for the whole.
+const URGENT_PART: u32 = 10;
 
 impl Batcher {
     /// A batch is complete when nothing new came for `idle`, at the latest `max` after its first trigger.
@@ -31,25 +42,41 @@ impl Batcher {
 
     /// Something needs planning.
     pub fn trigger(&self, key: &str) {
-        if self.shared.keys.lock().insert(key.to_owned()) {
+        if self.shared.collected.lock().keys.insert(key.to_owned()) {
+            self.shared.new.notify_one();
+        }
+    }
+
+    /// What was triggered is complete and must not wait: pods that come one by one are not what the batch is about. It waits only for more of this kind,
+    /// for a tenth of the idle time after each and for the idle time in all. Without a trigger there is nothing to hurry.
+    pub fn hurry(&self) {
+        let mut collected = self.shared.collected.lock();
+        if !collected.keys.is_empty() {
+            let now = Instant::now();
+            let since = collected.urgent.map_or(now, |(since, _)| since);
+            collected.urgent = Some((since, now));
             self.shared.new.notify_one();
         }
     }
 
     /// Waits for the first trigger and then for the batch to be complete. Triggers that come later start the next batch.
     pub async fn wait(&self) {
-        while self.shared.keys.lock().is_empty() {
+        while self.shared.collected.lock().keys.is_empty() {
             self.shared.new.notified().await;
         }
         let end = Instant::now() + self.max;
         loop {
             let quiet = Instant::now() + self.idle;
+            let urgent = self.shared.collected.lock().urgent;
+            let due =
+                urgent.map(|(since, last)| (last + self.idle / URGENT_PART).min(since + self.idle));
+            let complete = due.unwrap_or(quiet).min(quiet).min(end);
             tokio::select! {
                 () = self.shared.new.notified() => {}
-                () = tokio::time::sleep_until(quiet.min(end)) => break,
+                () = tokio::time::sleep_until(complete) => break,
             }
         }
-        self.shared.keys.lock().clear();
+        *self.shared.collected.lock() = Collected::default();
     }
 }
 
@@ -96,6 +123,64 @@ mod tests {
         let triggers: Vec<_> =
             (0..40_u64).map(|i| (i * 500, names[usize::try_from(i).unwrap()].as_str())).collect();
         near(first_batch(&triggers).await, 10.0);
+    }
+
+    /// Triggers and hurries at the given milliseconds; returns when the first batch was complete, in seconds after the first trigger.
+    async fn hurried(at: &[u64]) -> f64 {
+        let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
+        let began = Instant::now();
+        let trigger = async {
+            for at in at {
+                tokio::time::sleep_until(began + Duration::from_millis(*at)).await;
+                batcher.trigger(&at.to_string());
+                batcher.hurry();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = batcher.wait() => {}
+            () = trigger => {}
+        }
+        began.elapsed().as_secs_f64()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_urgent_batch_waits_a_tenth_of_the_idle_time_for_more_of_its_kind() {
+        near(hurried(&[0]).await, 0.1);
+        near(hurried(&[0, 80, 160]).await, 0.26);
+        let endless: Vec<u64> = (0..100).map(|i| i * 50).collect();
+        near(hurried(&endless).await, 1.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_urgent_takes_what_has_been_collected_with_it() {
+        let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
+        let began = Instant::now();
+        batcher.trigger("pod");
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            batcher.trigger("machine");
+            batcher.hurry();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = batcher.wait() => {}
+            () = later => {}
+        }
+        near(began.elapsed().as_secs_f64(), 0.6);
+        // The next batch is an ordinary one.
+        let began = Instant::now();
+        batcher.trigger("pod");
+        batcher.wait().await;
+        near(began.elapsed().as_secs_f64(), 1.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_trigger_there_is_nothing_to_hurry() {
+        let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
+        batcher.hurry();
+        let waited = tokio::time::timeout(Duration::from_secs(60), batcher.wait()).await;
+        assert!(waited.is_err());
     }
 
     #[tokio::test(start_paused = true)]

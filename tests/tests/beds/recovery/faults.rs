@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::interruptions::a_machine_that_is_taken_away_is_replaced_at_once;
 use super::reservations::machines_go_into_reservations_and_outlive_them;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -335,6 +336,7 @@ async fn the_operator_recovers_and_says_what_happened() {
             a_throttled_launch_is_tried_until_it_passes,
             server_errors_and_lost_answers_pass_and_nothing_is_launched_twice,
             an_interruption_is_handled_when_sqs_is_back,
+            a_machine_that_is_taken_away_is_replaced_at_once,
             a_scale_up_survives_a_restart_of_the_api_server,
             a_machine_that_never_joins_is_given_up_and_replaced,
             machines_go_into_reservations_and_outlive_them,
