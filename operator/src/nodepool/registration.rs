@@ -1,6 +1,8 @@
 //! Whether the nodes of a NodePool register: the last four outcomes decide about the condition NodeRegistrationHealthy, which is for people only.
+//!
+//! The outcomes are in memory; the condition outlives the leader, and its successor goes on from there.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -23,16 +25,25 @@ pub struct Health {
 }
 
 impl Health {
-    /// Remembers an outcome; answers whether half of the window or more are failures.
-    fn remember(&self, pool: &str, registered: bool) -> bool {
+    /// Remembers an outcome; answers whether half of the window or more are failures. `known` is the condition that the first outcome meets: a NodePool
+    /// that was unhealthy for the former leader is not healthy because one node registers.
+    fn remember(&self, pool: &str, known: ConditionStatus, registered: bool) -> bool {
         let mut all = self.outcomes.lock();
-        let outcomes = all.entry(pool.to_owned()).or_default();
+        let outcomes = all.entry(pool.to_owned()).or_insert_with(|| match known {
+            ConditionStatus::False => [false; WINDOW / 2].into(),
+            _ => VecDeque::new(),
+        });
         if outcomes.len() == WINDOW {
             outcomes.pop_front();
         }
         outcomes.push_back(registered);
         let failures = outcomes.iter().filter(|&&registered| !registered).count();
         failures * 2 >= WINDOW
+    }
+
+    /// Keeps what is known of these NodePools, by uid, and forgets the others.
+    fn keep(&self, pools: &BTreeSet<String>) {
+        self.outcomes.lock().retain(|pool, _| pools.contains(pool));
     }
 
     /// Starts anew: the NodePool or its NodeClass has changed.
@@ -60,16 +71,22 @@ impl Health {
         claim: &NodeClaim,
         registered: bool,
     ) -> Result<(), WriteError> {
-        let Some(pool) = operator.state.read().pool(pool_of(claim)).cloned() else { return Ok(()) };
+        let pool = {
+            let state = operator.state.read();
+            self.keep(&state.pools().filter_map(|pool| pool.metadata.uid.clone()).collect());
+            state.pool(pool_of(claim)).cloned()
+        };
+        let Some(pool) = pool else { return Ok(()) };
         let owned = claim.metadata.owner_references.iter().flatten();
         if !owned.into_iter().any(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref()) {
             return Ok(());
         }
-        let unhealthy = self.remember(pool.metadata.uid.as_deref().unwrap_or_default(), registered);
         let mut after = (*pool).clone();
         let subject = Subject::of(&after.metadata);
         let status = after.status.get_or_insert_default();
         let mut set = Conditions::new(TYPES, &mut status.conditions, subject, operator.now());
+        let uid = pool.metadata.uid.as_deref().unwrap_or_default();
+        let unhealthy = self.remember(uid, set.status(NODE_REGISTRATION_HEALTHY), registered);
         match (registered, unhealthy) {
             (true, false) => set.set_true(NODE_REGISTRATION_HEALTHY),
             (false, true) if set.status(NODE_REGISTRATION_HEALTHY) != ConditionStatus::False => {
@@ -106,7 +123,30 @@ mod tests {
     fn two_failures_of_the_last_four_are_unhealthy() {
         let health = Health::default();
         let outcomes = [true, false, true, false, true, true, true];
-        let unhealthy = outcomes.map(|registered| health.remember("pool", registered));
+        let remember = |registered| health.remember("pool", ConditionStatus::Unknown, registered);
+        let unhealthy = outcomes.map(remember);
         assert_eq!(unhealthy, [false, false, false, true, true, false, false]);
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_from_what_the_condition_says() {
+        let after = |known, outcomes: [bool; 3]| {
+            let health = Health::default();
+            outcomes.map(|registered| health.remember("pool", known, registered))
+        };
+        // As for the former leader: what failed twice needs three successes.
+        assert_eq!(after(ConditionStatus::False, [true, true, true]), [true, true, false]);
+        assert_eq!(after(ConditionStatus::True, [true, false, true]), [false, false, false]);
+        assert_eq!(after(ConditionStatus::Unknown, [false, true, false]), [false, false, true]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_nodepools_that_are_gone() {
+        let health = Health::default();
+        for pool in ["a", "b"] {
+            health.remember(pool, ConditionStatus::Unknown, true);
+        }
+        health.keep(&["b".to_owned()].into());
+        assert_eq!(health.outcomes.lock().keys().collect::<Vec<_>>(), ["b"]);
     }
 }
