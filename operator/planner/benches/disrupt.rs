@@ -1,5 +1,6 @@
 //! How long a disruption pass takes that evaluates every node and finds nothing to gain: nodes of four cores, filled so far that no smaller machine would
-//! do, with gaps that now and then take a pod of another node, but never all of them. And how long one takes after three pods in ten have gone.
+//! do, with gaps that now and then take a pod of another node, but never all of them. And how long one takes after three pods in ten have gone, and how long the
+//! check of all commands takes that remove empty nodes.
 //!
 //! `cargo bench -p tenon-planner --features testing --bench disrupt`
 
@@ -13,7 +14,7 @@ use tenon_planner::snapshot::{
     InstanceType, Node, NodeClassRef, NodePhase, NodePool, Offering, PodShape, Template,
 };
 use tenon_planner::testing::{Builder, instance_type, usd};
-use tenon_planner::{Policy, Snapshot, disrupt};
+use tenon_planner::{Policy, Snapshot, disrupt, revalidate, revalidate_all};
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 const GI: i64 = 1 << 30;
@@ -159,5 +160,32 @@ fn bench(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, bench);
+fn checks(c: &mut Criterion) {
+    let now = Timestamp::from_second(2_000_000_000).expect("a valid time");
+    let mut group = c.benchmark_group("check-empty");
+    group.sample_size(10);
+    for nodes in [1_000, 10_000] {
+        let (snapshot, policy) = (full(nodes, 0), Policy::default());
+        let commands = disrupt(&snapshot, &policy, now, 1, &()).commands;
+        assert_eq!(commands.len(), nodes, "all of them go");
+        group.bench_function(BenchmarkId::new("together", nodes), |b| {
+            b.iter(|| revalidate_all(black_box(&commands), &snapshot, &policy, now, now));
+        });
+        if nodes > 1_000 {
+            continue;
+        }
+        group.bench_function(BenchmarkId::new("one-by-one", nodes), |b| {
+            b.iter(|| {
+                let mut state = snapshot.clone();
+                for (index, command) in commands.iter().enumerate() {
+                    black_box(revalidate(command, &state, &policy, now)).expect("it may go");
+                    state.nodes[index].deleting = true;
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench, checks);
 criterion_main!(benches);

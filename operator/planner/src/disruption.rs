@@ -53,7 +53,9 @@ use rehearsal::Arrival;
 pub use budgets::{BudgetUse, budget_uses};
 pub use deletion_costs::{DeletionCost, PresentCost, deletion_costs};
 pub use replicas::replicas;
-pub use revalidate::revalidate;
+#[cfg(test)]
+pub(crate) use revalidate::begun;
+pub use revalidate::{revalidate, revalidate_all};
 
 /// Plans which nodes to disrupt.
 ///

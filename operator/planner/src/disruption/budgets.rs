@@ -110,6 +110,12 @@ impl Budgets {
     pub(super) fn take(&mut self, pool: usize) {
         self.pools[pool].going += 1;
     }
+
+    /// One more node is going, as [`Budgets::new`] would find it: it does not count twice when it is not ready.
+    pub(super) fn mark_going(&mut self, pool: usize, ready: bool) {
+        self.pools[pool].going += 1;
+        self.pools[pool].not_ready -= u32::from(!ready);
+    }
 }
 
 /// The smallest of the budgets that cover a reason; without any there is no bound.

@@ -1,14 +1,17 @@
-//! Whether a command still makes sense when it is about to be carried out.
+//! Whether commands still make sense when they are about to be carried out.
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 
 use super::candidates::{Node, examine, examine_sick};
 use super::moving::Search;
 use super::{Pass, consolidation, drift, emptiness, prepare, repair};
-use crate::compile::fits;
+use crate::compile::{Problem, fits};
 use crate::launch::pod_ref;
 use crate::plan::{Candidate, Command, Method, Stay};
 use crate::policy::Policy;
+use crate::provision::demands;
 use crate::snapshot::Snapshot;
 
 /// Checks a command against a later snapshot: its nodes are still there and may go, the budgets allow it, no pod has come that would have to move too, and
@@ -19,19 +22,111 @@ pub fn revalidate(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<(), Stay> {
+    let commands = std::slice::from_ref(command);
+    revalidate_all(commands, snapshot, policy, now, now).pop().expect("one verdict per command")
+}
+
+/// Checks commands that are about to be carried out, in this order: each as [`revalidate`] does, against a snapshot in which the former that passed are
+/// under way ([`begun`]).
+pub fn revalidate_all(
+    commands: &[Command],
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    nominated_until: Timestamp,
+) -> Vec<Result<(), Stay>> {
     let overlaid = crate::overlays::apply(snapshot);
-    let snapshot = &*overlaid.snapshot;
+    let mut snapshot = Cow::Borrowed(&*overlaid.snapshot);
+    let mut verdicts = Vec::with_capacity(commands.len());
+    while let Some(left) = commands.get(verdicts.len()..).filter(|left| !left.is_empty()) {
+        let mut some = check_alike(left, &snapshot, policy, now);
+        if verdicts.len() + some.len() < commands.len() {
+            let passed = left.iter().zip(&some).filter(|(_, verdict)| verdict.is_ok());
+            passed.for_each(|(command, _)| begun(snapshot.to_mut(), command, nominated_until));
+        }
+        verdicts.append(&mut some);
+    }
+    verdicts
+}
+
+/// Changes a snapshot as the start of a command does: its nodes are going, and pods are expected on others.
+pub(crate) fn begun(snapshot: &mut Snapshot, command: &Command, nominated_until: Timestamp) {
+    let find = |snapshot: &Snapshot, key: &str| {
+        snapshot.nodes.binary_search_by(|node| node.key.as_str().cmp(key)).ok()
+    };
+    for candidate in &command.candidates {
+        if let Some(index) = find(snapshot, &candidate.node) {
+            snapshot.nodes[index].deleting = true;
+        }
+    }
+    for nomination in &command.nominations {
+        if let Some(index) = find(snapshot, &nomination.node) {
+            let until = &mut snapshot.nodes[index].nominated_until;
+            *until = (*until).max(Some(nominated_until));
+        }
+    }
+}
+
+/// Checks as many commands as the snapshot serves for as it is: until one passes whose start changes more than its own nodes and the budgets.
+fn check_alike(
+    commands: &[Command],
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<Result<(), Stay>> {
     let (problem, candidates) = prepare(snapshot, policy, now);
     let (mut pass, _) = Pass::new(&problem, candidates.clone(), now, 0);
+    // Where pods that wait are put may depend on every node there is only where rules count nodes.
+    let settled = problem.rules.len() == 0 || demands(&problem, |_| true).0.is_empty();
+    let mut verdicts = Vec::new();
+    let mut some_go = false;
+    for command in commands {
+        if command.method == Method::Emptiness && settled {
+            let verdict = check_empty(&mut pass, command);
+            let leaves_nothing = verdict.as_ref() == Ok(&true);
+            some_go |= leaves_nothing;
+            verdicts.push(verdict.map(|_| ()));
+            if verdicts.last() == Some(&Ok(())) && !leaves_nothing {
+                break;
+            }
+        } else if some_go {
+            break;
+        } else {
+            let verdict = check(&mut pass.clone(), &problem, &candidates, command);
+            verdicts.push(verdict);
+            if verdicts.last() == Some(&Ok(())) {
+                break;
+            }
+        }
+    }
+    verdicts
+}
+
+/// Checks a command that removes empty nodes, and takes them out. Answers whether they leave no pod behind that has to find a place.
+fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, Stay> {
+    let before = pass.budgets.clone();
+    let nodes = permitted(pass, command).inspect_err(|_| pass.budgets.clone_from(&before))?;
+    pass.budgets = before;
+    for node in &nodes {
+        let source = &pass.problem.snapshot.nodes[node.index];
+        pass.budgets.mark_going(node.pool, source.ready);
+        pass.solver.closed.insert(node.index);
+    }
+    let leaves_nothing = nodes.iter().all(|node| node.pods.is_empty());
+    Ok(leaves_nothing && command.nominations.is_empty() && command.replacements.is_empty())
+}
+
+/// The nodes of a command, if each of them may go and the budgets allow it; these are taken from.
+fn permitted(pass: &mut Pass<'_, '_>, command: &Command) -> Result<Vec<Node>, Stay> {
     let mut nodes = Vec::new();
     for candidate in &command.candidates {
-        let node = find(&pass, candidate, command.method)?;
+        let node = find(pass, candidate, command.method)?;
         match command.method {
-            Method::Repair => repair::permitted(&pass, &node)?,
-            Method::Emptiness => emptiness::permitted(&pass, &node)?,
-            Method::Drift => drift::permitted(&pass, &node)?,
+            Method::Repair => repair::permitted(pass, &node)?,
+            Method::Emptiness => emptiness::permitted(pass, &node)?,
+            Method::Drift => drift::permitted(pass, &node)?,
             Method::SingleNodeConsolidation | Method::MultiNodeConsolidation => {
-                consolidation::permitted(&pass, &node)?;
+                consolidation::permitted(pass, &node)?;
             }
         }
         if pass.is_initialized(&node) {
@@ -42,6 +137,18 @@ pub fn revalidate(
         }
         nodes.push(node);
     }
+    Ok(nodes)
+}
+
+/// Checks a command, on a pass of its own.
+fn check(
+    pass: &mut Pass<'_, '_>,
+    problem: &Problem<'_>,
+    candidates: &[Node],
+    command: &Command,
+) -> Result<(), Stay> {
+    let snapshot = problem.snapshot;
+    let nodes = permitted(pass, command)?;
     // Nothing needs a place.
     if command.method == Method::Emptiness || command.is_reboot() {
         return Ok(());
@@ -50,9 +157,9 @@ pub fn revalidate(
         pass.close(node);
     }
     pass.release_devices(&nodes.iter().collect::<Vec<_>>());
-    if let Err(taken) = places_are_free(&mut pass, command, &nodes) {
+    if let Err(taken) = places_are_free(pass, command, &nodes) {
         // Other places will do, with no more new machines than planned.
-        let (mut pass, _) = Pass::new(&problem, candidates, now, 0);
+        let (mut pass, _) = Pass::new(problem, candidates.to_vec(), pass.now, 0);
         let nodes: Vec<_> = nodes.iter().collect();
         let price = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
         let search = match command.method {
@@ -148,6 +255,10 @@ fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<No
     let claim = snapshot.nodes[index].claim.as_ref().ok_or_else(gone)?;
     if claim.name != candidate.claim {
         return Err(gone());
+    }
+    // A former command of the same list has it.
+    if pass.solver.closed[index] {
+        return Err(Stay::Deleting);
     }
     let node = if method == Method::Repair {
         examine_sick(pass.problem, pass.now, index)?

@@ -293,4 +293,80 @@ proptest! {
             prop_assert_eq!(plans[0].report.pods.len(), plans[1].report.pods.len());
         }
     }
+
+    #[test]
+    fn commands_are_checked_together_as_one_after_the_other(
+        scene in any_scene(),
+        marks in prop::collection::vec(0..16_u8, 64),
+        changes in prop::collection::vec(0..24_u8, 64),
+        share in 10..101_u32,
+        stale in any::<bool>(),
+    ) {
+        let mut before = scene.snapshot();
+        for pool in &mut before.node_pools {
+            pool.disruption.budgets = vec![Budget { nodes: BudgetNodes::Percent(share), reasons: Vec::new() }];
+        }
+        let drifted = || Some(("NodePoolDrifted".to_owned(), now()));
+        let mut empty = vec![false; before.nodes.len()];
+        for ((node, empty), mark) in before.nodes.iter_mut().zip(&mut empty).zip(marks.iter().cycle()) {
+            let Some(claim) = &mut node.claim else { continue };
+            match mark {
+                0 | 1 => claim.drifted = drifted(),
+                2 => node.ready = false,
+                // Its pods are gone, or would not be missed.
+                3..=9 => *empty = true,
+                _ => {}
+            }
+        }
+        for (index, pod) in before.pods.iter_mut().enumerate() {
+            match pod.placement {
+                Placement::Bound(node) if empty[node.0 as usize] => {
+                    if index % 5 == 0 {
+                        pod.deletion_cost = i32::MIN;
+                    } else {
+                        pod.daemon = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let plan = disrupt(&before, &Policy::default(), now(), 1, &());
+        let mut snapshot = before.clone();
+        if stale {
+            for (node, change) in snapshot.nodes.iter_mut().zip(changes.iter().cycle()) {
+                match change {
+                    0 => node.do_not_disrupt = true,
+                    1 => node.ready = !node.ready,
+                    2 => node.deleting = true,
+                    3 => node.nominated_until = Some(now() + jiff::SignedDuration::from_secs(5)),
+                    _ => {}
+                }
+            }
+            for (pod, change) in snapshot.pods.iter_mut().zip(changes.iter().rev().cycle()) {
+                match change {
+                    0 => pod.eviction = Eviction::DoNotDisrupt,
+                    1 => pod.daemon = false,
+                    2 => pod.placement = Placement::Unschedulable,
+                    _ => {}
+                }
+            }
+        }
+        // Some twice: a node that goes already does not go again.
+        let mut commands = plan.commands;
+        commands.extend(commands.clone().into_iter().step_by(2));
+        let until = now() + jiff::SignedDuration::from_secs(20);
+        let mut state = snapshot.clone();
+        let one_by_one: Vec<_> = commands
+            .iter()
+            .map(|command| {
+                let verdict = crate::revalidate(command, &state, &Policy::default(), now());
+                if verdict.is_ok() {
+                    crate::disruption::begun(&mut state, command, until);
+                }
+                verdict
+            })
+            .collect();
+        let together = crate::revalidate_all(&commands, &snapshot, &Policy::default(), now(), until);
+        prop_assert_eq!(together, one_by_one);
+    }
 }
