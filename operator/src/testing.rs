@@ -11,6 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::cloud_provider::{Context, NodeClassKind};
@@ -100,14 +101,14 @@ impl Objects {
     pub(crate) fn answer(&self, request: &Request) -> (u16, Value) {
         let mut objects = self.0.lock();
         let path = request.path.strip_suffix("/status").unwrap_or(&request.path);
-        let Some(object) = objects.get_mut(path) else { return failure(404, "NotFound") };
+        let Some(object) = objects.get_mut(path) else { return refused(404, "NotFound") };
         match request.method.as_str() {
             "GET" => (200, object.clone()),
             "PATCH" => {
                 let version = &object["metadata"]["resourceVersion"];
                 let meant = &request.body["metadata"]["resourceVersion"];
                 if !meant.is_null() && meant != version {
-                    return failure(409, "Conflict");
+                    return refused(409, "Conflict");
                 }
                 let next = version.as_str().and_then(|it| it.parse().ok()).unwrap_or(0_u64) + 1;
                 merge(object, &request.body);
@@ -124,14 +125,12 @@ impl Objects {
     }
 }
 
-/// The answer of an API server that refuses.
-pub(crate) fn failure(code: u16, reason: &str) -> (u16, Value) {
-    let message = format!("{reason}, as the test wants it");
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure",
-        "reason": reason, "message": message, "code": code,
-    });
-    (code, status)
+/// An object after a merge patch, with another version.
+pub(crate) fn patched(object: &Value, patch: &Value, version: u64) -> Value {
+    let mut object = object.clone();
+    merge(&mut object, patch);
+    object["metadata"]["resourceVersion"] = version.to_string().into();
+    object
 }
 
 /// RFC 7386.
@@ -152,13 +151,63 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
+/// The API server's answer to what it refuses.
+pub(crate) fn refused(code: u16, reason: &str) -> (u16, Value) {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": reason, "reason": reason, "code": code});
+    (code, status)
+}
+
+/// The lines that are logged in this thread as long as the guard lives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Logs(Arc<Mutex<Vec<u8>>>);
+
+impl Logs {
+    /// Begins to collect.
+    pub(crate) fn collect() -> (Self, tracing::subscriber::DefaultGuard) {
+        let logs = Self::default();
+        let writer = logs.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (logs, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Those with this text.
+    pub(crate) fn with(&self, text: &str) -> Vec<String> {
+        let logs = String::from_utf8(self.0.lock().clone()).unwrap();
+        logs.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+    }
+}
+
+impl std::io::Write for Logs {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs something beside a test, which ends it with itself.
+#[expect(clippy::disallowed_methods, reason = "what a test spawns ends with the test")]
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::spawn(task)
+}
+
 /// An operator with the provider kwok that sees this cluster; its state takes changes in. The events that it publishes are with the publisher.
 pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kwok>>, Publisher) {
     let client = server.client();
     let clock = Clock::anchored(Timestamp::UNIX_EPOCH);
     let (recorder, publisher) = Recorder::new(clock);
     let (state, task) = State::new(cluster);
-    tokio::spawn(task.run());
+    spawn(task.run());
     let options = Options::parse_from(["tenon-operator", "--cloud-provider", "kwok"]).core;
     let context = Context {
         client: client.clone(),

@@ -1,11 +1,14 @@
 //! The queue of pods that have to go: each is asked through the eviction API until its PodDisruptionBudgets let it. When its deadline comes it is deleted, or left
 //! alone where it was only to be asked.
+//!
+//! A pod is asked once: between the API server's consent and the watch that shows the pod terminating, a drain that looks again must not have it evicted,
+//! logged and counted a second time. Should it still not be terminating after [`ASK_AGAIN`], somebody has taken the consent back, and it is asked anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +25,9 @@ use crate::write::WriteError;
 
 /// A pod that may not go yet is asked again after a tenth of a second, at the latest after ten seconds.
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
+
+/// A pod that has consented to go and is not seen going is asked again after this time: far longer than a watch is behind.
+const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Pods to evict. Clones share them.
 #[derive(Clone, Debug)]
@@ -42,6 +48,17 @@ struct Item {
     node: String,
     /// Why, for events and metrics.
     reason: String,
+    /// What the API server has agreed to, and when.
+    agreed: Option<(Agreed, Timestamp)>,
+}
+
+/// What the API server has agreed to about a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Agreed {
+    /// It was evicted, or is gone.
+    Evicted,
+    /// It was deleted with a grace period that keeps to the deadline.
+    Deleted,
 }
 
 /// The pod may not go yet.
@@ -75,18 +92,21 @@ impl Evictions {
     /// Makes a pod go. What is being done about it already goes on, unless this replaces it ([`Urge::replaces`]).
     pub fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
         let key = (key, uid.to_owned());
-        let new = Item { urge, node: node.to_owned(), reason: reason.to_owned() };
         let mut items = self.items.lock();
         match items.get_mut(&key) {
             None => {
-                items.insert(key.clone(), new);
+                let (node, reason) = (node.to_owned(), reason.to_owned());
+                items.insert(key.clone(), Item { urge, node, reason, agreed: None });
                 self.queue.add(key);
             }
             Some(known) if urge.replaces(known.urge) => {
-                *known = new;
+                known.urge = urge;
+                known.reason = reason.to_owned();
+                // It was given until the former deadline.
+                known.agreed = known.agreed.filter(|(what, _)| *what != Agreed::Deleted);
                 self.queue.add(key);
             }
-            // It is being worked on; what holds it up is tried again by itself, and a deadline is noticed then.
+            // It is being worked on, or has agreed to go; what holds it up is tried again by itself, and a deadline is noticed then.
             Some(_) => {}
         }
     }
@@ -106,17 +126,40 @@ impl Evictions {
                         return Ok(Action::Wait);
                     };
                     let result = evict(&operator, &key, &item).await;
-                    if result.is_ok() {
+                    if let Ok(Progress::Done) = result {
                         items.lock().remove(&key);
-                    } else if let Some(delay) = until_forced(&operator, &key, &item) {
+                        return Ok(Action::Wait);
+                    }
+                    if let Ok(Progress::Agreed(what)) = result
+                        && let Some(now) = items.lock().get_mut(&key)
+                        && (what == Agreed::Evicted || now.urge == item.urge)
+                    {
+                        now.agreed = Some((what, operator.now()));
+                    }
+                    if let Some(delay) = until_forced(&operator, &key, &item) {
                         // However long it has been refused, it is looked at again when it may be forced.
                         queue.add_after(key, delay);
                     }
-                    result.map(|()| Action::Wait)
+                    result.map(|progress| match progress {
+                        Progress::Going(left) => Action::After(left),
+                        Progress::Agreed(_) => Action::After(ASK_AGAIN.unsigned_abs()),
+                        Progress::Done => Action::Wait,
+                    })
                 }
             })
             .await;
     }
+}
+
+/// How far a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It is gone, or seen going in time.
+    Done,
+    /// It has just agreed to go.
+    Agreed(Agreed),
+    /// It has agreed to go; if it is not seen going, it is asked again after this time.
+    Going(Duration),
 }
 
 /// How long until the pod is forced to go, if it isn't yet.
@@ -134,6 +177,8 @@ fn until_forced<P: CloudProvider>(
 enum Step {
     /// Nothing: it is gone, or going, or may stay.
     Done,
+    /// Nothing, for so long: it has agreed to go.
+    Going(Duration),
     /// Nothing yet: it may not be asked.
     Protected,
     /// Ask it.
@@ -142,17 +187,26 @@ enum Step {
     Delete(u32),
 }
 
-fn step(pod: Option<&Pod>, uid: &str, urge: Urge, now: Timestamp) -> Step {
-    let Some(pod) = pod.filter(|pod| pod.uid == uid && !urge.is_over(now)) else {
+fn step(pod: Option<&Pod>, uid: &str, item: &Item, now: Timestamp) -> Step {
+    let Some(pod) = pod.filter(|pod| pod.uid == uid && !item.urge.is_over(now)) else {
         return Step::Done;
     };
-    let deadline = urge.forced_by();
+    let agreed = item.agreed.and_then(|(what, since)| {
+        let left = ASK_AGAIN - now.duration_since(since);
+        left.is_positive().then_some((what, left.unsigned_abs()))
+    });
+    let deadline = item.urge.forced_by();
     if must_be_forced(pod, deadline, now) {
+        if let Some((Agreed::Deleted, left)) = agreed {
+            return Step::Going(left);
+        }
         let left = deadline.map_or(0, |deadline| now.duration_until(deadline).as_secs());
         return Step::Delete(u32::try_from(left.max(1)).unwrap_or(1));
     }
     if pod.is_terminating() {
         Step::Done
+    } else if let Some((_, left)) = agreed {
+        Step::Going(left)
     } else if pod.is_evictable(now) {
         Step::Evict
     } else {
@@ -164,8 +218,8 @@ async fn evict<P: CloudProvider>(
     operator: &Operator<P>,
     (key, uid): &Key,
     item: &Item,
-) -> Result<(), Refused> {
-    let step = step(operator.state.read().pod(key), uid, item.urge, operator.now());
+) -> Result<Progress, Refused> {
+    let step = step(operator.state.read().pod(key), uid, item, operator.now());
     let pod = reference(&tenon_planner::plan::PodRef {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
@@ -173,7 +227,8 @@ async fn evict<P: CloudProvider>(
     });
     let recorder = &operator.context.recorder;
     match step {
-        Step::Done => Ok(()),
+        Step::Done => Ok(Progress::Done),
+        Step::Going(left) => Ok(Progress::Going(left)),
         Step::Protected => Err(Refused),
         Step::Delete(grace) => match operator.write.delete_pod(key, uid, grace).await {
             Ok(()) => {
@@ -182,9 +237,11 @@ async fn evict<P: CloudProvider>(
                 recorder.publish(Event::normal(&pod, Reason::Disrupted, message));
                 operator.context.metrics.pods_drained.inc([&item.reason]);
                 tracing::info!(pod = %key, node = item.node, grace, "deleted pod, its node's terminationGracePeriod ends");
-                Ok(())
+                Ok(Progress::Agreed(Agreed::Deleted))
             }
-            Err(error) => judge(operator, &pod, item, &error),
+            Err(error) => {
+                judge(operator, &pod, item, &error).map(|()| Progress::Agreed(Agreed::Deleted))
+            }
         },
         Step::Evict => {
             let answer = operator.write.evict_pod(key, uid).await;
@@ -196,9 +253,11 @@ async fn evict<P: CloudProvider>(
                     recorder.publish(Event::normal(&pod, Reason::Evicted, message));
                     operator.context.metrics.pods_drained.inc([&item.reason]);
                     tracing::debug!(pod = %key, node = item.node, reason = item.reason, "evicted pod");
-                    Ok(())
+                    Ok(Progress::Agreed(Agreed::Evicted))
                 }
-                Err(error) => judge(operator, &pod, item, &error),
+                Err(error) => {
+                    judge(operator, &pod, item, &error).map(|()| Progress::Agreed(Agreed::Evicted))
+                }
             }
         }
     }
@@ -236,7 +295,12 @@ fn judge<P: CloudProvider>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::change::{Change, Object};
+    use crate::state::cluster::Cluster;
+    use crate::testing::{self, ApiServer};
     use serde_json::{Value, json};
+    use tenon_crds::labels::LabelRules;
+    use tenon_state::node_class;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -267,22 +331,91 @@ mod tests {
             (Some(&terminating), "1", Some(100), 0, Step::Done),
             (Some(&terminating), "1", Some(50), 20, Step::Delete(30)),
         ] {
-            assert_eq!(
-                step(pod, uid, Urge::Force(deadline.map(at)), at(now)),
-                expected,
-                "{uid} {deadline:?} {now}"
-            );
+            let item = item(deadline, None);
+            assert_eq!(step(pod, uid, &item, at(now)), expected, "{uid} {deadline:?} {now}");
+        }
+    }
+
+    fn item(deadline: Option<i64>, agreed: Option<(Agreed, i64)>) -> Item {
+        Item {
+            urge: Urge::Force(deadline.map(at)),
+            node: "n".to_owned(),
+            reason: "r".to_owned(),
+            agreed: agreed.map(|(what, since)| (what, at(since))),
         }
     }
 
     #[test]
+    fn a_pod_that_has_agreed_to_go_is_asked_again_only_when_it_is_not_seen_going_for_long() {
+        use Agreed::{Deleted, Evicted};
+        let plain = pod(&json!({}));
+        let late = pod(&json!({"deletionTimestamp": "1970-01-01T00:02:00Z"}));
+        let left = |seconds| Step::Going(Duration::from_secs(seconds));
+        for (pod, deadline, agreed, now, expected) in [
+            (&plain, None, (Evicted, 0), 2, left(28)),
+            (&plain, None, (Evicted, 0), 30, Step::Evict),
+            (&late, None, (Evicted, 0), 2, Step::Done),
+            // Consent to an eviction does not answer for the deadline.
+            (&plain, Some(20), (Evicted, 0), 2, Step::Delete(18)),
+            (&late, Some(100), (Evicted, 0), 2, Step::Delete(98)),
+            (&late, Some(100), (Deleted, 0), 2, left(28)),
+            (&late, Some(100), (Deleted, 0), 30, Step::Delete(70)),
+            (&late, Some(200), (Deleted, 0), 2, Step::Done),
+        ] {
+            let item = item(deadline, Some(agreed));
+            assert_eq!(step(Some(pod), "1", &item, at(now)), expected, "{item:?} {now}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_is_evicted_and_counted_once_however_late_the_watch_is() {
+        let server =
+            ApiServer::answering(|_| (201, json!({"kind": "Status", "status": "Success"})));
+        let seen = |extra: &Value| {
+            let mut pod = json!({"metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": "1"},
+                "spec": {"nodeName": "n"}});
+            for (key, extra) in extra.as_object().unwrap() {
+                pod["metadata"][key] = extra.clone();
+            }
+            let pod = serde_json::from_value(pod).unwrap();
+            Change::Applied(Object::Pod(Box::new(pod)))
+        };
+        let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
+        cluster.apply(seen(&json!({})));
+        let (operator, mut publisher) = testing::operator(&server, cluster);
+        let (evictions, stop) = (Evictions::new(), CancellationToken::new());
+        let worker = evictions.clone().run(Arc::clone(&operator), stop.clone());
+        let worker = testing::spawn(worker);
+        let drain_for = async |seconds: u64| {
+            for _ in 0..seconds {
+                evictions.add(ObjectKey::new("default", "a"), "1", "n", None, "Drifted");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        drain_for(25).await;
+        assert_eq!(server.requests().len(), 1);
+        assert_eq!(operator.context.metrics.pods_drained.get(["Drifted"]), 1);
+        assert_eq!(publisher.try_next().unwrap().reason(), Reason::Evicted);
+        // Somebody has taken the consent back.
+        drain_for(10).await;
+        assert_eq!(server.requests().len(), 2);
+        let going = json!({"deletionTimestamp": "1970-01-01T00:01:00Z", "resourceVersion": "2"});
+        operator.state.apply(seen(&going)).await;
+        drain_for(60).await;
+        assert_eq!(server.requests().len(), 2);
+        stop.cancel();
+        worker.await.unwrap();
+    }
+
+    #[test]
     fn a_pod_that_is_only_asked_is_never_deleted_and_left_alone_after_its_deadline() {
-        let (plain, ask) = (pod(&json!({})), Urge::Ask(Some(at(100))));
+        let asked = |by| Item { urge: Urge::Ask(by), ..item(None, None) };
+        let (plain, ask) = (pod(&json!({})), asked(Some(at(100))));
         let protected = pod(&json!({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}));
-        assert_eq!(step(Some(&plain), "1", ask, at(99)), Step::Evict);
-        assert_eq!(step(Some(&protected), "1", ask, at(99)), Step::Protected);
-        assert_eq!(step(Some(&plain), "1", ask, at(100)), Step::Done);
-        assert_eq!(step(Some(&plain), "1", Urge::Ask(None), at(1 << 30)), Step::Evict);
+        assert_eq!(step(Some(&plain), "1", &ask, at(99)), Step::Evict);
+        assert_eq!(step(Some(&protected), "1", &ask, at(99)), Step::Protected);
+        assert_eq!(step(Some(&plain), "1", &ask, at(100)), Step::Done);
+        assert_eq!(step(Some(&plain), "1", &asked(None), at(1 << 30)), Step::Evict);
     }
 
     #[test]

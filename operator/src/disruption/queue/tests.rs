@@ -11,7 +11,7 @@ use super::*;
 use crate::kwok::Kwok;
 use crate::state::change::Object;
 use crate::state::cluster::Cluster;
-use crate::testing::{ApiServer, KINDS, Objects, failure, operator};
+use crate::testing::{ApiServer, KINDS, Objects, operator, refused};
 
 #[test]
 fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
@@ -88,8 +88,8 @@ fn world(
     let objects = Objects::new([(CLAIM, claim), (NODE, node)]);
     let stored = objects.clone();
     let server = ApiServer::answering(move |request| {
-        let refused = (request.method == "DELETE").then(&deletions).flatten();
-        refused.map_or_else(|| stored.answer(request), |code| failure(code, "Refused"))
+        let code = (request.method == "DELETE").then(&deletions).flatten();
+        code.map_or_else(|| stored.answer(request), |code| refused(code, "Refused"))
     });
     let (operator, _) = operator(&server, cluster);
     (objects, server, operator)
