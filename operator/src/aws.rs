@@ -31,7 +31,7 @@ use self::ttl::TtlMap;
 use crate::clock::Clock;
 use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
-    RepairPolicy,
+    READINESS_UNKNOWN, RepairPolicy,
 };
 use crate::metrics::Metrics;
 use crate::state::State;
@@ -320,7 +320,7 @@ fn check_ready(class: &EC2NodeClass) -> Result<(), CloudError> {
 
 fn not_known(message: &str) -> CloudError {
     CloudError::Create {
-        reason: "NodeClassReadinessUnknown".to_owned(),
+        reason: READINESS_UNKNOWN.to_owned(),
         message: format!("resolving NodeClass readiness, NodeClass is in Ready=Unknown, {message}"),
         source: None,
     }

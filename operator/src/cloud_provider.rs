@@ -26,6 +26,7 @@ use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::tasks::Tasks;
+use crate::work::Concern;
 use crate::write::Writer;
 
 /// What every part of the operator, a provider's controllers among them, is handed instead of making it.
@@ -134,6 +135,9 @@ pub enum CloudError {
     },
 }
 
+/// Reason of a launch that waits until more is known about its NodeClass.
+pub const READINESS_UNKNOWN: &str = "NodeClassReadinessUnknown";
+
 impl CloudError {
     /// As metrics label it.
     pub fn label(&self) -> &'static str {
@@ -144,6 +148,17 @@ impl CloudError {
             Self::RebootNotSupported => "NodeRebootNotImplementedError",
             Self::RebootRefused(_) => "NodeRebootFailedError",
             Self::Create { .. } | Self::Other { .. } => "unknown",
+        }
+    }
+
+    /// Who has to know.
+    pub fn concern(&self) -> Concern {
+        match self {
+            Self::NotFound(_) => Concern::Nobody,
+            // Capacity comes back, and what a NodeClass lacks is in its conditions.
+            Self::InsufficientCapacity(_) | Self::NodeClassNotReady(_) => Concern::Passing,
+            Self::Create { reason, .. } if reason == READINESS_UNKNOWN => Concern::Passing,
+            Self::Create { .. } | Self::Other { .. } => Concern::Administrator,
         }
     }
 }

@@ -61,6 +61,22 @@ pub trait Failure: std::error::Error + 'static {
 
     /// The object has changed meanwhile: no failure, one has to look again.
     fn is_conflict(&self) -> bool;
+
+    /// Who has to know.
+    fn concern(&self) -> Concern {
+        Concern::Administrator
+    }
+}
+
+/// Who has to know of a failure. Whatever it is, its work is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Concern {
+    /// Nobody: an object went while it was worked on.
+    Nobody,
+    /// Whoever looks into a problem: it usually passes by itself, such as an API server that is not reached or has too much to do.
+    Passing,
+    /// An administrator, for it does not go away by itself.
+    Administrator,
 }
 
 /// The one place where the result of a reconcile is logged and counted. The error has been dealt with then; `Err` only asks for back-off.
@@ -79,8 +95,19 @@ pub fn settle<E: Failure>(
         }
         let category = error.category();
         context.metrics.reconcile_errors.inc([controller, category]);
+        let concern = error.concern();
         let error = crate::logging::chain(&error);
-        tracing::error!(controller, key, category, error, "reconcile failed");
+        match concern {
+            Concern::Nobody => {
+                tracing::debug!(controller, key, category, error, "reconcile failed");
+            }
+            Concern::Passing => {
+                tracing::warn!(controller, key, category, error, "reconcile failed");
+            }
+            Concern::Administrator => {
+                tracing::error!(controller, key, category, error, "reconcile failed");
+            }
+        }
         Err(Failed)
     })
 }

@@ -22,7 +22,7 @@ use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER};
 use crate::watch::Watched;
 use crate::watch::guarded::Guarded;
 use crate::watch::wire::Node;
-use crate::work::Failure;
+use crate::work::{Concern, Failure};
 
 /// Field manager of all writes but one.
 const MANAGER: &str = "tenon";
@@ -104,6 +104,14 @@ impl Failure for WriteError {
 
     fn is_conflict(&self) -> bool {
         self.code() == Some(409)
+    }
+
+    fn concern(&self) -> Concern {
+        match self.code() {
+            Some(404 | 409) => Concern::Nobody,
+            Some(408 | 429 | 500..) | None => Concern::Passing,
+            Some(_) => Concern::Administrator,
+        }
     }
 }
 

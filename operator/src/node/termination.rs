@@ -26,7 +26,7 @@ use crate::state::change::{ObjectKey, Touched};
 use crate::state::cluster::{annotation, name};
 use crate::state::pod::Pod;
 use crate::watch::wire::{Node, created_at};
-use crate::work::{Action, Backoff, Failure, WorkQueue, settle};
+use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
 use crate::write::WriteError;
 
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
@@ -72,6 +72,14 @@ impl Failure for Error {
 
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_conflict())
+    }
+
+    fn concern(&self) -> Concern {
+        match self {
+            Self::Get { source, .. } | Self::Terminate { source, .. } => source.concern(),
+            Self::Deadline { .. } => Concern::Administrator,
+            Self::Write(error) => error.concern(),
+        }
     }
 }
 

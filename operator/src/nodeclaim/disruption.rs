@@ -18,7 +18,7 @@ use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::operator::Operator;
 use crate::state::change::Touched;
 use crate::state::cluster::name;
-use crate::work::{Action, Backoff, Failure, WorkQueue, settle};
+use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
 use crate::write::WriteError;
 
 const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
@@ -44,6 +44,13 @@ impl Failure for Error {
 
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_conflict())
+    }
+
+    fn concern(&self) -> Concern {
+        match self {
+            Self::Drift { source, .. } => source.concern(),
+            Self::Write(error) => error.concern(),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::operator::Operator;
 use crate::state::change::Touched;
 use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, Failure, WorkQueue, settle};
+use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
 use crate::write::WriteError;
 
 /// A launch that fails is tried again after a second, at the latest after a minute.
@@ -58,6 +58,13 @@ impl Failure for Error {
 
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_conflict())
+    }
+
+    fn concern(&self) -> Concern {
+        match self {
+            Self::Launch { source, .. } | Self::Terminate { source, .. } => source.concern(),
+            Self::Write(error) => error.concern(),
+        }
     }
 }
 
@@ -128,13 +135,22 @@ async fn reconcile<P: CloudProvider>(
     if let launch::Outcome::GivenUp = launched {
         return Ok(Action::Wait);
     }
-    let joined = registration::register(operator, &mut claim, &nodes).await?;
-    initialization::initialize(operator, &mut claim, joined.as_ref()).await?;
+    let registered = registration::register(operator, &mut claim, &nodes).await?;
+    let initialized =
+        initialization::initialize(operator, &mut claim, registered.node.as_ref()).await?;
     let liveness = liveness::check(&claim, now);
 
     // Update the status.
     if claim.status != before {
         claim = operator.write.patch_claim_status(&claim).await?;
+    }
+    // What has come to be true is told once, by whoever wrote it down.
+    if let launch::Outcome::Launched(launched) = &launched {
+        launch::tell(&claim, launched);
+    }
+    registered.tell(operator, &claim);
+    if let (true, Some(node)) = (initialized, &registered.node) {
+        initialization::tell(&claim, node);
     }
     if !was_registered && is_true(&claim, REGISTERED) {
         health.record(operator, &claim, true).await?;
@@ -194,3 +210,72 @@ fn expiring(claim: &NodeClaim, by: jiff::Timestamp) -> Event {
 const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 /// Time that a machine may take to join, from the NodeClaim's creation.
 const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tenon_crds::labels::LabelRules;
+    use tenon_state::node_class;
+
+    use super::*;
+    use crate::state::change::{Change, Object};
+    use crate::state::cluster::Cluster;
+    use crate::testing::{self, ApiServer, Logs, patched, refused};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_to_be_true_is_told_once_and_only_when_it_is_written_down() {
+        let at = "1970-01-01T00:00:00Z";
+        let labels =
+            json!({"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small"});
+        let claim = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": "a", "uid": "1", "resourceVersion": "1", "creationTimestamp": at, "labels": labels,
+                "finalizers": ["karpenter.sh/termination"]},
+            "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "small"}, "requirements": []},
+            "status": {"providerID": "kwok://a", "conditions": [
+                {"type": "Launched", "status": "True", "reason": "Launched", "message": "", "lastTransitionTime": at}]},
+        });
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "uid": "2", "resourceVersion": "1", "creationTimestamp": at, "labels": {}},
+            "spec": {"providerID": "kwok://a", "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
+        let read = |value| serde_json::from_value(value).unwrap();
+        cluster.apply(Change::Applied(Object::NodeClaim(Box::new(read(claim.clone())))));
+        let seen: Node = serde_json::from_value(node.clone()).unwrap();
+        cluster.apply(Change::Applied(Object::Node(Box::new(seen))));
+        let (version, node) = (AtomicU64::new(1), parking_lot::Mutex::new(node));
+        let server = ApiServer::answering(move |request| {
+            let version = version.fetch_add(1, Ordering::Relaxed) + 1;
+            match request.path.rsplit('/').next() {
+                Some("n") => {
+                    let mut node = node.lock();
+                    *node = patched(&node, &request.body, version);
+                    (200, node.clone())
+                }
+                // It was changed in between, once.
+                Some("status") if version < 5 => refused(409, "Conflict"),
+                Some("status") => (200, patched(&claim, &request.body, version)),
+                _ => refused(404, "NotFound"),
+            }
+        });
+        let (operator, _publisher) = testing::operator(&server, cluster);
+        let (launches, health) = (Launches::default(), Health::default());
+        let (logs, _collecting) = Logs::collect();
+
+        let first = reconcile(&operator, &launches, &health, "a").await;
+        assert!(first.unwrap_err().is_conflict());
+        assert_eq!(logs.with("ed nodeclaim"), Vec::<String>::new());
+        assert_eq!(operator.context.metrics.nodes_created.get(["default", ""]), 0);
+
+        for _ in 0..2 {
+            reconcile(&operator, &launches, &health, "a").await.unwrap();
+        }
+        assert_eq!(logs.with("registered nodeclaim").len(), 1);
+        assert_eq!(logs.with("initialized nodeclaim").len(), 1);
+        assert_eq!(operator.context.metrics.nodes_created.get(["default", ""]), 1);
+    }
+}

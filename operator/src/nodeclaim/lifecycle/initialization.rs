@@ -14,29 +14,29 @@ use crate::state::snapshot::is_ephemeral;
 use crate::watch::wire::Node;
 use crate::write::WriteError;
 
-/// Initialises a registered NodeClaim.
+/// Initialises a registered NodeClaim; whether that was done just now, which is to be written down and then told ([`tell`]).
 pub(super) async fn initialize<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &mut NodeClaim,
     node: Option<&Node>,
-) -> Result<(), WriteError> {
+) -> Result<bool, WriteError> {
     let now = operator.now();
     let mut set = conditions(claim, now);
     if !set.is_true(REGISTERED) {
-        return Ok(());
+        return Ok(false);
     }
-    let Some(known) = set.get(INITIALIZED).cloned() else { return Ok(()) };
+    let Some(known) = set.get(INITIALIZED).cloned() else { return Ok(false) };
     match known.status {
         ConditionStatus::Unknown => {}
         ConditionStatus::True => {
             set.set_true_because(INITIALIZED, &known.reason, &known.message);
-            return Ok(());
+            return Ok(false);
         }
-        ConditionStatus::False => return Ok(()),
+        ConditionStatus::False => return Ok(false),
     }
     // The boot that is about to end would satisfy the checks.
     if set.is_true(REBOOTING) {
-        return Ok(());
+        return Ok(false);
     }
     let waits = match node {
         None => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
@@ -44,21 +44,25 @@ pub(super) async fn initialize<P: CloudProvider>(
     };
     if let Some((reason, message)) = waits {
         conditions(claim, now).set_unknown(INITIALIZED, reason, &message);
-        return Ok(());
+        return Ok(false);
     }
-    let Some(node) = node else { return Ok(()) };
+    let Some(node) = node else { return Ok(false) };
     if node.label(labels::INITIALIZED) != Some("true") {
         let body = json!({"metadata": {"labels": {labels::INITIALIZED: "true"}}});
         operator.write.patch_node(node, body).await?;
     }
     conditions(claim, now).set_true(INITIALIZED);
+    Ok(true)
+}
+
+/// Says that a NodeClaim has been initialised, once its status does.
+pub(super) fn tell(claim: &NodeClaim, node: &Node) {
     tracing::info!(
         nodeclaim = name(&claim.metadata),
         node = node.name(),
         allocatable = %resources::text(&resources::from_list(&node.status.allocatable)),
         "initialized nodeclaim"
     );
-    Ok(())
 }
 
 /// The driver whose devices the Node was launched for and has not published: reason and message.

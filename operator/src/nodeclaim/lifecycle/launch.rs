@@ -22,8 +22,10 @@ const MESSAGE: usize = 1024;
 
 /// What came out of a launch.
 pub(super) enum Outcome {
-    /// The machine exists, or its launch ended earlier.
-    Done,
+    /// The launch ended earlier, well or not.
+    Settled,
+    /// The machine exists, which is to be written down and then told ([`tell`]).
+    Launched(Box<Launched>),
     /// The NodeClaim was deleted: its pods are planned for again.
     GivenUp,
     /// It is tried again.
@@ -47,7 +49,7 @@ pub(super) async fn launch<P: CloudProvider>(
     let uid = claim.metadata.uid.clone().unwrap_or_default();
     if settle(claim, now) {
         launches.machines.lock().remove(&uid);
-        return Ok(Outcome::Done);
+        return Ok(Outcome::Settled);
     }
     let known = launches.known(&uid, now);
     let launched = match known {
@@ -63,20 +65,12 @@ pub(super) async fn launch<P: CloudProvider>(
             // What the status says, and what comes in the same pass, is computed from the newest version.
             *claim = operator.write.patch_claim(claim, body, false).await?;
             record(claim, &launched, operator.now());
-            let labels = &launched.instance.labels;
-            tracing::info!(
-                nodeclaim = name(&claim.metadata),
-                provider_id = launched.instance.provider_id,
-                instance_type = labels.get(tenon_crds::labels::INSTANCE_TYPE),
-                zone = labels.get(tenon_crds::labels::ZONE),
-                capacity_type = labels.get(tenon_crds::labels::CAPACITY_TYPE),
-                "launched nodeclaim"
-            );
-            Ok(Outcome::Done)
+            Ok(Outcome::Launched(Box::new(launched)))
         }
         Err(CloudError::InsufficientCapacity(reason)) => {
             let error = CloudError::InsufficientCapacity(reason);
-            tracing::error!(
+            // Its pods are planned for again, without what was asked for here.
+            tracing::warn!(
                 nodeclaim = name(&claim.metadata),
                 error = chain(&error),
                 "failed launching nodeclaim"
@@ -87,7 +81,8 @@ pub(super) async fn launch<P: CloudProvider>(
             Ok(Outcome::GivenUp)
         }
         Err(error @ CloudError::NodeClassNotReady(_)) => {
-            tracing::error!(
+            // Its conditions say why, and it is there that it can be mended.
+            tracing::warn!(
                 nodeclaim = name(&claim.metadata),
                 error = chain(&error),
                 "failed launching nodeclaim"
@@ -113,6 +108,19 @@ pub(super) async fn launch<P: CloudProvider>(
             Ok(Outcome::Failed(error))
         }
     }
+}
+
+/// Says that a NodeClaim has been launched, once its status does.
+pub(super) fn tell(claim: &NodeClaim, launched: &Launched) {
+    let labels = &launched.instance.labels;
+    tracing::info!(
+        nodeclaim = name(&claim.metadata),
+        provider_id = launched.instance.provider_id,
+        instance_type = labels.get(tenon_crds::labels::INSTANCE_TYPE),
+        zone = labels.get(tenon_crds::labels::ZONE),
+        capacity_type = labels.get(tenon_crds::labels::CAPACITY_TYPE),
+        "launched nodeclaim"
+    );
 }
 
 impl Launches {

@@ -17,15 +17,26 @@ use crate::state::cluster::name;
 use crate::watch::wire::Node;
 use crate::write::WriteError;
 
-/// Registers the Node of a NodeClaim that has a machine. Answers the Node, if there is exactly one.
+/// What came out of registration.
+#[derive(Default)]
+pub(super) struct Registered {
+    /// The NodeClaim's Node, if there is exactly one.
+    pub node: Option<Node>,
+    /// It was registered just now, which is to be written down and then told ([`Self::tell`]).
+    new: bool,
+    /// It joined without the taint that keeps pods away until it is registered.
+    unguarded: bool,
+}
+
+/// Registers the Node of a NodeClaim that has a machine.
 pub(super) async fn register<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &mut NodeClaim,
     nodes: &[Arc<Node>],
-) -> Result<Option<Node>, WriteError> {
+) -> Result<Registered, WriteError> {
     let now = operator.now();
     if claim.provider_id().is_none() {
-        return Ok(None);
+        return Ok(Registered::default());
     }
     // A NodeClaim that was just launched had no Nodes when they were looked up.
     let late: Vec<Arc<Node>>;
@@ -42,52 +53,58 @@ pub(super) async fn register<P: CloudProvider>(
         (ConditionStatus::Unknown, []) => {
             let message = "Node not registered with cluster";
             conditions(claim, now).set_unknown(REGISTERED, "NodeNotFound", message);
-            Ok(None)
+            Ok(Registered::default())
         }
         (ConditionStatus::Unknown, [node]) => {
-            if !has_joined_properly(node) {
-                let message = format!(
-                    "Missing {} taint which prevents registration related race conditions on Tenon-managed nodes",
-                    labels::UNREGISTERED_TAINT
-                );
-                tracing::error!(nodeclaim = name(&claim.metadata), node = node.name(), "{message}");
-                operator.context.recorder.publish(Event::warning(
-                    claim,
-                    Reason::UnregisteredTaintMissing,
-                    message,
-                ));
-            }
+            let unguarded = !has_joined_properly(node);
             let node = match sync(claim, node) {
                 Some(body) => operator.write.patch_node(node, body).await?,
                 None => (**node).clone(),
             };
             claim.status.get_or_insert_default().node_name = Some(node.name().to_owned());
             conditions(claim, now).set_true(REGISTERED);
-            let zone = node.label(labels::ZONE).unwrap_or_default();
-            operator.context.metrics.nodes_created.inc([pool_of(claim), zone]);
-            tracing::info!(
-                nodeclaim = name(&claim.metadata),
-                node = node.name(),
-                "registered nodeclaim"
-            );
-            Ok(Some(node))
+            Ok(Registered { node: Some(node), new: true, unguarded })
         }
         (ConditionStatus::Unknown, [_, _, ..]) => {
             let message = "Invariant violated, matched multiple nodes";
             conditions(claim, now).set_false(REGISTERED, "MultipleNodesFound", message);
-            Ok(None)
+            Ok(Registered::default())
         }
         (ConditionStatus::True, nodes) => {
             confirm(claim, known.as_ref(), now);
-            match nodes {
+            let node = match nodes {
                 [node] => match class_label(claim, node) {
-                    Some(body) => operator.write.patch_node(node, body).await.map(Some),
-                    None => Ok(Some((**node).clone())),
+                    Some(body) => Some(operator.write.patch_node(node, body).await?),
+                    None => Some((**node).clone()),
                 },
-                _ => Ok(None),
-            }
+                _ => None,
+            };
+            Ok(Registered { node, ..Registered::default() })
         }
-        (ConditionStatus::False, _) => Ok(None),
+        (ConditionStatus::False, _) => Ok(Registered::default()),
+    }
+}
+
+impl Registered {
+    /// Logs, counts and publishes that a Node was registered, once its NodeClaim's status says so.
+    pub(super) fn tell<P: CloudProvider>(&self, operator: &Operator<P>, claim: &NodeClaim) {
+        let Some(node) = self.node.as_ref().filter(|_| self.new) else { return };
+        if self.unguarded {
+            let message = format!(
+                "Missing {} taint which prevents registration related race conditions on Tenon-managed nodes",
+                labels::UNREGISTERED_TAINT
+            );
+            tracing::error!(nodeclaim = name(&claim.metadata), node = node.name(), "{message}");
+            let event = Event::warning(claim, Reason::UnregisteredTaintMissing, message);
+            operator.context.recorder.publish(event);
+        }
+        let zone = node.label(labels::ZONE).unwrap_or_default();
+        operator.context.metrics.nodes_created.inc([pool_of(claim), zone]);
+        tracing::info!(
+            nodeclaim = name(&claim.metadata),
+            node = node.name(),
+            "registered nodeclaim"
+        );
     }
 }
 
