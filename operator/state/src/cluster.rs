@@ -115,6 +115,10 @@ pub struct Usage {
     pub requests: Resources,
     /// The share of daemons in `requests`.
     pub daemon_requests: Resources,
+    /// The sum of their limits.
+    pub limits: Resources,
+    /// The share of daemons in `limits`.
+    pub daemon_limits: Resources,
 }
 
 impl Cluster {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::ObjectMeta;
 use tenon_crds::labels;
+use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::PodShape;
 
 use crate::change::{Kind, ObjectKey, PodEvent};
@@ -45,8 +46,14 @@ pub struct Pod {
     pub owner: Owner,
     /// The workload that controls it, where that says by a selector which pods are like it.
     pub controller: Option<Controller>,
+    /// The path of its first owner at the API server, e.g. `/apis/apps/v1/namespaces/default/replicasets/web`: for metrics.
+    pub owner_path: Option<Box<str>>,
+    /// What it may use at most, if there are limits: for metrics.
+    pub limits: Option<Box<Resources>>,
     /// Its phase is Pending.
     pub pending: bool,
+    /// Its condition Ready is True.
+    pub ready: bool,
     /// Its condition Ready is False.
     pub unready: bool,
     /// `karpenter.sh/do-not-disrupt`.
@@ -180,7 +187,12 @@ impl Pod {
             },
             owner,
             controller: selecting_controller(metadata),
+            owner_path: owner_path(metadata),
+            limits: Some(shape::limits(spec))
+                .filter(|limits| limits.iter().next().is_some())
+                .map(Box::new),
             pending: phase == "Pending",
+            ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
             unready: condition("Ready").is_some_and(|ready| ready.status == "False"),
             protection: protection(annotation(labels::DO_NOT_DISRUPT), status.start_time),
             tolerates_disruption: tolerates_disruption(spec),
@@ -268,6 +280,13 @@ fn selecting_controller(metadata: &ObjectMeta) -> Option<Controller> {
         _ => return None,
     };
     Some(Controller { kind, name: owner.name.as_str().into() })
+}
+
+fn owner_path(metadata: &ObjectMeta) -> Option<Box<str>> {
+    let owner = metadata.owner_references.as_ref()?.first()?;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let (version, kind, name) = (&owner.api_version, owner.kind.to_lowercase(), &owner.name);
+    Some(format!("/apis/{version}/namespaces/{namespace}/{kind}s/{name}").into())
 }
 
 fn cost(text: &str) -> i32 {

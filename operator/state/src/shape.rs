@@ -16,7 +16,7 @@ use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{Operator, PodAffinityTerm, PodShape, Requirement, TopologySpread};
 
 use crate::resources;
-use crate::wire::{Container, PodSpec};
+use crate::wire::{Container, ContainerResources, PodSpec};
 
 /// What scheduling sees of a pod with this specification, apart from its volumes' topology, which depends on other objects.
 pub fn shape(
@@ -59,14 +59,35 @@ pub fn shape(
 /// gives them; and the overhead of its runtime class. A container that gives only limits asks for these (the API server fills that in for pods, not for
 /// templates).
 pub fn requests(spec: &PodSpec) -> Resources {
+    let mut total = total(spec, |list| defaulted(&list.requests, &list.limits));
+    total.add(&resources::from_list(&spec.overhead));
+    total.pods = 1;
+    total
+}
+
+/// What a pod may use at most, reckoned as [`requests`] are. What has no limit is not in it.
+pub fn limits(spec: &PodSpec) -> Resources {
+    let mut total = total(spec, |list| list.limits.clone());
+    for (name, amount) in resources::from_list(&spec.overhead).iter() {
+        let limit = total.get(name);
+        if limit > 0 {
+            total.set(name, limit + amount);
+        }
+    }
+    total
+}
+
+/// The sum of what `of` finds in containers and sidecars, or of what an init container needs where that is more; the pod's own figures where it gives them.
+fn total(spec: &PodSpec, of: impl Fn(&ContainerResources) -> ResourceList) -> Resources {
+    let of_container = |container: &Container| resources::from_list(&of(&container.resources));
     let mut running = Resources::default();
     for container in &spec.containers {
-        running.add(&container_requests(container));
+        running.add(&of_container(container));
     }
     let mut sidecars = Resources::default();
     let mut starting = Resources::default();
     for container in &spec.init_containers {
-        let mut own = container_requests(container);
+        let mut own = of_container(container);
         if container.restart_policy.as_deref() == Some("Always") {
             running.add(&own);
             sidecars.add(&own);
@@ -79,18 +100,11 @@ pub fn requests(spec: &PodSpec) -> Resources {
     let mut total = running;
     total.max(&starting);
     if let Some(pod) = &spec.resources {
-        for (name, &quantity) in &defaulted(&pod.requests, &pod.limits) {
+        for (name, &quantity) in &of(pod) {
             total.set(name, resources::amount(name, quantity));
         }
     }
-    total.add(&resources::from_list(&spec.overhead));
-    total.pods = 1;
     total
-}
-
-fn container_requests(container: &Container) -> Resources {
-    let list = &container.resources;
-    resources::from_list(&defaulted(&list.requests, &list.limits))
 }
 
 fn defaulted(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
@@ -362,6 +376,16 @@ mod tests {
         ] {
             assert_eq!(cpu_and_memory(pod.clone()), expected, "{pod}");
         }
+    }
+
+    #[test]
+    fn limits_are_those_of_what_runs_and_nothing_where_there_are_none() {
+        let container = |cpu: &str| json!({"resources": {"limits": {"cpu": cpu}, "requests": {"memory": "1Gi"}}});
+        let pod = json!({"containers": [container("1"), container("2")], "initContainers": [container("500m")],
+            "overhead": {"cpu": "250m", "memory": "16Mi"}});
+        let expected = Resources { cpu: 3250, ..Resources::default() };
+        assert_eq!(limits(&spec(pod)), expected);
+        assert_eq!(limits(&spec(json!({"containers": [{}]}))), Resources::default());
     }
 
     #[test]

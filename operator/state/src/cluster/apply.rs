@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube::core::ObjectMeta;
 use tenon_crds::{NodeClaim, NodePool};
+use tenon_planner::resources::Resources;
 
 use super::{Claim, Cluster, DaemonSet, name};
 use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version};
@@ -366,17 +367,30 @@ impl Cluster {
         if pod.is_daemon() {
             usage.daemon_requests.add(&pod.shape.requests);
         }
+        let Some(limits) = &pod.limits else { return };
+        usage.limits.add(limits);
+        if pod.is_daemon() {
+            usage.daemon_limits.add(limits);
+        }
     }
 
     fn release(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(node) = &pod.node else { return };
         let Some(usage) = self.usage.get_mut(node) else { return };
         usage.pods.remove(key);
-        usage.requests.subtract(&pod.shape.requests);
-        usage.requests.extended.retain(|_, amount| *amount != 0);
+        let take = |sum: &mut Resources, amounts: &Resources| {
+            sum.subtract(amounts);
+            sum.extended.retain(|_, amount| *amount != 0);
+        };
+        take(&mut usage.requests, &pod.shape.requests);
         if pod.is_daemon() {
-            usage.daemon_requests.subtract(&pod.shape.requests);
-            usage.daemon_requests.extended.retain(|_, amount| *amount != 0);
+            take(&mut usage.daemon_requests, &pod.shape.requests);
+        }
+        if let Some(limits) = &pod.limits {
+            take(&mut usage.limits, limits);
+            if pod.is_daemon() {
+                take(&mut usage.daemon_limits, limits);
+            }
         }
         if usage.pods.is_empty() {
             self.usage.remove(node);
