@@ -2,17 +2,24 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use futures::{StreamExt as _, stream};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+use crate::metrics::exposition::Gone;
 use crate::state::State;
+use crate::tasks::blocking;
 
 /// A server that can't listen.
 #[derive(Debug, thiserror::Error)]
@@ -54,17 +61,52 @@ pub async fn serve_health(listener: TcpListener, state: State, stop: Cancellatio
     serve("health", listener, router, stop).await;
 }
 
-/// Answers `/metrics` until `stop`.
+/// Scrapes that are answered at the same time: a pair of Prometheus servers, and somebody who looks.
+const SCRAPES: usize = 4;
+
+/// A scraper that takes no piece for so long is given up.
+const SCRAPER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers `/metrics` until `stop`. The answer is written while it is read: a large cluster's is never in memory as a whole.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
-    async fn encode(Shared(metrics): Shared<Arc<Metrics>>) -> impl IntoResponse {
-        const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        match metrics.encode() {
-            Ok(text) => ([(header::CONTENT_TYPE, TYPE)], text).into_response(),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }
-    }
-    let router = Router::new().route("/metrics", get(encode)).with_state(Arc::new(metrics));
+    let scrapes = Scrapes { metrics, room: Arc::new(Semaphore::new(SCRAPES)), stop: stop.clone() };
+    let router = Router::new().route("/metrics", get(scrape)).with_state(scrapes);
     serve("metrics", listener, router, stop).await;
+}
+
+#[derive(Clone)]
+struct Scrapes {
+    metrics: Metrics,
+    room: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+async fn scrape(Shared(scrapes): Shared<Scrapes>) -> Response {
+    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let Scrapes { metrics, room, stop } = scrapes;
+    let Ok(permit) = room.try_acquire_owned() else {
+        let message = "other scrapes are under way, try again later\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+    };
+    // One piece waits while the next is written.
+    let (sender, mut receiver) = mpsc::channel::<String>(1);
+    let runtime = Handle::current();
+    let written = blocking(move || {
+        let _permit = permit;
+        metrics.write(&mut |piece| {
+            let send = stop.run_until_cancelled(sender.send_timeout(piece, SCRAPER_PATIENCE));
+            runtime.block_on(send).and_then(Result::ok).ok_or(Gone)
+        })
+    });
+    let pieces = stream::poll_fn(move |context| receiver.poll_recv(context)).map(Ok);
+    // Nothing but an end that tells whether it is one: without `# EOF`, and with a connection that breaks, no scraper takes a part for the whole.
+    let end = stream::once(written).filter_map(async |written| match written {
+        Some(Ok(())) => None,
+        Some(Err(gone)) => Some(Err(gone)),
+        None => Some(Err(Gone)),
+    });
+    let body = Body::from_stream(stream::select(pieces, end));
+    ([(header::CONTENT_TYPE, TYPE)], body).into_response()
 }
 
 async fn serve(
@@ -76,5 +118,56 @@ async fn serve(
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(purpose, error = %crate::logging::chain(&error), "server ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scrapes() -> Scrapes {
+        let metrics = Metrics::new();
+        for i in 0..20_000 {
+            metrics.eviction_requests.inc([&format!("{i}")]);
+        }
+        let room = Arc::new(Semaphore::new(SCRAPES));
+        Scrapes { metrics, room, stop: CancellationToken::new() }
+    }
+
+    #[tokio::test]
+    async fn a_scrape_comes_in_pieces_and_has_an_end() {
+        let scrapes = scrapes();
+        let mut body = scrape(Shared(scrapes.clone())).await.into_body().into_data_stream();
+        let (mut text, mut pieces) = (String::new(), 0);
+        while let Some(piece) = body.next().await {
+            text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
+            pieces += 1;
+        }
+        assert!(pieces > 3, "{pieces}");
+        assert_eq!(text, scrapes.metrics.encode().unwrap());
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[tokio::test]
+    async fn scrapers_that_do_not_read_hold_up_neither_the_metrics_nor_the_end_of_the_operator() {
+        let scrapes = scrapes();
+        let mut slow = Vec::new();
+        for _ in 0..SCRAPES {
+            let mut body = scrape(Shared(scrapes.clone())).await.into_body().into_data_stream();
+            body.next().await.unwrap().unwrap();
+            slow.push(body);
+        }
+        let refused = scrape(Shared(scrapes.clone())).await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        scrapes.metrics.eviction_requests.inc(["new"]);
+        scrapes.stop.cancel();
+        for mut body in slow {
+            let mut last = None;
+            while let Some(piece) = body.next().await {
+                last = Some(piece);
+            }
+            assert!(last.unwrap().is_err(), "a part is not taken for the whole");
+        }
+        let _all = scrapes.room.acquire_many(4).await.unwrap();
     }
 }

@@ -2,27 +2,31 @@
 //!
 //! [`Metrics`] owns the registry. Parts that measure something ask it for a family once ([`Metrics::counters`], …), with the names of the labels, and
 //! count by the values of the labels. What all parts share stands as a field in [`Core`], which `Metrics` derefs to. Gauges that follow from state are
-//! not stored: they are computed when scraped, by a [`Collector`] ([`Metrics::collector`]).
+//! not stored: they are computed when scraped ([`Metrics::expose`]). Series of NodePools and NodeClasses that are gone are forgotten ([`family`]).
 
 mod core;
+pub mod exposition;
+pub mod family;
 pub mod pods;
+pub mod process;
 pub mod summary;
 pub mod transitions;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 pub use self::core::Core;
+use self::exposition::{Exposed, Exposition, Gone};
+use self::family::{AnyFamily, Counter, Family, Gauge, Histogram, Key, Live, Value};
 
 /// Buckets of durations in seconds (upstream's).
 pub const DURATION_BUCKETS: &[f64] = &[
@@ -31,33 +35,12 @@ pub const DURATION_BUCKETS: &[f64] = &[
     25.0, 30.0, 40.0, 50.0, 60.0, 120.0, 150.0, 300.0, 450.0, 600.0,
 ];
 
-/// The names and values of a metric's labels; the names are the family's.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Labels<const N: usize> {
-    names: [&'static str; N],
-    values: [String; N],
-}
-
-impl<const N: usize> EncodeLabelSet for Labels<N> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for pair in self.names.iter().zip(&self.values) {
-            use prometheus_client::encoding::EncodeLabel as _;
-            (*pair.0, pair.1.as_str()).encode(encoder.encode_label())?;
-        }
-        Ok(())
-    }
-}
-
-fn labels<const N: usize>(names: [&'static str; N], values: [&str; N]) -> Labels<N> {
-    Labels { names, values: values.map(str::to_owned) }
-}
+/// How often series are looked through for those of something that is gone.
+const SWEEP: Duration = Duration::from_mins(1);
 
 /// A counter per combination of label values. Clones share their values.
 #[derive(Clone, Debug)]
-pub struct Counters<const N: usize> {
-    names: [&'static str; N],
-    family: Family<Labels<N>, Counter>,
-}
+pub struct Counters<const N: usize>(Arc<Family<[String; N], Counter>>);
 
 impl<const N: usize> Counters<N> {
     /// Counts one; `values` in the order of the label names.
@@ -67,74 +50,85 @@ impl<const N: usize> Counters<N> {
 
     /// Counts `n`.
     pub fn add(&self, values: [&str; N], n: u64) {
-        self.family.get_or_create(&labels(self.names, values)).inc_by(n);
+        self.0.update(values.map(str::to_owned), |counter| counter.0 += n);
     }
 
     /// The count.
     pub fn get(&self, values: [&str; N]) -> u64 {
-        self.family.get(&labels(self.names, values)).map_or(0, |counter| counter.get())
+        self.0.get(&values.map(str::to_owned), |counter| counter.0).unwrap_or(0)
     }
 }
 
 /// A gauge per combination of label values, for what does not follow from state. Clones share their values.
 #[derive(Clone, Debug)]
-pub struct Gauges<const N: usize> {
-    names: [&'static str; N],
-    family: Family<Labels<N>, Gauge<f64, std::sync::atomic::AtomicU64>>,
-}
+pub struct Gauges<const N: usize>(Arc<Family<[String; N], Gauge>>);
 
 impl<const N: usize> Gauges<N> {
     /// Sets it; `values` in the order of the label names.
     pub fn set(&self, values: [&str; N], value: f64) {
-        self.family.get_or_create(&labels(self.names, values)).set(value);
+        self.0.update(values.map(str::to_owned), |gauge| gauge.0 = value);
+    }
+
+    /// Its value, if it was set.
+    pub fn get(&self, values: [&str; N]) -> Option<f64> {
+        self.0.get(&values.map(str::to_owned), |gauge| gauge.0)
     }
 
     /// Forgets one combination of label values.
     pub fn remove(&self, values: [&str; N]) {
-        self.family.remove(&labels(self.names, values));
+        self.0.remove(&values.map(str::to_owned));
     }
 
     /// Forgets all.
     pub fn clear(&self) {
-        self.family.clear();
+        self.0.clear();
     }
 }
 
 /// A histogram per combination of label values. Clones share their values.
 #[derive(Clone, Debug)]
-pub struct Histograms<const N: usize> {
-    names: [&'static str; N],
-    family: Family<Labels<N>, Histogram, Buckets>,
-}
+pub struct Histograms<const N: usize>(Arc<Family<[String; N], Histogram>>);
 
 impl<const N: usize> Histograms<N> {
     /// Adds an observation, in the unit that the metric's name says; `values` in the order of the label names.
     pub fn observe(&self, values: [&str; N], value: f64) {
-        self.family.get_or_create(&labels(self.names, values)).observe(value);
+        self.0.update(values.map(str::to_owned), |histogram| histogram.observe(value));
     }
 }
 
-/// Makes the histograms of a family.
-#[derive(Clone, Copy, Debug)]
-struct Buckets(&'static [f64]);
+type LiveNow = Arc<dyn Fn() -> Option<Live> + Send + Sync>;
 
-impl MetricConstructor<Histogram> for Buckets {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(self.0.iter().copied())
-    }
-}
-
-/// The registry, and the names of what is in it: families without values are not exposed.
-#[derive(Debug, Default)]
+/// All that is exposed, and the names of the families: those without series are not exposed.
+#[derive(Default)]
 struct Families {
-    registry: Registry,
+    families: Vec<Arc<dyn AnyFamily>>,
     names: BTreeSet<String>,
+    exposed: Vec<Arc<dyn Exposed>>,
+    collectors: Registry,
+    live: Option<LiveNow>,
+    swept: Option<Instant>,
 }
 
-impl Families {
-    fn register(&mut self, name: &str, suffix: &str, help: &str, metric: impl Metric) {
-        self.names.insert(format!("{name}{suffix}"));
-        self.registry.register(name, help, metric);
+impl Debug for Families {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Families").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// Forgets series of what is gone, if that was not done a short while ago.
+fn sweep(registry: &Mutex<Families>) {
+    let now = Instant::now();
+    let (live, families) = {
+        let mut registry = registry.lock();
+        if registry.swept.is_some_and(|swept| now.duration_since(swept) < SWEEP) {
+            return;
+        }
+        registry.swept = Some(now);
+        (registry.live.clone(), registry.families.clone())
+    };
+    let Some(live) = live.and_then(|live| live()) else { return };
+    for family in families {
+        family.retire(&live, now);
     }
 }
 
@@ -171,7 +165,7 @@ impl Metrics {
         Self { registry, core }
     }
 
-    /// A family of counters. `name` is the full name without `_total`, which the encoder appends.
+    /// A family of counters. `name` is the full name without `_total`, which is appended.
     pub fn counters<const N: usize>(
         &self,
         name: &'static str,
@@ -202,22 +196,74 @@ impl Metrics {
         histograms(&self.registry, name, help, names, buckets)
     }
 
-    /// Adds something that is computed at each scrape.
+    /// Adds something small that is computed at each scrape.
     pub fn collector(&self, collector: Box<dyn Collector>) {
-        self.registry.lock().registry.register_collector(collector);
+        self.registry.lock().collectors.register_collector(collector);
     }
 
-    /// The names of all families, as they are exposed once they have values. Those of collectors are not among them.
+    /// Adds something that is computed at each scrape, however large.
+    pub fn expose(&self, exposed: Arc<dyn Exposed>) {
+        self.registry.lock().exposed.push(exposed);
+    }
+
+    /// From now on series of what `live` does not name are forgotten after a while ([`family::KEPT`]). It is asked at scrapes, at most once a minute, and
+    /// answers `None` as long as it does not know.
+    pub fn forget_all_but(&self, live: impl Fn() -> Option<Live> + Send + Sync + 'static) {
+        self.registry.lock().live = Some(Arc::new(live));
+    }
+
+    /// The names of all families, as they are exposed once they have values. Those of what is computed at each scrape are not among them.
     pub fn names(&self) -> BTreeSet<String> {
         self.registry.lock().names.clone()
     }
 
-    /// All metrics in the OpenMetrics text format.
-    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+    /// Hands all metrics in the OpenMetrics text format to `sink`, piece by piece. No lock is held while it is called: it may wait for the scraper.
+    pub fn write(&self, sink: &mut dyn FnMut(String) -> Result<(), Gone>) -> Result<(), Gone> {
+        sweep(&self.registry);
+        let mut out = Exposition::new(sink);
+        let mut collected = String::new();
+        let (families, exposed) = {
+            let registry = self.registry.lock();
+            // What can't be written is left out, and the rest is told.
+            text::encode_registry(&mut collected, &registry.collectors).ok();
+            (registry.families.clone(), registry.exposed.clone())
+        };
+        for family in families {
+            family.expose(&mut out)?;
+        }
+        out.raw(format_args!("{collected}"));
+        out.rest()?;
+        for exposed in exposed {
+            exposed.expose(&mut out)?;
+        }
+        out.finish()
+    }
+
+    /// All metrics in the OpenMetrics text format, in one piece: for tests, and where there are few.
+    pub fn encode(&self) -> Result<String, Gone> {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry.lock().registry)?;
+        self.write(&mut |piece| {
+            text.push_str(&piece);
+            Ok(())
+        })?;
         Ok(text)
     }
+}
+
+/// A new family. `suffix` is what the names of its samples have beyond `name`.
+fn family<K: Key, V: Value>(
+    registry: &Mutex<Families>,
+    (name, suffix): (&str, &str),
+    help: &'static str,
+    names: &[&'static str],
+    make: fn(&'static [f64]) -> V,
+    buckets: &'static [f64],
+) -> Arc<Family<K, V>> {
+    let family = Arc::new(Family::new(name, help, names, make, buckets));
+    let mut registry = registry.lock();
+    registry.names.insert(format!("{name}{suffix}"));
+    registry.families.push(Arc::clone(&family) as _);
+    family
 }
 
 fn counters<const N: usize>(
@@ -226,9 +272,7 @@ fn counters<const N: usize>(
     help: &'static str,
     names: [&'static str; N],
 ) -> Counters<N> {
-    let family = Family::default();
-    registry.lock().register(name, "_total", help, family.clone());
-    Counters { names, family }
+    Counters(family(registry, (name, "_total"), help, &names, |_| Counter::default(), &[]))
 }
 
 fn gauges<const N: usize>(
@@ -237,9 +281,7 @@ fn gauges<const N: usize>(
     help: &'static str,
     names: [&'static str; N],
 ) -> Gauges<N> {
-    let family = Family::default();
-    registry.lock().register(name, "", help, family.clone());
-    Gauges { names, family }
+    Gauges(family(registry, (name, ""), help, &names, |_| Gauge::default(), &[]))
 }
 
 fn histograms<const N: usize>(
@@ -249,9 +291,7 @@ fn histograms<const N: usize>(
     names: [&'static str; N],
     buckets: &'static [f64],
 ) -> Histograms<N> {
-    let family = Family::new_with_constructor(Buckets(buckets));
-    registry.lock().register(name, "", help, family.clone());
-    Histograms { names, family }
+    Histograms(family(registry, (name, ""), help, &names, Histogram::new, buckets))
 }
 
 #[cfg(test)]
@@ -276,7 +316,7 @@ mod tests {
             r#"karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="Create",provider="kwok"} 1"#,
             r#"karpenter_nodes_termination_duration_seconds{nodepool="default",quantile="0.5"} 3.0"#,
             r#"karpenter_nodes_termination_duration_seconds_count{nodepool="default"} 1"#,
-            "karpenter_scheduler_ignored_pods_count{} 1.0",
+            "karpenter_scheduler_ignored_pods_count 1.0",
         ] {
             assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }

@@ -24,6 +24,7 @@ use crate::actuate;
 use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
+use crate::metrics;
 use crate::operator::Operator;
 use crate::state::State;
 use crate::state::change::Touched;
@@ -145,6 +146,7 @@ async fn batches<P: CloudProvider>(
         }
         pass += 1;
         let Some((plan, virtual_pods)) = plan(operator, pass).await else { return };
+        metrics::pods::decided(&operator.context.metrics, &plan, operator.now());
         carry_out(operator, &plan, &virtual_pods).await;
         buffers.record(&virtual_pods, &plan);
     }

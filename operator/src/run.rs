@@ -92,6 +92,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         interrupted: Arc::new(Notify::new()),
         cluster_name: options.core.cluster_name.as_str().into(),
     };
+    context.metrics.expose(Arc::new(metrics::process::Process::new(clock)));
     let lease = options.core.leader_election_name.clone();
     let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
     let election = (!options.core.disable_leader_election).then_some(election);
@@ -158,11 +159,15 @@ async fn operate<P: CloudProvider>(
     }
     let kinds = cluster.watched().collect();
     let (state, state_task) = State::new(cluster);
+    let existing = state.clone();
+    context.metrics.forget_all_but(move || gauges::live(&existing));
     if !core.disable_cluster_state_observability {
         metrics::pods::observe(&state, context.metrics.clone(), context.clock);
-        context.metrics.collector(Box::new(gauges::Gauges::new(state.clone(), context.clock)));
+        let pods = metrics::pods::Pods::new(state.clone(), context.clock, &context.metrics);
+        context.metrics.expose(Arc::new(pods));
+        context.metrics.expose(Arc::new(gauges::Gauges::new(state.clone(), context.clock)));
         let conditions = gauges::conditions::Conditions::new(state.clone(), context.clock);
-        context.metrics.collector(Box::new(conditions));
+        context.metrics.expose(Arc::new(conditions));
         let (metrics, node_classes) = (context.metrics.clone(), cloud.node_class_kinds());
         gauges::transitions::observe(&state, metrics, context.clock, node_classes);
     }

@@ -1,6 +1,20 @@
-//! The counters of the AWS provider, under upstream's names.
+//! The counters of the AWS provider, under upstream's names, and what the conditions of EC2NodeClasses say.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenon_crds::{Condition, EC2NodeClass};
+use tokio::sync::broadcast::error::RecvError;
+
+use super::store::Store;
+use crate::clock::Clock;
+use crate::cloud_provider::Context;
+use crate::metrics::exposition::{Exposed, Exposition, Gone};
+use crate::metrics::transitions::Kind;
 use crate::metrics::{Counters, DURATION_BUCKETS, Gauges, Histograms, Metrics};
+use crate::state::gauges::conditions::of_classes;
+use crate::state::gauges::transitions::Observer;
+use crate::tasks::Tasks;
 
 const BATCH_SIZES: &[f64] = &[
     1.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0,
@@ -111,6 +125,79 @@ impl AwsMetrics {
                 "Whether the offering can be asked for now",
                 ["instance_type", "capacity_type", "zone"],
             ),
+        }
+    }
+}
+
+/// Exposes the conditions of EC2NodeClasses, and counts how they change.
+pub fn follow(classes: &Arc<Store<EC2NodeClass>>, context: &Context, tasks: &mut Tasks) {
+    let conditions = Conditions { classes: Arc::clone(classes), clock: context.clock };
+    context.metrics.expose(Arc::new(conditions));
+    let observer = Observer::new(context.metrics.clone(), context.clock, &[]);
+    let (classes, mut changes) = (Arc::clone(classes), classes.changes());
+    tasks.spawn("metrics.ec2nodeclass", async move {
+        let mut known = BTreeMap::new();
+        loop {
+            match changes.recv().await {
+                Ok(name) => observer.look(&mut known, &name, classes.get(&name)),
+                Err(RecvError::Lagged(_)) => {
+                    let mut names: Vec<String> = known.keys().cloned().collect();
+                    names.extend(classes.all().iter().filter_map(|it| it.metadata.name.clone()));
+                    for name in names {
+                        observer.look(&mut known, &name, classes.get(&name));
+                    }
+                }
+                // The store lives as long as the task.
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    });
+}
+
+#[derive(Debug)]
+struct Conditions {
+    classes: Arc<Store<EC2NodeClass>>,
+    clock: Clock,
+}
+
+impl Exposed for Conditions {
+    fn expose(&self, out: &mut Exposition<'_>) -> Result<(), Gone> {
+        fn conditions(class: &EC2NodeClass) -> &[Condition] {
+            class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+        }
+        of_classes(Kind::EC2NodeClass, &self.classes.all(), conditions, self.clock.now(), out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_conditions_of_an_ec2nodeclass_can_be_watched() {
+        let classes = Arc::new(Store::<EC2NodeClass>::new("EC2NodeClass"));
+        let class = serde_json::from_value(json!({
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+            "spec": {"amiSelectorTerms": [], "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+            "status": {"conditions": [{"type": "AMIsReady", "status": "False", "reason": "AMINotFound",
+                "message": "", "lastTransitionTime": "2026-11-20T00:00:00Z"}]},
+        }));
+        classes.apply(class.unwrap());
+        let metrics = Metrics::new();
+        let clock = Clock::anchored("2026-11-20T01:00:00Z".parse().unwrap());
+        metrics.expose(Arc::new(Conditions { classes, clock }));
+        let text = metrics.encode().unwrap();
+        let labels =
+            r#"name="default",namespace="",type="AMIsReady",status="False",reason="AMINotFound""#;
+        for line in [
+            format!("operator_ec2nodeclass_status_condition_count{{{labels}}} 1.0"),
+            format!(
+                "operator_ec2nodeclass_status_condition_current_status_seconds{{{labels}}} 3600.0"
+            ),
+        ] {
+            assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }
     }
 }

@@ -35,6 +35,7 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, task
         let on_change = || classes_changed(&this, &ctx);
         Arc::clone(&this.classes).keep(api, skip, on_change).await;
     });
+    super::metrics::follow(&provider.classes, context, tasks);
 
     let (this, state) = (Arc::clone(provider), state.clone());
     tasks.spawn("providers.instancetype.capacity", async move {

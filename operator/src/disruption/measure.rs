@@ -60,8 +60,12 @@ pub(super) fn costs<P: CloudProvider>(operator: &Operator<P>, snapshot: &Snapsho
         snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), MicroUsd(0))).collect();
     for node in &snapshot.nodes {
         let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
-        if let (Some(cost), Some(price)) = (pool.and_then(|pool| costs.get_mut(pool)), node.price) {
-            cost.0 += price.0;
+        let Some((pool, cost)) = pool.and_then(|pool| Some((pool, costs.get_mut(pool)?))) else {
+            continue;
+        };
+        match node.price {
+            Some(price) => cost.0 += price.0,
+            None => operator.context.metrics.node_pool_cost_errors.inc([pool]),
         }
     }
     let gauges = &operator.context.metrics.node_pool_cost;

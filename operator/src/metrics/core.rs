@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 
+use super::pods::Tracker;
 use super::summary::{self, Summaries};
 use super::transitions::Transitions;
 use super::{
@@ -89,6 +90,14 @@ pub struct Core {
     pub pod_startup_duration: Summaries<0>,
     /// `karpenter_pods_bound_duration_seconds{dynamic_resources}`
     pub pod_bound_duration: Histograms<1>,
+    /// `karpenter_pods_provisioning_bound_duration_seconds{dynamic_resources}`
+    pub pod_provisioning_bound_duration: Histograms<1>,
+    /// `karpenter_pods_provisioning_startup_duration_seconds{}`
+    pub pod_provisioning_startup_duration: Histograms<0>,
+    /// `karpenter_pods_scheduling_decision_duration_seconds{}`
+    pub pod_decision_duration: Histograms<0>,
+    /// Pods that wait.
+    pub pods: Tracker,
     /// `karpenter_scheduler_scheduling_duration_seconds{controller}`
     pub scheduling_duration: Histograms<1>,
     /// `karpenter_scheduler_unschedulable_pods_count{controller}`
@@ -115,6 +124,8 @@ pub struct Core {
     pub consolidation_timeouts: Counters<1>,
     /// `karpenter_nodepools_cost_total{nodepool}`
     pub node_pool_cost: Gauges<1>,
+    /// `karpenter_nodepools_cost_tracker_errors_total{nodepool}`: nodes that are not in the cost because their price is not known, once per pass.
+    pub node_pool_cost_errors: Counters<1>,
     /// `karpenter_build_info{version,goversion,goarch,commit}`
     pub build_info: Gauges<4>,
     /// `leader_election_master_status{name}`: 1 while this replica holds the lease.
@@ -278,6 +289,28 @@ impl Core {
                 ["dynamic_resources"],
                 DURATION_BUCKETS,
             ),
+            pod_provisioning_bound_duration: histograms(
+                registry,
+                "karpenter_pods_provisioning_bound_duration_seconds",
+                "From the plan that first has a place for a pod until it is bound",
+                ["dynamic_resources"],
+                DURATION_BUCKETS,
+            ),
+            pod_provisioning_startup_duration: histograms(
+                registry,
+                "karpenter_pods_provisioning_startup_duration_seconds",
+                "From the plan that first has a place for a pod until it runs",
+                [],
+                DURATION_BUCKETS,
+            ),
+            pod_decision_duration: histograms(
+                registry,
+                "karpenter_pods_scheduling_decision_duration_seconds",
+                "From the moment that a pod is known to wait until a plan decides on it",
+                [],
+                DURATION_BUCKETS,
+            ),
+            pods: Tracker::default(),
             scheduling_duration: histograms(
                 registry,
                 "karpenter_scheduler_scheduling_duration_seconds",
@@ -356,6 +389,12 @@ impl Core {
                 registry,
                 "karpenter_nodepools_cost_total",
                 "Price per hour in dollars of the nodes of a nodepool, at the last pass",
+                ["nodepool"],
+            ),
+            node_pool_cost_errors: counters(
+                registry,
+                "karpenter_nodepools_cost_tracker_errors",
+                "Nodes without a known price, which the cost of their nodepool leaves out, once per pass",
                 ["nodepool"],
             ),
             build_info: gauges(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Metrics;
+use super::{Metrics, pods, process};
 use crate::aws::metrics::AwsMetrics;
 use crate::state::gauges;
 
@@ -47,6 +47,8 @@ fn built() -> BTreeSet<String> {
     let mut names = metrics.names();
     names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));
     names.extend(gauges::conditions::names().flatten());
+    names.extend(pods::NAMES.iter().map(|&name| name.to_owned()));
+    names.extend(process::NAMES.iter().map(|&name| name.to_owned()));
     names
 }
 

@@ -1,18 +1,13 @@
 //! Summaries: quantiles over the most recent observations.
-//!
-//! The client library has no such type, but upstream exposes two summaries, and dashboards ask for their `quantile` series. The exposition calls their
-//! type `unknown`; the series are the same.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Families, Labels};
+use super::exposition::{Exposition, LabelText, Number, Type};
+use super::family::{Family, Value};
+use super::{Families, family};
 
 /// Upstream's objectives.
 const QUANTILES: [(f64, &str); 5] =
@@ -23,29 +18,12 @@ const WINDOW: usize = 1024;
 
 /// A summary per combination of label values. Clones share their values.
 #[derive(Clone, Debug)]
-pub struct Summaries<const N: usize> {
-    names: [&'static str; N],
-    series: Arc<Mutex<BTreeMap<[String; N], Series>>>,
-}
-
-#[derive(Debug, Default)]
-struct Series {
-    latest: VecDeque<f64>,
-    sum: f64,
-    count: u64,
-}
+pub struct Summaries<const N: usize>(Arc<Family<[String; N], Summary>>);
 
 impl<const N: usize> Summaries<N> {
     /// Adds an observation, in the unit that the metric's name says; `values` in the order of the label names.
     pub fn observe(&self, values: [&str; N], value: f64) {
-        let mut all = self.series.lock();
-        let series = all.entry(values.map(str::to_owned)).or_default();
-        if series.latest.len() == WINDOW {
-            series.latest.pop_front();
-        }
-        series.latest.push_back(value);
-        series.sum += value;
-        series.count += 1;
+        self.0.update(values.map(str::to_owned), |summary| summary.observe(value));
     }
 }
 
@@ -55,64 +33,44 @@ pub(super) fn summaries<const N: usize>(
     help: &'static str,
     names: [&'static str; N],
 ) -> Summaries<N> {
-    let summaries = Summaries { names, series: Arc::default() };
-    let exposition = Exposition {
-        name,
-        sum_name: format!("{name}_sum"),
-        count_name: format!("{name}_count"),
-        help,
-        summaries: summaries.clone(),
-    };
-    let mut families = registry.lock();
-    families.names.insert(name.to_owned());
-    families.registry.register_collector(Box::new(exposition));
-    summaries
+    Summaries(family(registry, (name, ""), help, &names, |_| Summary::default(), &[]))
 }
 
-#[derive(Debug)]
-struct Exposition<const N: usize> {
-    name: &'static str,
-    sum_name: String,
-    count_name: String,
-    help: &'static str,
-    summaries: Summaries<N>,
+/// Quantiles, sum and number of observations.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    latest: VecDeque<f64>,
+    sum: f64,
+    count: u64,
 }
 
-impl<const N: usize> Collector for Exposition<N> {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let all = self.summaries.series.lock();
-        let labels =
-            |values: &[String; N]| Labels { names: self.summaries.names, values: values.clone() };
-        let mut metric =
-            encoder.encode_descriptor(self.name, self.help, None, MetricType::Unknown)?;
-        for (values, series) in all.iter() {
-            let mut sorted: Vec<f64> = series.latest.iter().copied().collect();
-            sorted.sort_by(f64::total_cmp);
-            for (quantile, text) in QUANTILES {
-                let labels = (labels(values), [("quantile", text)]);
-                ConstGauge::new(rank(&sorted, quantile)).encode(family(&mut metric, &labels)?)?;
-            }
+impl Summary {
+    fn observe(&mut self, value: f64) {
+        if self.latest.len() == WINDOW {
+            self.latest.pop_front();
         }
-        let mut metric =
-            encoder.encode_descriptor(&self.sum_name, self.help, None, MetricType::Unknown)?;
-        for (values, series) in all.iter() {
-            ConstGauge::new(series.sum).encode(family(&mut metric, &labels(values))?)?;
-        }
-        let mut metric =
-            encoder.encode_descriptor(&self.count_name, self.help, None, MetricType::Unknown)?;
-        for (values, series) in all.iter() {
-            let count = i64::try_from(series.count).unwrap_or(i64::MAX);
-            ConstGauge::new(count).encode(family(&mut metric, &labels(values))?)?;
-        }
-        Ok(())
+        self.latest.push_back(value);
+        self.sum += value;
+        self.count += 1;
     }
 }
 
-fn family<'s, S: EncodeLabelSet>(
-    metric: &'s mut prometheus_client::encoding::MetricEncoder<'_>,
-    labels: &'s S,
-) -> Result<prometheus_client::encoding::MetricEncoder<'s>, std::fmt::Error> {
-    metric.encode_family(labels)
+impl Value for Summary {
+    const TYPE: Type = Type::Summary;
+    const SERIES: usize = 1_000;
+
+    fn expose(&self, name: &str, labels: &mut LabelText, out: &mut Exposition<'_>) {
+        let mut sorted: Vec<f64> = self.latest.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        let own = labels.len();
+        for (quantile, text) in QUANTILES {
+            labels.push("quantile", text);
+            out.sample(name, "", labels, Number::Real(rank(&sorted, quantile)));
+            labels.truncate(own);
+        }
+        out.sample(name, "_sum", labels, Number::Real(self.sum));
+        out.sample(name, "_count", labels, Number::Count(self.count));
+    }
 }
 
 /// The smallest observation that at least `quantile` of all are not larger than.

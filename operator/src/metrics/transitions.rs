@@ -1,13 +1,13 @@
 //! How often the conditions of objects change, how long they last, and how long objects take to go, under the names of Karpenter's status controllers.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
 use tenon_crds::Condition;
 
-use super::{Buckets, Families};
+use super::family::{Counter, Family, Histogram};
+use super::{Families, family};
 
 /// .5·2^k seconds.
 const BUCKETS: &[f64] = &[
@@ -25,11 +25,13 @@ pub enum Kind {
     NodePool,
     Node,
     CapacityBuffer,
+    EC2NodeClass,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NodeClaim, Self::NodePool, Self::Node, Self::CapacityBuffer];
+    pub const ALL: [Self; 5] =
+        [Self::NodeClaim, Self::NodePool, Self::Node, Self::CapacityBuffer, Self::EC2NodeClass];
 
     /// As part of the names of metrics.
     pub fn as_str(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Kind {
             Self::NodePool => "nodepool",
             Self::Node => "node",
             Self::CapacityBuffer => "capacitybuffer",
+            Self::EC2NodeClass => "ec2nodeclass",
         }
     }
 }
@@ -74,39 +77,41 @@ pub struct Transitions {
 
 #[derive(Clone, Debug)]
 struct OfKind {
-    durations: Family<Labels, Histogram, Buckets>,
-    transitions: Family<Labels, Counter>,
-    ends: Family<Labels, Histogram, Buckets>,
+    durations: Arc<Family<Labels, Histogram>>,
+    transitions: Arc<Family<Labels, Counter>>,
+    /// Nothing holds up the end of a CapacityBuffer.
+    ends: Option<Arc<Family<Labels, Histogram>>>,
 }
 
 impl Transitions {
     pub(super) fn new(registry: &Mutex<Families>) -> Self {
-        let histograms = || Family::new_with_constructor(Buckets(BUCKETS));
         let kinds = Kind::ALL.map(|kind| {
-            let (durations, transitions, ends) = (histograms(), Family::default(), histograms());
-            let (mut registry, name) = (registry.lock(), kind.as_str());
-            registry.register(
-                &format!("operator_{name}_status_condition_transition_seconds"),
-                "",
-                "For how long a condition had a status that it has no longer",
-                durations.clone(),
-            );
-            registry.register(
-                &format!("operator_{name}_status_condition_transitions"),
-                "_total",
-                "How often a condition came to have a status",
-                transitions.clone(),
-            );
-            // Nothing holds up the end of a CapacityBuffer.
-            if kind != Kind::CapacityBuffer {
-                registry.register(
-                    &format!("operator_{name}_termination_duration_seconds"),
-                    "",
-                    "From the deletion of an object until it is gone",
-                    ends.clone(),
-                );
+            let name = kind.as_str();
+            let histograms = |what: &str, help| {
+                let name = format!("operator_{name}_{what}");
+                family(registry, (&name, ""), help, &[], Histogram::new, BUCKETS)
+            };
+            let transitions = format!("operator_{name}_status_condition_transitions");
+            OfKind {
+                durations: histograms(
+                    "status_condition_transition_seconds",
+                    "For how long a condition had a status that it has no longer",
+                ),
+                transitions: family(
+                    registry,
+                    (&transitions, "_total"),
+                    "How often a condition came to have a status",
+                    &[],
+                    |_| Counter::default(),
+                    &[],
+                ),
+                ends: (kind != Kind::CapacityBuffer).then(|| {
+                    histograms(
+                        "termination_duration_seconds",
+                        "From the deletion of an object until it is gone",
+                    )
+                }),
             }
-            OfKind { durations, transitions, ends }
         });
         Self { kinds }
     }
@@ -120,7 +125,7 @@ impl Transitions {
                 continue;
             }
             let labels = [("type", now.type_), ("status", now.status), ("reason", now.reason)];
-            transitions.get_or_create(&labelled(&labels, placed)).inc();
+            transitions.update(labelled(&labels, placed), |count| count.0 += 1);
             let Some((was, (from, to))) =
                 was.and_then(|was| Some((was, was.since.zip(now.since)?)))
             else {
@@ -128,13 +133,15 @@ impl Transitions {
             };
             let labels = [("type", was.type_), ("status", was.status)];
             let seconds = to.duration_since(from).as_secs_f64().max(0.0);
-            durations.get_or_create(&labelled(&labels, placed)).observe(seconds);
+            durations.update(labelled(&labels, placed), |histogram| histogram.observe(seconds));
         }
     }
 
     /// An object is gone, so long after its deletion.
     pub fn ended(&self, kind: Kind, placed: &Labels, seconds: f64) {
-        self.kinds[kind as usize].ends.get_or_create(placed).observe(seconds);
+        if let Some(ends) = &self.kinds[kind as usize].ends {
+            ends.update(placed.clone(), |histogram| histogram.observe(seconds));
+        }
     }
 }
 

@@ -1,14 +1,16 @@
-//! Gauges of the conditions of NodeClaims, NodePools, Nodes and CapacityBuffers, and of how long their end takes, under the names of Karpenter's status
-//! controllers.
+//! Gauges of the conditions of NodeClaims, NodePools, Nodes, CapacityBuffers and NodeClasses, and of how long their end takes, under the names of Karpenter's
+//! status controllers.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube::Resource;
 use kube::core::ObjectMeta;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use tenon_crds::{NodeClaim, labels};
+use tenon_crds::{Condition, NodeClaim, labels};
 
-use super::{Sample, gauge, pair};
+use super::PAGE;
 use crate::clock::Clock;
+use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::metrics::transitions::{Kind, Told};
 use crate::state::State;
 use crate::state::cluster::Cluster;
@@ -47,47 +49,156 @@ impl Conditions {
     }
 }
 
-impl Collector for Conditions {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let kinds = samples(&self.state.read(), self.clock.now());
-        for (samples, names) in kinds.iter().zip(names()) {
-            for ((name, help), samples) in names.iter().zip(HELP).zip(&samples.0) {
-                gauge(&mut encoder, name, help, samples)?;
-            }
-        }
-        Ok(())
+impl Exposed for Conditions {
+    fn expose(&self, out: &mut Exposition<'_>) -> Result<(), Gone> {
+        let now = self.clock.now();
+        let (claims, pools, nodes, buffers) = {
+            let state = self.state.read();
+            let claims: Vec<Arc<NodeClaim>> = state.claims().cloned().collect();
+            let pools: Vec<_> = state.pools().cloned().collect();
+            let nodes: Vec<Arc<Node>> = state.nodes().cloned().collect();
+            let buffers: Vec<_> = state.buffers().map(|(_, buffer)| Arc::clone(buffer)).collect();
+            (claims, pools, nodes, buffers)
+        };
+        let walk = |page: &mut dyn FnMut(&Cluster)| page(&self.state.read());
+        of_kind(Kind::NodeClaim, &claims, walk, out, |_, claim, writing| {
+            writing.place(&claim.metadata, claim);
+            let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+            writing.object(&claim.metadata, conditions.map(Told::from), now);
+        })?;
+        of_kind(Kind::NodePool, &pools, walk, out, |_, pool, writing| {
+            let conditions = pool.status.iter().flat_map(|status| &status.conditions);
+            writing.object(&pool.metadata, conditions.map(Told::from), now);
+        })?;
+        of_kind(Kind::Node, &nodes, walk, out, |state, node, writing| {
+            let Some(claim) = state.claim_of(node) else { return };
+            writing.place(&node.metadata, claim);
+            let initialized = node.label(labels::INITIALIZED).unwrap_or_default();
+            writing.further.push((label_name(labels::INITIALIZED), initialized.to_owned()));
+            writing.object(&node.metadata, of_node(node), now);
+        })?;
+        of_kind(Kind::CapacityBuffer, &buffers, walk, out, |_, buffer, writing| {
+            let conditions = buffer.status.iter().flat_map(|status| &status.conditions);
+            writing.object(&buffer.metadata, conditions.map(Told::from), now);
+        })
     }
 }
 
-/// The samples of a kind's gauges.
-#[derive(Default)]
-struct Samples([Vec<Sample>; 3]);
+/// Writes the gauges of NodeClasses, which the state does not have. `conditions` are those of one.
+pub fn of_classes<K: Resource<DynamicType = ()>>(
+    kind: Kind,
+    classes: &[Arc<K>],
+    conditions: impl Fn(&K) -> &[Condition],
+    now: Timestamp,
+    out: &mut Exposition<'_>,
+) -> Result<(), Gone> {
+    let walk = |page: &mut dyn FnMut(&())| page(&());
+    of_kind(kind, classes, walk, out, |(), class, writing| {
+        writing.object(class.meta(), conditions(class).iter().map(Told::from), now);
+    })
+}
 
-/// Samples by kind, in the order of [`Kind::ALL`].
-fn samples(state: &Cluster, now: Timestamp) -> [Samples; Kind::ALL.len()] {
-    let mut kinds: [Samples; Kind::ALL.len()] = std::array::from_fn(|_| Samples::default());
-    let [claims, pools, nodes, buffers] = &mut kinds;
-    for claim in state.claims() {
-        let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-        let placed = placed(&claim.metadata, claim);
-        claims.add(&claim.metadata, placed, conditions.map(Told::from), now);
+/// Writes the gauges of a kind, page by page: `walk` hands each page what has to be locked for it, `write` writes an object's samples.
+fn of_kind<S, K>(
+    kind: Kind,
+    objects: &[Arc<K>],
+    walk: impl Fn(&mut dyn FnMut(&S)),
+    out: &mut Exposition<'_>,
+    write: impl Fn(&S, &K, &mut Writing<'_, '_>),
+) -> Result<(), Gone> {
+    for gauge in Gauge::ALL {
+        let (ending, help) = (ENDINGS[gauge as usize], HELP[gauge as usize]);
+        let name = format!("operator_{}_{ending}", kind.as_str());
+        let mut labels = LabelText::default();
+        let mut begun = false;
+        for page in objects.chunks(PAGE) {
+            walk(&mut |state| {
+                for object in page {
+                    let (name, begun, labels) = (name.as_str(), &mut begun, &mut labels);
+                    let further = Vec::new();
+                    let out = &mut *out;
+                    let mut writing = Writing { gauge, name, help, begun, further, labels, out };
+                    write(state, object, &mut writing);
+                }
+            });
+            out.rest()?;
+        }
     }
-    for pool in state.pools() {
-        let conditions = pool.status.iter().flat_map(|status| &status.conditions);
-        pools.add(&pool.metadata, Vec::new(), conditions.map(Told::from), now);
+    Ok(())
+}
+
+/// The gauges of a kind, in the order of [`ENDINGS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gauge {
+    Count,
+    Age,
+    End,
+}
+
+impl Gauge {
+    const ALL: [Self; 3] = [Self::Count, Self::Age, Self::End];
+}
+
+/// A gauge of a kind that is being written, with the labels of the object whose turn it is.
+struct Writing<'a, 'sink> {
+    gauge: Gauge,
+    name: &'a str,
+    help: &'static str,
+    begun: &'a mut bool,
+    further: Vec<(String, String)>,
+    labels: &'a mut LabelText,
+    out: &'a mut Exposition<'sink>,
+}
+
+impl Writing<'_, '_> {
+    /// Where a NodeClaim or its Node belongs: its NodePool, and its NodeClass by the label of the NodeClass' kind.
+    fn place(&mut self, metadata: &ObjectMeta, claim: &NodeClaim) {
+        for key in [labels::NODEPOOL, &claim.spec.node_class_ref.label_key()] {
+            let value = metadata.labels.as_ref().and_then(|labels| labels.get(key));
+            self.further.push((label_name(key), value.cloned().unwrap_or_default()));
+        }
     }
-    for node in state.nodes() {
-        let Some(claim) = state.claim_of(node) else { continue };
-        let mut placed = placed(&node.metadata, claim);
-        let initialized = node.label(labels::INITIALIZED).unwrap_or_default();
-        placed.push(pair(&label_name(labels::INITIALIZED), initialized));
-        nodes.add(&node.metadata, placed, of_node(node), now);
+
+    fn object<'a>(
+        &mut self,
+        metadata: &ObjectMeta,
+        conditions: impl Iterator<Item = Told<'a>>,
+        now: Timestamp,
+    ) {
+        let age = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
+        self.labels.clear();
+        self.labels.push("name", metadata.name.as_deref().unwrap_or_default());
+        self.labels.push("namespace", metadata.namespace.as_deref().unwrap_or_default());
+        for (name, value) in &self.further {
+            self.labels.push(name, value);
+        }
+        if self.gauge == Gauge::End {
+            if let Some(deleted) = &metadata.deletion_timestamp {
+                self.add(age(deleted.0));
+            }
+            return;
+        }
+        let own = self.labels.len();
+        for Told { type_, status, reason, since } in conditions {
+            let value = match self.gauge {
+                Gauge::Count => Some(1.0),
+                _ => since.map(age),
+            };
+            let Some(value) = value else { continue };
+            for (name, value) in [("type", type_), ("status", status), ("reason", reason)] {
+                self.labels.push(name, value);
+            }
+            self.add(value);
+            self.labels.truncate(own);
+        }
     }
-    for (_, buffer) in state.buffers() {
-        let conditions = buffer.status.iter().flat_map(|status| &status.conditions);
-        buffers.add(&buffer.metadata, Vec::new(), conditions.map(Told::from), now);
+
+    fn add(&mut self, value: f64) {
+        if !std::mem::replace(self.begun, true) {
+            self.out.family(self.name, Type::Gauge, self.help);
+        }
+        self.out.sample(self.name, "", self.labels, Number::Real(value));
     }
-    kinds
 }
 
 /// The conditions of a Node.
@@ -98,44 +209,6 @@ pub(super) fn of_node(node: &Node) -> impl Iterator<Item = Told<'_>> {
         reason: condition.reason.as_deref().unwrap_or_default(),
         since: condition.last_transition_time,
     })
-}
-
-impl Samples {
-    fn add<'a>(
-        &mut self,
-        metadata: &ObjectMeta,
-        further: Vec<(String, String)>,
-        conditions: impl Iterator<Item = Told<'a>>,
-        now: Timestamp,
-    ) {
-        let age = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
-        let mut object = vec![
-            pair("name", metadata.name.as_deref().unwrap_or_default()),
-            pair("namespace", metadata.namespace.as_deref().unwrap_or_default()),
-        ];
-        object.extend(further);
-        let [counts, ages, ends] = &mut self.0;
-        for Told { type_, status, reason, since } in conditions {
-            let mut labels = object.clone();
-            labels.extend([pair("type", type_), pair("status", status), pair("reason", reason)]);
-            if let Some(since) = since {
-                ages.push((labels.clone(), age(since)));
-            }
-            counts.push((labels, 1.0));
-        }
-        if let Some(deleted) = &metadata.deletion_timestamp {
-            ends.push((object, age(deleted.0)));
-        }
-    }
-}
-
-/// Where a NodeClaim or its Node belongs: its NodePool, and its NodeClass by the label of the NodeClass' kind.
-fn placed(metadata: &ObjectMeta, claim: &NodeClaim) -> Vec<(String, String)> {
-    let of = |key: &str| {
-        let value = metadata.labels.as_ref().and_then(|labels| labels.get(key));
-        pair(&label_name(key), value.map(String::as_str).unwrap_or_default())
-    };
-    vec![of(labels::NODEPOOL), of(&claim.spec.node_class_ref.label_key())]
 }
 
 /// `karpenter.sh/nodepool` as Prometheus allows it: `karpenter_sh_nodepool`.
@@ -176,7 +249,7 @@ mod tests {
         let (state, _task) = State::new(cluster);
         let metrics = Metrics::new();
         let clock = Clock::anchored("2026-11-20T01:00:00Z".parse().unwrap());
-        metrics.collector(Box::new(Conditions::new(state, clock)));
+        metrics.expose(Arc::new(Conditions::new(state, clock)));
         let text = metrics.encode().unwrap();
         let object = r#"name="a",namespace="",karpenter_sh_nodepool="default",karpenter_kwok_sh_kwoknodeclass="small""#;
         let condition = r#"type="Ready",status="True",reason="Ready""#;

@@ -1,4 +1,5 @@
-//! Follows the conditions of NodeClaims, NodePools and Nodes, as the state sees them change; those of CapacityBuffers are told by who writes them.
+//! Follows the conditions of NodeClaims, NodePools and Nodes, as the state sees them change, and those of NodeClasses, as the provider does; those of
+//! CapacityBuffers are told by who writes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::Resource;
 use parking_lot::Mutex;
-use tenon_crds::{NodeClaim, NodePool, labels};
+use tenon_crds::{EC2NodeClass, NodeClaim, NodePool, labels};
 
 use super::conditions::{label_name, of_node};
-use super::pair;
 use crate::clock::Clock;
 use crate::cloud_provider::NodeClassKind;
 use crate::metrics::Metrics;
@@ -48,9 +48,11 @@ pub fn observe(
 }
 
 /// An object with conditions.
-trait Subject: Resource<DynamicType = ()> {
+pub trait Subject: Resource<DynamicType = ()> {
+    /// Its kind.
     const KIND: Kind;
 
+    /// Its conditions.
     fn told(&self) -> Vec<Told<'_>>;
 }
 
@@ -70,6 +72,14 @@ impl Subject for NodePool {
     }
 }
 
+impl Subject for EC2NodeClass {
+    const KIND: Kind = Kind::EC2NodeClass;
+
+    fn told(&self) -> Vec<Told<'_>> {
+        self.status.iter().flat_map(|status| &status.conditions).map(Told::from).collect()
+    }
+}
+
 impl Subject for Node {
     const KIND: Kind = Kind::Node;
 
@@ -78,7 +88,9 @@ impl Subject for Node {
     }
 }
 
-struct Observer {
+/// Compares each version of an object with the one before.
+#[derive(Debug)]
+pub struct Observer {
     metrics: Metrics,
     clock: Clock,
     node_classes: &'static [NodeClassKind],
@@ -86,12 +98,13 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(metrics: Metrics, clock: Clock, node_classes: &'static [NodeClassKind]) -> Self {
+    /// From now on: of what is there already, what it says now is not new.
+    pub fn new(metrics: Metrics, clock: Clock, node_classes: &'static [NodeClassKind]) -> Self {
         Self { metrics, clock, node_classes, began: clock.now() }
     }
 
     /// Looks at an object that was touched; it is gone when there is none. `known` has the versions that were seen last: those of the state itself.
-    fn look<K: Subject>(
+    pub fn look<K: Subject>(
         &self,
         known: &mut BTreeMap<String, Arc<K>>,
         name: &str,
@@ -125,7 +138,7 @@ impl Observer {
     fn placed<K: Subject>(&self, object: &K) -> Labels {
         let label = |key: &str| {
             let value = object.meta().labels.as_ref().and_then(|labels| labels.get(key));
-            pair(&label_name(key), value.map(String::as_str).unwrap_or_default())
+            (label_name(key), value.cloned().unwrap_or_default())
         };
         let mut placed = Labels::new();
         if matches!(K::KIND, Kind::NodeClaim | Kind::Node) {

@@ -1,0 +1,111 @@
+//! What the operator's process takes of its machine, under the names that Prometheus' client libraries use.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
+use crate::clock::Clock;
+
+/// Linux counts CPU time in hundredths of a second for programs, whatever its own clock does.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Name and help of what is exposed; the first is a counter.
+const METRICS: [(&str, &str); 6] = [
+    (
+        "process_cpu_seconds",
+        "CPU time that the process has taken, in the program and in the system",
+    ),
+    ("process_resident_memory_bytes", "Memory of the process that is in the machine's"),
+    ("process_virtual_memory_bytes", "Memory that the process may address"),
+    ("process_open_fds", "Files and connections that the process has open"),
+    ("process_max_fds", "Files and connections that the process may have open"),
+    ("process_start_time_seconds", "When the process began, in seconds since 1970"),
+];
+
+/// The names of these metrics.
+pub const NAMES: [&str; 6] = [
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "process_start_time_seconds",
+];
+
+/// Reads the process' own figures when it is scraped. Where the system does not tell one, it is left out.
+#[derive(Debug)]
+pub struct Process {
+    began: Timestamp,
+}
+
+impl Process {
+    /// Of a process that begins now.
+    pub fn new(clock: Clock) -> Self {
+        Self { began: clock.now() }
+    }
+}
+
+impl Exposed for Process {
+    fn expose(&self, out: &mut Exposition<'_>) -> Result<(), Gone> {
+        let read = |name: &str| {
+            std::fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default()
+        };
+        let status = read("status");
+        let open = std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
+        let values = [
+            cpu_seconds(&read("stat")),
+            kilobytes(&status, "VmRSS:"),
+            kilobytes(&status, "VmSize:"),
+            open.and_then(|open| u32::try_from(open).ok()).map(f64::from),
+            most_files(&read("limits")),
+            Some(self.began.as_duration().as_secs_f64()),
+        ];
+        for (index, ((name, help), value)) in METRICS.into_iter().zip(values).enumerate() {
+            let Some(value) = value else { continue };
+            let (type_, suffix) =
+                if index == 0 { (Type::Counter, "_total") } else { (Type::Gauge, "") };
+            out.family(name, type_, help);
+            out.sample(name, suffix, &LabelText::default(), Number::Real(value));
+        }
+        out.rest()
+    }
+}
+
+/// The 14th and 15th field of `/proc/self/stat`, user and system time. The second, the program's name, may contain spaces and brackets.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
+}
+
+/// A line of `/proc/self/status`.
+fn kilobytes(status: &str, field: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse::<f64>().ok().map(|kilobytes| kilobytes * 1024.0)
+}
+
+/// The soft limit of `/proc/self/limits`; infinite where there is none.
+fn most_files(limits: &str) -> Option<f64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let soft = line.split_whitespace().next()?;
+    if soft == "unlimited" { Some(f64::INFINITY) } else { soft.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_tells_is_read() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 100 1 1";
+        assert_eq!(cpu_seconds(stat), Some(2.0));
+        assert_eq!(cpu_seconds(""), None);
+        let status = "Name:\ta\nVmSize:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(kilobytes(status, "VmRSS:"), Some(1_048_576.0));
+        assert_eq!(kilobytes(status, "VmSwap:"), None);
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  4096  files\n";
+        assert_eq!(most_files(limits), Some(1024.0));
+    }
+}
