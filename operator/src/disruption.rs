@@ -224,7 +224,7 @@ impl Words {
         let event = event.within(self.window);
         // A new obstacle is news, also right after another one has gone; why consolidation does not pay changes with every pod.
         let is_obstacle = self.reason == Reason::DisruptionBlocked;
-        if is_obstacle { event.distinct_by(message) } else { event }
+        if is_obstacle { event.distinct_by(message).superseding() } else { event }
     }
 }
 

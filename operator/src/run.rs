@@ -92,12 +92,14 @@ pub async fn run(options: Options) -> Result<(), Error> {
         interrupted: Arc::new(Notify::new()),
         cluster_name: options.core.cluster_name.as_str().into(),
     };
+    context.metrics.expose(Arc::new(context.recorder.clone()));
     context.metrics.expose(Arc::new(metrics::process::Process::new(clock)));
     let lease = options.core.leader_election_name.clone();
     let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
     let election = (!options.core.disable_leader_election).then_some(election);
     let mut tasks = Tasks::new(CancellationToken::new());
-    tasks.spawn("events", publisher.run(client, identity));
+    let stopped = tasks.stop_token().clone();
+    tasks.spawn_graceful("events", publisher.run(client, identity, stopped));
     match options.core.cloud_provider {
         Provider::Kwok => {
             let file = options.kwok.instance_types_file_path.clone();

@@ -102,6 +102,42 @@ reasons! {
     WaitingOnNodeClaimTermination,
 }
 
+/// Whose turn comes first when there is more to say than the API server is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Something that was done or that happened: nobody says it a second time.
+    Deed,
+    /// How things are: whoever found out says so again for as long as it holds.
+    State,
+}
+
+impl Reason {
+    /// What kind of thing it tells.
+    pub fn urgency(self) -> Urgency {
+        match self {
+            Self::AwaitingVolumeDetachment
+            | Self::ConsolidationApproved
+            | Self::ConsolidationCandidate
+            | Self::DisruptionBlocked
+            | Self::DisruptionWaitingReadiness
+            | Self::DoNotDisruptUntil
+            | Self::FailedConsistencyCheck
+            | Self::FailedDraining
+            | Self::FailedScheduling
+            | Self::InstanceProfileFailed
+            | Self::Invalid
+            | Self::InvalidDoNotDisruptAnnotation
+            | Self::NodeRepairBlocked
+            | Self::Nominated
+            | Self::TerminationGracePeriodExpiring
+            | Self::Unconsolidatable
+            | Self::WaitingOnNodeClaimTermination => Urgency::State,
+            // Better said twice than lost.
+            _ => Urgency::Deed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

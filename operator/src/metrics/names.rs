@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Metrics, pods, process};
 use crate::aws::metrics::AwsMetrics;
+use crate::events;
 use crate::state::gauges;
 
 const MANUAL: &str = include_str!("../../../docs/src/concepts/operator.md");
@@ -48,7 +49,7 @@ fn built() -> BTreeSet<String> {
     names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));
     names.extend(gauges::conditions::names().flatten());
     names.extend(pods::NAMES.iter().map(|&name| name.to_owned()));
-    names.extend(process::NAMES.iter().map(|&name| name.to_owned()));
+    names.extend(process::NAMES.iter().chain(&events::METRIC_NAMES).map(|&name| name.to_owned()));
     names
 }
 
