@@ -345,7 +345,6 @@ impl CloudProvider for AwsProvider {
 
     async fn synced(&self) {
         self.classes.synced().await;
-        self.claims.synced().await;
     }
 
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {

@@ -157,6 +157,8 @@ impl CloudError {
             Self::NotFound(_) => Concern::Nobody,
             // Capacity comes back, and what a NodeClass lacks is in its conditions.
             Self::InsufficientCapacity(_) | Self::NodeClassNotReady(_) => Concern::Passing,
+            // The machine is cured in another way then.
+            Self::RebootNotSupported | Self::RebootRefused(_) => Concern::Passing,
             Self::Create { reason, .. } if reason == READINESS_UNKNOWN => Concern::Passing,
             Self::Create { .. } | Self::Other { .. } => Concern::Administrator,
         }

@@ -9,7 +9,7 @@ use tenon_crds::{NodeClaim, labels};
 
 use crate::nodeclaim::pool_of;
 use crate::watch::wire::{Node, Pod};
-use crate::work::Failure;
+use crate::work::{Concern, Failure};
 
 /// The API server could not be asked. Nothing may be concluded from that.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,13 @@ impl Failure for ReadError {
 
     fn is_conflict(&self) -> bool {
         false
+    }
+
+    fn concern(&self) -> Concern {
+        match &*self.source {
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Concern::Administrator,
+            _ => Concern::Passing,
+        }
     }
 }
 

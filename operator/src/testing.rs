@@ -215,6 +215,7 @@ pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kw
         recorder,
         metrics: Metrics::new(),
         wake: Arc::new(Notify::new()),
+        interrupted: Arc::new(Notify::new()),
         cluster_name: "test".into(),
     };
     let operator = Operator {

@@ -78,6 +78,7 @@ impl Failure for Error {
         match self {
             Self::Get { source, .. } | Self::Terminate { source, .. } => source.concern(),
             Self::Deadline { .. } => Concern::Administrator,
+            Self::Read(error) => error.concern(),
             Self::Write(error) => error.concern(),
         }
     }

@@ -63,6 +63,7 @@ impl Failure for Error {
     fn concern(&self) -> Concern {
         match self {
             Self::Launch { source, .. } | Self::Terminate { source, .. } => source.concern(),
+            Self::Read(error) => error.concern(),
             Self::Write(error) => error.concern(),
         }
     }
