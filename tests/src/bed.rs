@@ -12,6 +12,7 @@ use kube::Client;
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::api_faults::{ApiFaults, ApiFaultsError};
 use crate::cache::{self, CacheError, Lock};
 use crate::clock::Clock;
 use crate::control::{Control, ControlError};
@@ -76,6 +77,8 @@ pub struct BedConfig {
     pub parts: Parts,
     /// The images that the system nodes run as processes; more are added for the programs of this workspace.
     pub images: Vec<Image>,
+    /// Whether the operator's pods reach the API server through [`Bed::api_faults`].
+    pub api_faults: bool,
     /// The seed of what happens by chance.
     pub seed: u64,
     /// Where steps are shown.
@@ -90,6 +93,7 @@ impl Default for BedConfig {
             node_monitor_grace_seconds: 40,
             parts: Parts::all(),
             images: Vec::new(),
+            api_faults: false,
             seed: 1,
             progress: Progress::hidden(),
         }
@@ -128,6 +132,9 @@ pub enum BedError {
     /// A system node can't be registered.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// The proxy before the API server does not come up.
+    #[error(transparent)]
+    ApiFaults(#[from] ApiFaultsError),
     /// The kubelet can't serve logs.
     #[error(transparent)]
     LogServer(#[from] LogServerError),
@@ -392,6 +399,11 @@ impl Bed {
     /// The control plane.
     pub const fn control_plane(&self) -> &ControlPlane {
         &self.servers.plane
+    }
+
+    /// Faults between the operator's pods and the API server, if the bed was started with them.
+    pub const fn api_faults(&self) -> Option<&ApiFaults> {
+        self.servers.api_faults.as_ref()
     }
 
     /// The kubelet of the system nodes, if the bed has one.

@@ -87,7 +87,7 @@ pub struct KubeletConfig {
     pub logs: PathBuf,
     /// An administrator's client.
     pub client: Client,
-    /// The API server's port on loopback.
+    /// The port on loopback where pods find the API server.
     pub api_server_port: u16,
     /// The images that are run as processes.
     pub images: Vec<Image>,

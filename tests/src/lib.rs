@@ -4,6 +4,7 @@
 //! Rules that all parts keep: every server listens on loopback, every child process dies with the process that started it, every file
 //! is in the bed's own temporary directory or in the cache directory, and every error names the part that failed and its log.
 
+pub mod api_faults;
 pub mod attacher;
 pub mod bed;
 pub mod cache;

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::api_faults::ApiFaults;
 use crate::bed::Bed;
 use crate::logs::Logs;
 use crate::ports::Ports;
@@ -37,6 +38,7 @@ pub struct Unclouded {
 /// A running operator; killed when dropped.
 #[derive(Debug)]
 pub struct Operator {
+    spec: ProcessSpec,
     process: Process,
     health: String,
     metrics: String,
@@ -87,28 +89,46 @@ impl Unclouded {
     /// # Errors
     /// When it can't be started, or no port is left.
     pub fn start_with(&self, name: &str, flags: &[&str]) -> Result<Operator, Failure> {
+        self.start_at(&self.kubeconfig, name, flags)
+    }
+
+    /// Starts an operator with further flags whose every request to the API server passes `faults`. Each operator may have its own.
+    ///
+    /// # Errors
+    /// When it can't be started, or no port is left.
+    pub fn start_behind(
+        &self,
+        faults: &ApiFaults,
+        name: &str,
+        flags: &[&str],
+    ) -> Result<Operator, Failure> {
+        self.start_at(faults.kubeconfig(), name, flags)
+    }
+
+    fn start_at(&self, kubeconfig: &Path, name: &str, flags: &[&str]) -> Result<Operator, Failure> {
         let (health, metrics) = {
             let mut ports = self.ports.lock();
             (ports.take()?, ports.take()?)
         };
         let env = [
-            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("KUBECONFIG", kubeconfig.display().to_string()),
             ("BIND_ADDRESS", "127.0.0.1".to_owned()),
             ("HEALTH_PROBE_PORT", health.to_string()),
             ("METRICS_PORT", metrics.to_string()),
             ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
             ("HOSTNAME", name.to_owned()),
         ];
-        let process = Process::spawn(ProcessSpec {
+        let spec = ProcessSpec {
             name: format!("tenon-operator {name}"),
             program: self.programs.operator.clone(),
             args: ["--cloud-provider", "kwok"].iter().chain(flags).map(Into::into).collect(),
             env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             dir: self.dir.clone(),
             log: self.dir.join("logs").join(format!("{LOG}{name}.log")),
-        })?;
+        };
+        let process = Process::spawn(spec.clone())?;
         let [health, metrics] = [health, metrics].map(|port| format!("127.0.0.1:{port}"));
-        Ok(Operator { process, health, metrics })
+        Ok(Operator { spec, process, health, metrics })
     }
 }
 
@@ -116,6 +136,16 @@ impl Operator {
     /// Its process.
     pub const fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Kills it without a chance to finish (`kill -9`), and starts it again as it was: same name, flags, ports and way to the API server. Its log goes on.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub async fn kill_and_restart(&mut self) -> Result<(), ProcessError> {
+        self.process.stop(Duration::ZERO).await;
+        self.process = Process::spawn(self.spec.clone())?;
+        Ok(())
     }
 
     /// Where its log is.

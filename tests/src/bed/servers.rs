@@ -8,6 +8,7 @@ use tenon_iam_policies::Partition;
 
 use super::aws::{self, Aws};
 use super::{ACCOUNT, BedConfig, BedError};
+use crate::api_faults::ApiFaults;
 use crate::attacher::Attacher;
 use crate::clock::Clock;
 use crate::control_plane::programs::Programs;
@@ -23,6 +24,7 @@ use crate::programs::TenonPrograms;
 pub(super) struct Servers {
     pub(super) aws: Option<Aws>,
     pub(super) plane: ControlPlane,
+    pub(super) api_faults: Option<ApiFaults>,
     pub(super) kwok: Kwok,
     pub(super) kubelet: Option<Kubelet>,
     pub(super) attacher: Attacher,
@@ -67,13 +69,16 @@ impl Start<'_> {
             aws.join(config, &plane, &nodes, clock).await?;
             step.done();
         }
+        let api_faults =
+            if config.api_faults { Some(ApiFaults::start(&plane).await?) } else { None };
+        let api_server_port = api_faults.as_ref().map_or(plane.port(), ApiFaults::port);
         let kubelet = if config.parts.kubelet {
-            Some(self.kubelet(aws.as_ref(), &plane, nodes, addresses).await?)
+            Some(self.kubelet(aws.as_ref(), &plane, api_server_port, nodes, addresses).await?)
         } else {
             None
         };
         let attacher = Attacher::start(plane.client(), clock);
-        Ok(Servers { aws, plane, kwok, kubelet, attacher })
+        Ok(Servers { aws, plane, api_faults, kwok, kubelet, attacher })
     }
 
     fn control_plane(&self, front_port: Option<u16>) -> ControlPlaneConfig {
@@ -96,6 +101,7 @@ impl Start<'_> {
         &self,
         aws: Option<&Aws>,
         plane: &ControlPlane,
+        api_server_port: u16,
         nodes: Vec<SystemNode>,
         addresses: [u8; 3],
     ) -> Result<Kubelet, BedError> {
@@ -113,7 +119,7 @@ impl Start<'_> {
             dir: pods,
             logs: self.dir.join("logs"),
             client: plane.client(),
-            api_server_port: plane.port(),
+            api_server_port,
             images,
             addresses,
             pod_identity: aws.map_or_else(|| Arc::new(NoPodIdentity) as _, Aws::pod_identity),
@@ -132,10 +138,11 @@ impl Start<'_> {
 impl Servers {
     /// Stops everything, the operator first, so that it ends as it does in a cluster.
     pub(super) async fn stop(self) {
-        let Self { aws, plane, kwok, kubelet, attacher } = self;
+        let Self { aws, plane, api_faults, kwok, kubelet, attacher } = self;
         if let Some(kubelet) = kubelet {
             kubelet.stop().await;
         }
+        drop(api_faults);
         if let Some(aws) = aws {
             aws.stop().await;
         }
