@@ -137,6 +137,17 @@ impl Kwok {
     }
 }
 
+/// The namespace of the nodes' leases.
+pub(crate) const LEASES: &str = "kube-node-lease";
+
+/// Who holds the lease of a node that has fallen silent.
+const SILENT: &str = "silent";
+
+/// Whether somebody has made the node of this lease fall silent.
+pub(crate) fn is_silent(lease: &Lease) -> bool {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(SILENT)
+}
+
 /// Makes a node fall silent: its lease is taken from kwok, which then neither renews it nor touches the node's pods, until [`wake`].
 ///
 /// # Errors
@@ -145,7 +156,7 @@ pub async fn silence(client: Client, node: &str, clock: Clock) -> Result<(), kub
     let now = clock.micro_time();
     // kwok takes a lease back when it has expired by its own terms, so it lasts for ten years.
     let lease = json!({ "spec": {
-        "holderIdentity": "silent", "leaseDurationSeconds": 315_360_000, "acquireTime": now, "renewTime": now,
+        "holderIdentity": SILENT, "leaseDurationSeconds": 315_360_000, "acquireTime": now, "renewTime": now,
     } });
     patch_lease(client, node, &lease).await
 }
@@ -163,6 +174,6 @@ async fn patch_lease(
     node: &str,
     lease: &serde_json::Value,
 ) -> Result<(), kube::Error> {
-    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let leases: Api<Lease> = Api::namespaced(client, LEASES);
     leases.patch(node, &PatchParams::default(), &Patch::Merge(lease)).await.map(drop)
 }

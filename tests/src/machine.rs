@@ -4,7 +4,7 @@
 //! would, and registers the Node; later it reports Ready and hands the heartbeats to kwok. When the instance ends, the kubelet falls silent; the
 //! cloud controller manager's clean-up of such Nodes is played after a delay. Whatever keeps a machine from joining is said in [`Simulator::problems`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use crate::front::instances::Instances;
 
 pub mod bootstrap;
 pub mod facts;
+mod heartbeats;
 mod kubelet;
 pub mod node;
 
@@ -178,6 +179,10 @@ impl Shared {
         tracing::warn!(instance, problem, "machine does not join");
         self.problems.lock().insert(instance.to_owned(), problem);
     }
+
+    fn solved(&self, instance: &str) {
+        self.problems.lock().remove(instance);
+    }
 }
 
 async fn run(
@@ -188,6 +193,8 @@ async fn run(
     shared: Arc<Shared>,
 ) {
     let mut lives = JoinSet::new();
+    let (dead, taken_for_dead) = watch::channel(BTreeSet::new());
+    lives.spawn(heartbeats::look(client.clone(), dead));
     let mut known: BTreeMap<String, watch::Sender<Arc<Instance>>> = BTreeMap::new();
     loop {
         let now = Arc::clone(&instances.borrow_and_update());
@@ -207,6 +214,7 @@ async fn run(
                     facts: Arc::clone(&facts),
                     shared: Arc::clone(&shared),
                     instance: receiver,
+                    taken_for_dead: taken_for_dead.clone(),
                 };
                 lives.spawn(kubelet.live());
             }
@@ -215,5 +223,7 @@ async fn run(
             break;
         }
     }
+    // Nobody looks any more when the last kubelet has ended.
+    drop(taken_for_dead);
     while lives.join_next().await.is_some() {}
 }

@@ -142,6 +142,8 @@ impl Aws {
         let prefix = world.arn("eks", "");
         let types = nodes.iter().map(|node| node.instance_type.clone()).take(1).collect();
         let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        let addresses = nodes.iter().filter_map(|node| node.address.parse().ok());
+        world.instances().keep_from(addresses);
         self.guard.eks.add_node_group(&prefix, &config.cluster, "system", &role, types, n_nodes);
         furnish(plane.client()).await?;
         let (authenticator, client) = (Arc::clone(&self.guard.authenticator), plane.client());

@@ -66,6 +66,8 @@ struct Inner {
     changes: Vec<StateChange>,
     /// The address that was handed out last in each subnet.
     last_addresses: BTreeMap<String, Ipv4Addr>,
+    /// Addresses of machines that are none of these instances.
+    foreign_addresses: BTreeSet<Ipv4Addr>,
 }
 
 impl InstanceTable {
@@ -105,7 +107,17 @@ impl InstanceTable {
         self.inner.lock().times = times;
     }
 
-    /// Addresses in use in a subnet.
+    /// From now on no instance gets these addresses: machines have them that the double does not know as instances.
+    pub fn keep_from(&self, addresses: impl IntoIterator<Item = Ipv4Addr>) {
+        self.inner.lock().foreign_addresses.extend(addresses);
+    }
+
+    /// The addresses that no instance gets.
+    pub fn foreign_addresses(&self) -> BTreeSet<Ipv4Addr> {
+        self.inner.lock().foreign_addresses.clone()
+    }
+
+    /// Addresses that instances use in a subnet.
     pub fn addresses(&self, subnet_id: &str) -> BTreeSet<Ipv4Addr> {
         let all = self.all();
         let in_subnet = all.values().filter(|instance| {
@@ -126,12 +138,13 @@ impl InstanceTable {
         taken: &BTreeSet<Ipv4Addr>,
         wanted: usize,
     ) -> Vec<Ipv4Addr> {
-        let last_addresses = &mut self.inner.lock().last_addresses;
+        let Inner { last_addresses, foreign_addresses, .. } = &mut *self.inner.lock();
+        let is_free =
+            |address: &Ipv4Addr| !taken.contains(address) && !foreign_addresses.contains(address);
         let last = last_addresses.get(subnet_id).copied();
         let is_past = |address: &Ipv4Addr| last.is_some_and(|last| *address <= last);
         let in_turn = all.clone().skip_while(is_past).chain(all.take_while(is_past));
-        let found: Vec<Ipv4Addr> =
-            in_turn.filter(|address| !taken.contains(address)).take(wanted).collect();
+        let found: Vec<Ipv4Addr> = in_turn.filter(is_free).take(wanted).collect();
         if let Some(last) = found.last() {
             last_addresses.insert(subnet_id.to_owned(), *last);
         }
@@ -342,6 +355,16 @@ mod tests {
         assert_eq!(next(&[], 1), [6], "4 and 5 are free again");
         assert_eq!(next(&[4], 3), [7, 5, 6]);
         assert!(next(&[4, 5, 6, 7], 1).is_empty());
+    }
+
+    #[test]
+    fn an_instance_never_gets_the_address_of_a_machine_that_is_none() {
+        let table = InstanceTable::new(Clock::system(), StateTimes::default());
+        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        table.keep_from([address(5)]);
+        let all = (4..8).map(address);
+        let found = table.next_addresses("subnet-1", all, &BTreeSet::new(), 4);
+        assert_eq!(found, [4, 6, 7].map(address));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,13 +1,16 @@
 //! One machine's kubelet, and the cloud controller manager's part in its Node: from a running instance to the end of its Node.
 
+use std::collections::BTreeSet;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::bootstrap::Bootstrap;
 use super::facts::Facts;
@@ -25,6 +28,24 @@ fn is_silent(state: State) -> bool {
     !matches!(state, State::Pending | State::Running)
 }
 
+/// What a kubelet says of itself.
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    ready: &'static str,
+    reason: &'static str,
+    message: &'static str,
+}
+
+const READY: Report =
+    Report { ready: "True", reason: "KubeletReady", message: "kubelet is posting ready status" };
+const NO_NETWORK: Report = Report {
+    ready: "False",
+    reason: "KubeletNotReady",
+    message: "container runtime network not ready",
+};
+const UNHEALTHY: Report =
+    Report { ready: "False", reason: "KubeletNotReady", message: "PLEG is not healthy" };
+
 /// One machine's life.
 pub(super) struct Kubelet {
     pub(super) nodes: Api<Node>,
@@ -32,6 +53,8 @@ pub(super) struct Kubelet {
     pub(super) facts: Arc<Facts>,
     pub(super) shared: Arc<Shared>,
     pub(super) instance: watch::Receiver<Arc<Instance>>,
+    /// The Nodes that have to hear from their kubelets ([`super::heartbeats`]).
+    pub(super) taken_for_dead: watch::Receiver<BTreeSet<String>>,
 }
 
 impl Kubelet {
@@ -60,7 +83,7 @@ impl Kubelet {
         let instance = Arc::clone(&self.instance.borrow());
         let (hardware, node) = join(&self.facts, &instance).map_err(Death::Problem)?;
         let name = hardware.private_dns_name.clone();
-        let uid = self.register(&node).await?;
+        let uid = self.register(id, &node).await?;
         let outcome = self.joined(&name, &hardware, &config, &faults).await;
         if let Err(Death::Ended) = outcome {
             self.silence(&name).await?;
@@ -73,14 +96,38 @@ impl Kubelet {
         outcome
     }
 
-    /// Registers the Node; answers its uid. As long as the Node of another machine has the name, it tries again, as a kubelet does.
-    async fn register(&mut self, node: &Node) -> Result<Option<String>, Death> {
+    /// Registers the Node; answers its uid. As long as the Node of another machine has the name, it says so and tries again, as a kubelet does.
+    async fn register(&mut self, id: &str, node: &Node) -> Result<Option<String>, Death> {
+        let provider_id = |node: &Node| node.spec.as_ref()?.provider_id.clone();
+        let mut in_the_way = None;
         loop {
             let parameters = PostParams::default();
             let created = persist(|| self.nodes.create(&parameters, node)).await;
             match created {
-                Ok(created) => return Ok(created.metadata.uid),
-                Err(kube::Error::Api(status)) if status.code == 409 => self.alive(RETRY).await?,
+                Ok(created) => {
+                    if in_the_way.is_some() {
+                        self.shared.solved(id);
+                    }
+                    return Ok(created.metadata.uid);
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    let name = node.name_any();
+                    let Some(present) = persist(|| self.nodes.get_opt(&name)).await? else {
+                        continue;
+                    };
+                    let of = provider_id(&present);
+                    if of == provider_id(node) {
+                        // Its own: the answer to the first attempt was lost.
+                        return Ok(present.metadata.uid);
+                    }
+                    let of = of.unwrap_or_else(|| "one without a providerID".to_owned());
+                    if in_the_way.as_ref() != Some(&of) {
+                        let problem = format!("the Node {name} is that of another machine: {of}");
+                        self.shared.problem(id, problem);
+                        in_the_way = Some(of);
+                    }
+                    self.alive(RETRY).await?;
+                }
                 Err(error) => {
                     let problem = format!("the API server refuses its Node: {error}");
                     return Err(Death::Problem(problem));
@@ -111,29 +158,63 @@ impl Kubelet {
         if faults.contains(&Fault::StaysNotReady) {
             self.shared
                 .problem(&hardware.instance_id, "fault: it joined and stays NotReady".into());
-            self.report(name, "False", "KubeletNotReady", "container runtime network not ready")
-                .await?;
-            return self.until_ended().await;
+            return self.post(name, NO_NETWORK, None).await;
         }
-        self.report(name, "False", "KubeletNotReady", "container runtime network not ready")
-            .await?;
-        self.alive(config.ready).await?;
-        self.report(name, "True", "KubeletReady", "kubelet is posting ready status").await?;
+        self.post(name, NO_NETWORK, Some(config.ready)).await?;
+        self.report(name, READY).await?;
         for fault in faults {
             match fault {
                 Fault::GoesNotReady(millis) => {
-                    self.alive(Duration::from_millis(*millis)).await?;
+                    self.post(name, READY, Some(Duration::from_millis(*millis))).await?;
                     self.silence(name).await?;
-                    self.report(name, "False", "KubeletNotReady", "PLEG is not healthy").await?;
+                    self.report(name, UNHEALTHY).await?;
+                    return self.until_ended().await;
                 }
                 Fault::FallsSilent(millis) => {
-                    self.alive(Duration::from_millis(*millis)).await?;
+                    self.post(name, READY, Some(Duration::from_millis(*millis))).await?;
                     self.silence(name).await?;
+                    return self.until_ended().await;
                 }
                 _ => {}
             }
         }
-        self.until_ended().await
+        self.post(name, READY, None).await
+    }
+
+    /// Reports this, for some time or until the instance ends: again whenever the cluster has taken the kubelet for dead meanwhile.
+    async fn post(
+        &mut self,
+        name: &str,
+        report: Report,
+        time: Option<Duration>,
+    ) -> Result<(), Death> {
+        let until = time.map(|time| Instant::now() + time);
+        self.report(name, report).await?;
+        loop {
+            let Self { instance, taken_for_dead, .. } = self;
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                // An error means that the simulator stops, which ends the machine's part in it too.
+                _ = instance.wait_for(|instance| is_silent(instance.state)) => {
+                    return Err(Death::Ended);
+                }
+                () = over => return Ok(()),
+                told = taken_for_dead.changed() => {
+                    if told.is_err() {
+                        return Err(Death::Ended);
+                    }
+                }
+            }
+            let is_meant = taken_for_dead.borrow_and_update().contains(name);
+            if is_meant {
+                self.report(name, report).await?;
+            }
+        }
     }
 
     async fn reach_running(&mut self) -> Result<(), Death> {
@@ -182,13 +263,8 @@ impl Kubelet {
         self.patch_status(name, json!({ "addresses": node::addresses(hardware) })).await
     }
 
-    async fn report(
-        &self,
-        name: &str,
-        ready: &str,
-        reason: &str,
-        message: &str,
-    ) -> Result<(), Death> {
+    async fn report(&self, name: &str, report: Report) -> Result<(), Death> {
+        let Report { ready, reason, message } = report;
         let now = self.clock.time();
         let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now });
         let conditions = json!([

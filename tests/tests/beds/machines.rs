@@ -6,12 +6,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tenon_tests::bed::caller::Caller;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::wait::eventually;
+use tenon_tests::kwok;
+use tenon_tests::wait::{eventually, must};
 
 const LIMIT: Duration = Duration::from_mins(1);
 const TRUST: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}"#;
@@ -38,6 +39,10 @@ fn user_data(bed: &Bed) -> String {
 }
 
 async fn launch(bed: &Bed, caller: &Caller) -> String {
+    launch_so_many(bed, caller, "1").await.remove(0)
+}
+
+async fn launch_so_many(bed: &Bed, caller: &Caller, count: &str) -> Vec<String> {
     let aws = bed.aws().expect("AWS");
     let world = aws.front().world();
     let ami = world.amis().iter().find(|ami| {
@@ -50,15 +55,16 @@ async fn launch(bed: &Bed, caller: &Caller) -> String {
     let parameters = [
         ("ImageId", ami.expect("an image of Amazon Linux 2023").id.as_str()),
         ("InstanceType", "m6i.large"),
-        ("MinCount", "1"),
-        ("MaxCount", "1"),
+        ("MinCount", count),
+        ("MaxCount", count),
         ("SubnetId", aws.seed().subnet_ids[0].as_str()),
         ("SecurityGroupId.1", aws.seed().node_security_group_id.as_str()),
         ("IamInstanceProfile.Name", "machines"),
         ("UserData", user_data.as_str()),
     ];
     let answer = caller.query("ec2", "RunInstances", &parameters).await.expect("launched");
-    answer.items("instancesSet")[0].get("instanceId").expect("an id").to_owned()
+    let launched = answer.items("instancesSet").iter();
+    launched.map(|it| it.get("instanceId").expect("an id").to_owned()).collect()
 }
 
 async fn node_of(bed: &Bed, instance: &str) -> Option<Node> {
@@ -74,6 +80,73 @@ fn ready(node: &Node) -> String {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.and_then(|all| all.iter().find(|it| it.type_ == "Ready"));
     ready.map(|it| it.status.clone()).unwrap_or_default()
+}
+
+/// What a stall of the host does: the lease expires, the node controller gives the Node up, and then heartbeats go on.
+async fn a_machine_that_the_cluster_took_for_dead_posts_again(bed: &Bed, instance: &str) {
+    let name = node_of(bed, instance).await.expect("it is there").name_any();
+    must(kwok::silence(bed.client(), &name, bed.clock()).await);
+    let is = async |status: &str| {
+        Ok(node_of(bed, instance).await.is_some_and(|node| ready(&node) == status))
+    };
+    must(eventually("nothing is heard of it", LIMIT, async || is("Unknown").await).await);
+    must(kwok::wake(bed.client(), &name).await);
+    must(eventually("it is Ready again", LIMIT, async || is("True").await).await);
+}
+
+async fn a_machine_whose_name_is_taken_says_so_and_joins_when_it_is_free(
+    bed: &Bed,
+    caller: &Caller,
+) {
+    let aws = bed.aws().expect("AWS");
+    aws.machines().configure(|config| config.boot = Duration::from_secs(2));
+    let instance = launch(bed, caller).await;
+    let private = aws.front().world().instances().get(&instance).expect("it is there");
+    let name = private.private_dns_name.clone();
+    let nodes: Api<Node> = Api::all(bed.client());
+    let mut other = kwok::node(&name, "1", "1Gi", "1");
+    let id = "aws:///eu-central-1a/i-another";
+    other.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+    must(nodes.create(&PostParams::default(), &other).await);
+    let problem = || aws.machines().problems().get(&instance).cloned();
+    must(
+        eventually("the bed says whose name it has", LIMIT, async || {
+            Ok(problem().is_some_and(|it| it.contains(&name) && it.contains(id)))
+        })
+        .await,
+    );
+    must(nodes.delete(&name, &DeleteParams::default()).await);
+    must(
+        eventually("it joins", LIMIT, async || {
+            Ok(node_of(bed, &instance).await.is_some_and(|node| ready(&node) == "True"))
+        })
+        .await,
+    );
+    assert_eq!(problem(), None);
+}
+
+async fn no_instance_gets_the_address_of_a_system_node(bed: &Bed, caller: &Caller) {
+    let aws = bed.aws().expect("AWS");
+    // So many never have to join.
+    aws.machines().configure(|config| config.boot = Duration::from_hours(1));
+    let launched = launch_so_many(bed, caller, "600").await;
+    assert_eq!(launched.len(), 600);
+    let all = aws.front().world().instances().all();
+    let addresses: Vec<String> =
+        launched.iter().map(|id| all[id].interfaces[0].private_ip.to_string()).collect();
+    assert!(addresses.iter().any(|it| it == "10.0.2.11"), "they have come past both system nodes");
+    for address in ["10.0.1.10", "10.0.2.10"] {
+        assert!(!addresses.iter().any(|it| it == address), "{address} is a system node's");
+    }
+    for ids in launched.chunks(100) {
+        let ids: Vec<(String, &str)> = ids
+            .iter()
+            .enumerate()
+            .map(|(index, id)| (format!("InstanceId.{}", index + 1), id.as_str()))
+            .collect();
+        let ids: Vec<(&str, &str)> = ids.iter().map(|(key, id)| (key.as_str(), *id)).collect();
+        must(caller.query("ec2", "TerminateInstances", &ids).await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,6 +204,10 @@ async fn an_instance_becomes_a_node_when_it_may_and_falls_silent_when_it_ends() 
     })
     .await
     .expect("kwok plays it");
+
+    a_machine_that_the_cluster_took_for_dead_posts_again(&bed, &instance).await;
+    a_machine_whose_name_is_taken_says_so_and_joins_when_it_is_free(&bed, &caller).await;
+    no_instance_gets_the_address_of_a_system_node(&bed, &caller).await;
 
     // Terminated: heartbeats stop, and Kubernetes notices by itself.
     caller

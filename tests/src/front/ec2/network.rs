@@ -91,9 +91,12 @@ fn subnet(item: &Element) -> Option<Subnet> {
 pub(super) async fn subnets(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
     let (mut items, next) = listed(request, world, "subnetSet").await?;
     for item in &mut items {
-        let Some(Subnet { id, prefix, .. }) = subnet(item) else { continue };
-        let in_use = u32::try_from(world.instances().addresses(&id).len()).unwrap_or(u32::MAX);
-        let free = (1_u32 << (32 - u32::from(prefix)))
+        let Some(subnet) = subnet(item) else { continue };
+        let foreign = world.instances().foreign_addresses();
+        let mut in_use = world.instances().addresses(&subnet.id);
+        in_use.extend(subnet.addresses().filter(|address| foreign.contains(address)));
+        let in_use = u32::try_from(in_use.len()).unwrap_or(u32::MAX);
+        let free = (1_u32 << (32 - u32::from(subnet.prefix)))
             .saturating_sub(RESERVED_ADDRESSES)
             .saturating_sub(in_use);
         item.set("availableIpAddressCount", free.to_string());
