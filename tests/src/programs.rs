@@ -13,7 +13,7 @@ use crate::progress::Progress;
 /// The checkout from which this crate was built.
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The built programs. Both exist.
+/// The programs of this workspace.
 #[derive(Clone, Debug)]
 pub struct TenonPrograms {
     /// The installer.
@@ -53,9 +53,13 @@ pub enum TenonProgramError {
 impl TenonPrograms {
     /// The programs beside this one as they are, if they have been built.
     pub fn found() -> Option<Self> {
+        Self::place().filter(|it| it.tenon.is_file() && it.operator.is_file())
+    }
+
+    /// Where they are, or would be if they were built: beside this program.
+    pub fn place() -> Option<Self> {
         let dir = directory().ok()?;
-        let (tenon, operator) = (dir.join("tenon"), dir.join("tenon-operator"));
-        (tenon.is_file() && operator.is_file()).then_some(Self { tenon, operator })
+        Some(Self { tenon: dir.join("tenon"), operator: dir.join("tenon-operator") })
     }
 
     /// The programs beside this one, after cargo has brought them up to date.

@@ -110,9 +110,11 @@ impl Start<'_> {
         std::fs::create_dir_all(&pods)
             .map_err(|source| BedError::Directory { path: Some(pods.clone()), source })?;
         let mut images = self.config.images.clone();
-        images.extend(self.tenon.map(|tenon| Image {
+        // Also without the workspace's programs somebody may install Tenon. If its program is not built then, the pod's status names the missing file.
+        let operator = self.tenon.cloned().or_else(TenonPrograms::place);
+        images.extend(operator.map(|programs| Image {
             name: "tenon-operator".to_owned(),
-            program: tenon.operator.clone(),
+            program: programs.operator,
         }));
         let log_server = LogServer::bind(&plane.certificates()).await?;
         let config = KubeletConfig {

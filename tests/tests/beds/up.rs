@@ -6,6 +6,8 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use tenon_tests::programs::TenonPrograms;
+use tenon_tests::progress::Progress;
 use tenon_tests::wait::{eventually, must};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
@@ -194,12 +196,24 @@ async fn replaced(up: &Playground, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bare_playground_has_no_trace_of_tenon() {
+async fn a_bare_playground_has_no_trace_of_tenon_until_somebody_installs_it() {
+    must(TenonPrograms::provide(&Progress::hidden()).await);
     let up = Playground::start(&["--bare", "--cluster", "other", "--region", "us-west-2"]).await;
     assert_eq!(up.says("echo $CLUSTER_NAME $AWS_REGION").await, "other us-west-2\n");
     assert!(up.says("kubectl get nodes -o name").await.contains("us-west-2.compute.internal"));
     assert_eq!(up.says("kubectl get crds -o name").await, "");
     assert_eq!(up.json("helm list --all-namespaces -o json").await, serde_json::json!([]));
     assert_eq!(up.json("sandbox instances -o json").await, serde_json::json!([]));
+
+    // Who installs Tenon there has an operator that runs.
+    let file = up.home.path().join("tenon.yaml");
+    let settings = serde_json::json!({
+        "apiVersion": "tenon.sh/v1alpha1", "kind": "Installation",
+        "cluster": { "name": "other", "region": "us-west-2" },
+    });
+    must(std::fs::write(&file, settings.to_string()));
+    up.says(&format!("tenon install -f {} --yes --timeout 2m", file.display())).await;
+    up.says("kubectl create deployment web --image=registry.example/web:1 --replicas=1").await;
+    up.says("kubectl rollout status deployment/web --timeout=90s").await;
     up.stop().await;
 }
