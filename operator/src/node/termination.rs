@@ -4,6 +4,7 @@
 //! machine or the finalizer goes; the state may not have seen them yet. Without a termination grace period a drain waits for ever: for PodDisruptionBudgets, and
 //! for pods that must not be disrupted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -394,11 +395,11 @@ fn attached_volumes<P: CloudProvider>(
         let claims = claims.map(|claim| ObjectKey::new(key.namespace.as_str(), claim.as_str()));
         claims.filter_map(|claim| state.volume_claim(&claim)?.spec.volume_name.clone()).collect()
     };
-    let kept: Vec<String> = staying.flat_map(volume).collect();
+    let kept: BTreeSet<String> = staying.flat_map(volume).collect();
     state
         .attachments_of(node.name())
         .filter_map(|attachment| attachment.spec.source.persistent_volume_name.as_ref())
-        .filter(|volume| !kept.contains(volume))
+        .filter(|volume| !kept.contains(*volume))
         .count()
 }
 

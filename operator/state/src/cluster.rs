@@ -1,6 +1,7 @@
 //! The state itself: objects by name, and the indexes that join them. Plain data that changes only through [`Cluster::apply`]; no clock, no client.
 
 mod apply;
+mod attachments;
 mod buffers;
 mod devices;
 mod quotas;
@@ -22,6 +23,7 @@ use crate::pod::Pod;
 use crate::scheduler::SchedulerConfig;
 use crate::shape::Shapes;
 use crate::{resources, wire};
+use attachments::Attachments;
 pub use buffers::{Limited, Room, Unresolved};
 pub(crate) use devices::DeviceObjects;
 pub(crate) use spread::Spread;
@@ -49,7 +51,7 @@ pub struct Cluster {
     volumes: BTreeMap<String, Arc<wire::PersistentVolume>>,
     volume_claims: BTreeMap<ObjectKey, Arc<wire::PersistentVolumeClaim>>,
     storage_classes: BTreeMap<String, Arc<wire::StorageClass>>,
-    attachments: BTreeMap<String, Arc<wire::VolumeAttachment>>,
+    attachments: Attachments,
     /// How many volumes each CSI driver can attach, by Node; `None` is a driver without a limit.
     pub(super) volume_limits: BTreeMap<String, BTreeMap<String, Option<u32>>>,
 
@@ -141,7 +143,7 @@ impl Cluster {
             volumes: BTreeMap::new(),
             volume_claims: BTreeMap::new(),
             storage_classes: BTreeMap::new(),
-            attachments: BTreeMap::new(),
+            attachments: Attachments::default(),
             volume_limits: BTreeMap::new(),
             buffers: buffers::Buffers::default(),
             devices: None,
@@ -307,7 +309,7 @@ impl Cluster {
 
     /// What is attached to a Node.
     pub fn attachments_of(&self, node: &str) -> impl Iterator<Item = &Arc<wire::VolumeAttachment>> {
-        self.attachments.values().filter(move |attachment| attachment.spec.node_name == node)
+        self.attachments.of(node)
     }
 
     /// Whether the deletion of a NodeClaim was decided or is under way.
@@ -350,6 +352,18 @@ impl Cluster {
             }
         }
         (sum, n_nodes)
+    }
+
+    /// [`Self::pool_usage`] of all NodePools that have machines, in one go.
+    pub fn pool_usages(&self) -> BTreeMap<String, (Resources, i64)> {
+        let mut sums: BTreeMap<String, (Resources, i64)> = BTreeMap::new();
+        for claim in self.claims().filter(|claim| !self.is_going(claim)) {
+            let Some(pool) = label(claim, labels::NODEPOOL) else { continue };
+            let (sum, n_nodes) = sums.entry(pool.to_owned()).or_default();
+            sum.add(&self.capacity(claim));
+            *n_nodes += 1;
+        }
+        sums
     }
 
     /// What the machine of a NodeClaim has: what its Node says, and what the NodeClaim says where the Node, which is still starting, says nothing.

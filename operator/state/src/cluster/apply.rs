@@ -446,7 +446,7 @@ impl Cluster {
             Kind::PersistentVolume => cluster(&self.volumes),
             Kind::PersistentVolumeClaim => self.volume_claims.keys().cloned().collect(),
             Kind::StorageClass => cluster(&self.storage_classes),
-            Kind::VolumeAttachment => cluster(&self.attachments),
+            Kind::VolumeAttachment => cluster(self.attachments.all()),
             Kind::CSINode => cluster(&self.volume_limits),
             Kind::NodeOverlay => cluster(&self.overlays),
             Kind::CapacityBuffer
