@@ -11,6 +11,7 @@ use tenon_crds::{
 };
 use tenon_planner::plan::{Launch, LaunchReason, Nomination};
 use tenon_planner::snapshot::{self, DisruptionReason, Requirement};
+use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
@@ -18,6 +19,7 @@ use crate::operator::Operator;
 use crate::provisioning::pod;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::resources;
+use crate::tasks::isolated;
 use crate::write::WriteError;
 
 /// How many NodeClaims are created at once: as many as the API server answers without queueing them.
@@ -56,20 +58,27 @@ pub enum LaunchError {
     Write(#[from] WriteError),
 }
 
-/// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait.
-pub async fn launch_all<P: CloudProvider>(operator: &Operator<P>, launches: &[Launch]) {
+/// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait. After `stop` none is begun.
+pub async fn launch_all<P: CloudProvider>(
+    operator: &Operator<P>,
+    launches: &[Launch],
+    stop: &CancellationToken,
+) {
     let mut launches = launches.iter();
     let mut running = FuturesUnordered::new();
     loop {
-        while running.len() < CONCURRENCY {
+        while running.len() < CONCURRENCY && !stop.is_cancelled() {
             let Some(launch) = launches.next() else { break };
-            running.push(async move { (launch, self::launch(operator, launch).await) });
+            // One that panics must not cut off the others, which are created but not noted yet.
+            running.push(async move { (launch, isolated(self::launch(operator, launch)).await) });
         }
         let Some((launch, result)) = running.next().await else { return };
-        if let Err(error) = result {
-            let error = crate::logging::chain(&error);
-            tracing::error!(nodepool = launch.node_pool, error, "failed to create a nodeclaim");
-        }
+        let error = match result {
+            Ok(Ok(_)) => continue,
+            Ok(Err(error)) => crate::logging::chain(&error),
+            Err(panicked) => panicked.to_string(),
+        };
+        tracing::error!(nodepool = launch.node_pool, error, "failed to create a nodeclaim");
     }
 }
 
@@ -110,14 +119,19 @@ pub async fn launch<P: CloudProvider>(
     Ok(claim)
 }
 
+/// Until when a machine is left alone on which pods are expected from now on.
+pub fn nominated_until<P: CloudProvider>(operator: &Operator<P>) -> jiff::Timestamp {
+    let window =
+        (operator.options.batch_max_duration.0 * 2).max(std::time::Duration::from_secs(10));
+    operator.now().checked_add(window).unwrap_or(jiff::Timestamp::MAX)
+}
+
 /// Tells pods, and the state, on which machines they are expected.
 pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[Nomination]) {
     if nominations.is_empty() {
         return;
     }
-    let window =
-        (operator.options.batch_max_duration.0 * 2).max(std::time::Duration::from_secs(10));
-    let until = operator.now().checked_add(window).unwrap_or(jiff::Timestamp::MAX);
+    let until = nominated_until(operator);
     let machines: BTreeSet<String> = nominations.iter().map(|n| n.node.clone()).collect();
     operator.state.apply(Change::Nominated(machines, until)).await;
     let messages: Vec<String> = {

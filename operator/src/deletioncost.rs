@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
+use crate::planning::{self, on_snapshot};
 use crate::state::change::ObjectKey;
 use crate::state::cluster::Cluster;
 use crate::state::pod::DeletionCost;
-use crate::tasks::blocking;
+use crate::tasks::isolated;
 use crate::work::{Action, Backoff, Failed, Failure as _, WorkQueue, settle};
 
 /// How often nodes are ranked.
@@ -73,13 +74,14 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     let passes = async {
         loop {
             operator.state.synced().await;
-            if let Some(wanted) = pass(&operator).await {
-                writes.want(wanted);
+            match isolated(pass(&operator, &stop)).await {
+                Ok(wanted) => wanted.into_iter().for_each(|wanted| writes.want(wanted)),
+                Err(panicked) => planning::tell(&panicked),
             }
             tokio::time::sleep(EVERY).await;
         }
     };
-    let work = writes.queue.clone().run(WORKERS, BACKOFF, stop, |key| {
+    let work = writes.queue.clone().run(WORKERS, BACKOFF, stop.clone(), |key| {
         let (operator, writes) = (Arc::clone(&operator), writes.clone());
         async move { write(&operator, &writes, &key).await }
     });
@@ -89,19 +91,21 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     }
 }
 
-/// What is to be written; `None` when the runtime is going away.
-async fn pass<P: CloudProvider>(operator: &Operator<P>) -> Option<BTreeMap<ObjectKey, Wanted>> {
+/// What is to be written; `None` when the operator is told to stop.
+async fn pass<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    stop: &CancellationToken,
+) -> Option<BTreeMap<ObjectKey, Wanted>> {
     let known = known(&operator.state.read());
     let pending = &operator.context.metrics.pod_deletion_cost_pending;
     pending.clear();
     if !operator.options.feature_gates.is_on(GATE) {
         return Some(withdrawn(&known));
     }
-    let snapshot = operator.snapshot();
-    let (policy, now) = (operator.policy.clone(), operator.now());
-    let (changes, pools) = blocking(move || {
+    let (changes, pools) = on_snapshot(operator, stop, move |operator, snapshot| {
+        let (policy, now) = (&operator.policy, operator.now());
         let present = |pod: &Pod| present(&known, &pod.uid);
-        let changes = tenon_planner::deletion_costs(&snapshot, &policy, now, &present);
+        let changes = tenon_planner::deletion_costs(&snapshot, policy, now, &present);
         let pools = by_pool(&snapshot, &changes);
         (changes, pools)
     })

@@ -31,6 +31,7 @@ pub mod nodeoverlay;
 pub mod nodepool;
 pub mod operator;
 pub mod options;
+pub mod planning;
 pub mod provisioning;
 pub mod rbac;
 pub mod run;

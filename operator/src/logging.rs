@@ -5,8 +5,9 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 
 use crate::options::LogLevel;
+use crate::tasks::{self, Panicked};
 
-/// Starts logging to standard output. Called once, by `main`.
+/// Starts logging to standard output, panics included. Called once, by `main`.
 pub fn start(level: LogLevel) {
     let level = level.as_filter();
     // What libraries say about each request is of no use to anybody.
@@ -19,6 +20,13 @@ pub fn start(level: LogLevel) {
     } else {
         logs.json().flatten_event(true).init();
     }
+    std::panic::set_hook(Box::new(|info| {
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
+        let panicked = Panicked::new(info.payload());
+        // Only when `RUST_BACKTRACE` asks for it.
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!(location, controller = tasks::current(), %backtrace, "{panicked}");
+    }));
 }
 
 /// An error with everything that caused it, for a log line: JSON logs would otherwise keep only the outermost.

@@ -9,6 +9,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::nodeoverlay::offers::{LatestOffers, Offers};
 use crate::options::CoreOptions;
+use crate::planning::quarantine::Quarantine;
 use crate::state::State;
 use crate::state::cluster::{Cluster, label};
 use crate::state::snapshot::class_of;
@@ -31,6 +32,8 @@ pub struct Operator<P> {
     pub policy: Policy,
     /// What NodeOverlays come to.
     pub offers: LatestOffers,
+    /// Pods that the planner can't cope with.
+    pub quarantine: Quarantine,
 }
 
 impl<P> std::fmt::Debug for Operator<P> {
@@ -47,6 +50,7 @@ impl<P: CloudProvider> Operator<P> {
             // Sick nodes are the business of `node::health` then.
             snapshot.repair_policies.clear();
         }
+        self.quarantine.apply(&mut snapshot, self.now());
         snapshot
     }
 

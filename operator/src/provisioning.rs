@@ -3,18 +3,22 @@
 //! kube-scheduler marks a pod unschedulable, or a machine begins to go and its pods need another place; the state tells; a batch closes when nothing further
 //! came for a second (at most after ten); the planner plans on a snapshot; the plan is carried out. Where machines are taken away the batch closes after a
 //! tenth of a second: all of their pods are known at once, and their time is short. Pods that still wait are looked at again every ten seconds, so nothing
-//! that is dropped on the way is lost.
+//! that is dropped on the way is lost. When the planner panics, the pods that make it panic are found and left out for a while.
 
 pub mod batcher;
 pub mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tenon_crds::labels;
-use tenon_planner::plan::{Exclusion, Plan};
+use tenon_planner::Cancel as _;
+use tenon_planner::plan::{Exclusion, Plan, PodRef};
+use tenon_planner::snapshot::{Pod, Snapshot};
 use tenon_state::explain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -26,10 +30,12 @@ use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::metrics;
 use crate::operator::Operator;
+use crate::planning::quarantine::{self, culprits};
+use crate::planning::{self, Until, on_snapshot};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::name;
-use crate::tasks::blocking;
+use crate::tasks::{Panicked, isolated};
 use crate::watch::wire;
 
 /// How often waiting pods and disrupted nodes are looked at again.
@@ -40,6 +46,9 @@ const BUFFERS: &str = "capacitybuffers";
 
 /// A planning pass is cut short after this time; what it found by then is carried out.
 const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// So long it is searched which pods make the planner panic.
+const SEARCH: Duration = Duration::from_mins(5);
 
 /// Plans for waiting pods until `stop`.
 ///
@@ -132,7 +141,8 @@ fn is_disrupted(node: &wire::Node) -> bool {
     node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")
 }
 
-/// Plans one batch after the other. A batch that is being carried out is finished, the next is not begun after `stop`.
+/// Plans one batch after the other until `stop`. Then what is being planned is dropped, and of a batch that is being carried out only the launches that are
+/// under way are finished.
 async fn batches<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     buffers: &Outcomes,
@@ -145,11 +155,80 @@ async fn batches<P: CloudProvider>(
             return;
         }
         pass += 1;
-        let Some((plan, virtual_pods)) = plan(operator, pass).await else { return };
+        let (plan, virtual_pods) = match isolated(plan(operator, pass, stop)).await {
+            Ok(Some(planned)) => planned,
+            Ok(None) => return,
+            Err(panicked) => {
+                planning::tell(&panicked);
+                let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
+                    tenon_planner::provision(some, &operator.policy, operator.now(), pass, until)
+                };
+                if isolated(set_aside(operator, again, stop, &panicked)).await == Ok(true) {
+                    retrigger(operator, batcher);
+                }
+                continue;
+            }
+        };
         metrics::pods::decided(&operator.context.metrics, &plan, operator.now());
-        carry_out(operator, &plan, &virtual_pods).await;
+        if let Err(panicked) = isolated(carry_out(operator, &plan, &virtual_pods, stop)).await {
+            planning::tell(&panicked);
+        }
         buffers.record(&virtual_pods, &plan);
     }
+}
+
+/// Finds the pods that make `plan` panic, and leaves them out for a while; false when it is not about them.
+async fn set_aside<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Send + 'static,
+    stop: &CancellationToken,
+    panicked: &Panicked,
+) -> bool {
+    let until = Until::new(operator.context.clock, SEARCH, stop);
+    let found = on_snapshot(operator, stop, move |operator, snapshot| {
+        let gets_through = |some: &Snapshot| {
+            let plan = AssertUnwindSafe(|| plan(operator, some, &until));
+            std::panic::catch_unwind(plan).is_ok()
+        };
+        let bad = culprits(&snapshot, gets_through, || until.is_cancelled());
+        (snapshot, bad)
+    });
+    let Some((snapshot, bad)) = found.await else { return false };
+    let Some(bad) = bad else {
+        tracing::error!("planning panics without any pod that waits, too: no pod gets a machine");
+        return false;
+    };
+    let now = operator.now();
+    for &shape in &bad {
+        let until = now.checked_add(quarantine::PERIOD).unwrap_or(Timestamp::MAX);
+        operator.quarantine.add(Arc::clone(&snapshot.shapes[shape as usize]), until);
+        let pods = snapshot.pods.iter().filter(|pod| pod.shape.0 == shape);
+        let pods: Vec<_> = pods.filter(|pod| quarantine::waits(pod)).collect();
+        let names = pods.iter().take(TOLD).map(|pod| format!("{}/{}", pod.namespace, pod.name));
+        tracing::error!(
+            pods = ?names.collect::<Vec<_>>(),
+            n_pods = pods.len(),
+            left_out_until = %until,
+            "a defect of the operator: planning for these pods panics. Others are planned for without them; to help them now, change what they ask for"
+        );
+        for pod in pods.iter().filter(|pod| pod.buffer.is_none()).take(TOLD) {
+            let message = format!(
+                "Failed to schedule pod, planning for it {panicked}; it is tried again in {} minutes",
+                quarantine::PERIOD.as_mins()
+            );
+            let event =
+                Event::warning(&self::pod(&pod_ref(pod)), Reason::FailedScheduling, message);
+            operator.context.recorder.publish(event.distinct_by("panic"));
+        }
+    }
+    !bad.is_empty()
+}
+
+/// So many pods that are alike are named.
+const TOLD: usize = 10;
+
+fn pod_ref(pod: &Pod) -> PodRef {
+    PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
 }
 
 /// Pods that wait, machines that go, and CapacityBuffers count as new. Where no pod waits any more, no pass comes that would say so.
@@ -173,28 +252,30 @@ fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     }
 }
 
-/// Plans on a snapshot; `None` when the runtime is going away.
+/// Plans on a snapshot; `None` when the operator is told to stop.
 async fn plan<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     pass: u64,
+    stop: &CancellationToken,
 ) -> Option<(Plan, VirtualPods)> {
-    let snapshot = operator.snapshot();
-    let virtual_pods = VirtualPods::of(&snapshot);
-    let policy = operator.policy.clone();
     let now = operator.now();
-    let deadline = operator.context.clock;
-    let until = now.checked_add(TIMEOUT).unwrap_or(now);
-    let planned = blocking(move || {
-        let cancel = || deadline.now() > until;
-        tenon_planner::provision(&snapshot, &policy, now, pass, &cancel)
+    let until = Until::new(operator.context.clock, TIMEOUT, stop);
+    let planned = on_snapshot(operator, stop, move |operator, snapshot| {
+        let virtual_pods = VirtualPods::of(&snapshot);
+        (tenon_planner::provision(&snapshot, &operator.policy, now, pass, &until), virtual_pods)
     });
-    let plan = planned.await?;
+    let planned = planned.await?;
     let took = operator.now().duration_since(now).as_secs_f64();
     operator.context.metrics.scheduling_duration.observe(["provisioner"], took);
-    Some((plan, virtual_pods))
+    Some(planned)
 }
 
-async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &VirtualPods) {
+async fn carry_out<P: CloudProvider>(
+    operator: &Operator<P>,
+    plan: &Plan,
+    absent: &VirtualPods,
+    stop: &CancellationToken,
+) {
     if !plan.launches.is_empty() {
         let n_pods: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
         tracing::info!(
@@ -204,7 +285,7 @@ async fn carry_out<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent
         );
     }
     actuate::nominate(operator, &plan.nominations).await;
-    actuate::launch_all(operator, &plan.launches).await;
+    actuate::launch_all(operator, &plan.launches, stop).await;
     report(operator, plan, absent);
 }
 
@@ -252,7 +333,7 @@ fn measure<P: CloudProvider>(
 }
 
 /// A pod as events need it.
-pub fn pod(reference: &tenon_planner::plan::PodRef) -> wire::Pod {
+pub fn pod(reference: &PodRef) -> wire::Pod {
     wire::Pod {
         metadata: kube::core::ObjectMeta {
             name: Some(reference.name.clone()),
@@ -265,58 +346,4 @@ pub fn pod(reference: &tenon_planner::plan::PodRef) -> wire::Pod {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use tenon_crds::NodeClaim;
-    use tokio::time::{Instant, timeout};
-
-    use super::*;
-    use crate::apiserver::{Bench, node, nodeclaim};
-
-    const LONG: Duration = Duration::from_mins(1);
-
-    fn listening(bench: &Bench) -> Batcher {
-        let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
-        listen(&bench.state, &batcher);
-        batcher
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_nodeclaim_that_begins_to_go_is_planned_for_at_once_and_only_then() {
-        let bench = Bench::new().await;
-        let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
-        let batcher = listening(&bench);
-        bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
-        assert!(timeout(LONG, batcher.wait()).await.is_err(), "nothing goes");
-        let began = Instant::now();
-        bench.write.delete_claim(&claim).await.unwrap();
-        batcher.hurry();
-        batcher.wait().await;
-        assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
-        bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
-        assert!(timeout(LONG, batcher.wait()).await.is_err(), "that it goes is no news");
-        let deleted = bench.state.read().claim("a").cloned().unwrap();
-        bench.write.release_claim(&deleted).await.unwrap();
-        assert!(timeout(LONG, batcher.wait()).await.is_err(), "it is gone");
-        // Another one of that name is another machine.
-        let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
-        bench.write.delete_claim(&claim).await.unwrap();
-        batcher.wait().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_node_that_is_fenced_off_or_deleted_is_planned_for() {
-        let bench = Bench::new().await;
-        let batcher = listening(&bench);
-        let fenced: wire::Node = bench.seen(node("a")).await;
-        assert!(timeout(LONG, batcher.wait()).await.is_err(), "it only came");
-        let taint = json!({ "key": labels::DISRUPTED_TAINT, "effect": "NoSchedule" });
-        let body = json!({ "spec": { "taints": [taint] } });
-        bench.write.patch_node(&fenced, body).await.unwrap();
-        batcher.wait().await;
-        let mut deleted = node("b");
-        deleted["metadata"]["deletionTimestamp"] = json!("2026-11-20T00:00:00Z");
-        bench.seen::<wire::Node>(deleted).await;
-        batcher.wait().await;
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ use crate::nodeoverlay::offers::LatestOffers;
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
+use crate::planning::quarantine::Quarantine;
 use crate::state::change::{Change, Kind};
 use crate::state::cluster::Cluster;
 use crate::state::{State, gauges};
@@ -97,7 +98,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let lease = options.core.leader_election_name.clone();
     let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
     let election = (!options.core.disable_leader_election).then_some(election);
-    let mut tasks = Tasks::new(CancellationToken::new());
+    let mut tasks = Tasks::new(CancellationToken::new()).counting_panics(context.metrics.panics.clone());
     let stopped = tasks.stop_token().clone();
     tasks.spawn_graceful("events", publisher.run(client, identity, stopped));
     match options.core.cloud_provider {
@@ -194,6 +195,7 @@ async fn operate<P: CloudProvider>(
         options: core,
         policy,
         offers: LatestOffers::default(),
+        quarantine: Quarantine::default(),
     };
     let leading = Leading { operator, wake };
     leading.tell(false);
@@ -266,6 +268,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
 
     async fn lead(&self, tasks: &mut Tasks) {
         let operator = &self.operator;
+        tasks.count_panics(operator.context.metrics.panics.clone());
         operator.state.apply(Change::TookLead).await;
         let state = operator.state.until(tasks.stop_token().clone());
         let operator = Operator {
@@ -276,6 +279,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             options: operator.options.clone(),
             policy: operator.policy.clone(),
             offers: LatestOffers::default(),
+            quarantine: Quarantine::default(),
         };
         start(&Arc::new(operator), self.wake.clone(), tasks);
         self.tell(true);

@@ -1,17 +1,33 @@
 //! The one place where the operator spawns tasks: named, counted, and stopped together.
+//!
+//! A task that panics ends the process. Where the work is about one object of many it is [`isolated`], so that the others are still served.
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 
+use futures::FutureExt as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use crate::metrics::Counters;
 
 tokio::task_local! {
-    static NAME: &'static str;
+    static TASK: Task;
+}
+
+/// What a task knows about itself, and hands on to its own tasks.
+#[derive(Clone, Default)]
+struct Task {
+    name: &'static str,
+    /// Where panics are counted by the name of the task.
+    panics: Option<Counters<1>>,
 }
 
 /// The name of the task that this runs in; empty outside of [`Tasks`].
 pub fn current() -> &'static str {
-    NAME.try_with(|name| *name).unwrap_or_default()
+    TASK.try_with(|task| task.name).unwrap_or_default()
 }
 
 /// Tasks that live and end together.
@@ -22,12 +38,25 @@ pub fn current() -> &'static str {
 pub struct Tasks {
     set: JoinSet<&'static str>,
     stop: CancellationToken,
+    panics: Option<Counters<1>>,
 }
 
 impl Tasks {
     /// An empty set that stops when `stop` is cancelled.
     pub fn new(stop: CancellationToken) -> Self {
-        Self { set: JoinSet::new(), stop }
+        Self { set: JoinSet::new(), stop, panics: None }
+    }
+
+    /// From now on panics that these tasks survive ([`isolated`]) are counted, by the name of the task.
+    #[must_use]
+    pub fn counting_panics(mut self, panics: Counters<1>) -> Self {
+        self.count_panics(panics);
+        self
+    }
+
+    /// [`Self::counting_panics`] for tasks that somebody else has made.
+    pub fn count_panics(&mut self, panics: Counters<1>) {
+        self.panics = Some(panics);
     }
 
     /// The token that tells the tasks to stop.
@@ -50,10 +79,10 @@ impl Tasks {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        use tracing::Instrument as _;
         let span = tracing::info_span!("task", name);
+        let own = Task { name, panics: self.panics.clone() };
         self.set.spawn(
-            NAME.scope(name, async move {
+            TASK.scope(own, async move {
                 task.await;
                 name
             })
@@ -91,7 +120,81 @@ impl Tasks {
     }
 }
 
-/// Does heavy work where it holds nobody up; `None` when the runtime is going away.
+/// The tasks of a task: they bear its name, run on any thread, and are gone when it is.
+#[derive(Debug)]
+pub struct Subtasks<T> {
+    set: JoinSet<T>,
+}
+
+impl<T> Default for Subtasks<T> {
+    fn default() -> Self {
+        Self { set: JoinSet::new() }
+    }
+}
+
+impl<T: Send + 'static> Subtasks<T> {
+    /// How many have not been taken by [`Self::next`] yet.
+    pub fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    /// Spawns one.
+    pub fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
+        let own = TASK.try_with(Task::clone).unwrap_or_default();
+        self.set.spawn(TASK.scope(own, work).in_current_span());
+    }
+
+    /// What the next one that ends comes to; `None` when there are none. A panic goes on here.
+    pub async fn next(&mut self) -> Option<T> {
+        loop {
+            match self.set.join_next().await? {
+                Ok(result) => return Some(result),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime is going away.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Does work whose panic must not reach others: it is counted, and the caller tells what it was about. Where it happened the log says already
+/// ([`crate::logging::start`]).
+///
+/// What the work shares with others has to be whole at each step: locks are released, not poisoned.
+pub async fn isolated<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| {
+        TASK.try_with(|task| {
+            if let Some(panics) = &task.panics {
+                panics.inc([task.name]);
+            }
+        })
+        .ok();
+        Panicked::new(payload.as_ref())
+    })
+}
+
+/// Work panicked: a defect of the program, met by certain data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panicked: {message}")]
+pub struct Panicked {
+    message: String,
+}
+
+impl Panicked {
+    /// From what a panic carries.
+    pub fn new(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Self { message: text.unwrap_or("without a message").to_owned() }
+    }
+}
+
+/// Does heavy work where it holds nobody up; `None` when the runtime is going away. A panic goes on in the caller.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => Some(result),
@@ -109,4 +212,45 @@ pub enum TaskEnded {
     /// It panicked.
     #[error("a task panicked")]
     Panicked(#[source] tokio::task::JoinError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn a_panic_that_is_isolated_is_counted_by_task_and_ends_nothing() {
+        let metrics = Metrics::new();
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::new(stop.clone()).counting_panics(metrics.panics.clone());
+        let (told, heard) = tokio::sync::oneshot::channel();
+        tasks.spawn("careful", async move {
+            let there = isolated(async { panic!("{} is odd", 3) }).await;
+            let elsewhere =
+                isolated(blocking(|| panic!("so is this"))).await.map(|_: Option<()>| ());
+            let mut subtasks = Subtasks::default();
+            subtasks.spawn(async { (current(), isolated(async { panic!("and this") }).await) });
+            let below = subtasks.next().await;
+            told.send((there, elsewhere, below)).ok();
+            std::future::pending::<()>().await;
+        });
+        let (there, elsewhere, below): (Result<(), _>, _, _) = heard.await.unwrap();
+        let panicked = |message: &str| Err(Panicked { message: message.to_owned() });
+        assert_eq!(there, panicked("3 is odd"));
+        assert_eq!(elsewhere, panicked("so is this"));
+        let (name, below): (_, Result<(), _>) = below.unwrap();
+        assert_eq!((name, below), ("careful", panicked("and this")));
+        assert_eq!(metrics.panics.get(["careful"]), 3);
+        stop.cancel();
+        tasks.join().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_ends_all() {
+        let mut tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn("careless", async { panic!("odd") });
+        tasks.spawn("other", std::future::pending());
+        assert!(matches!(tasks.join().await, Err(TaskEnded::Panicked(_))));
+    }
 }

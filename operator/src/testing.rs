@@ -1,5 +1,7 @@
 //! For tests: an API server in this process, behind [`kube::Client`], and an operator that works on it.
 
+pub(crate) mod idle;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::nodeoverlay::offers::LatestOffers;
 use crate::operator::Operator;
 use crate::options::Options;
+use crate::planning::quarantine::Quarantine;
 use crate::state::State;
 use crate::state::cluster::Cluster;
 use crate::write::Writer;
@@ -226,6 +229,7 @@ pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kw
         policy: options.policy(),
         options,
         offers: LatestOffers::default(),
+        quarantine: Quarantine::default(),
     };
     (Arc::new(operator), publisher)
 }

@@ -2,6 +2,8 @@
 //!
 //! Controllers put keys in ([`WorkQueue::add`], from the state's notifications) and run one function per key ([`WorkQueue::run`]). A key that comes
 //! again while its work is under way is done once more afterwards, so that no change is missed.
+//!
+//! Each piece of work is a task of its own: it runs on any core, and when it panics its key rests like any that failed, while the others are worked on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -9,14 +11,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::Context;
+use crate::tasks::{self, Panicked, Subtasks, isolated};
 
 /// When a key is looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,13 +157,13 @@ impl<K: Ord> Default for Queue<K> {
     }
 }
 
-impl<K: Ord + Clone + Debug> Default for WorkQueue<K> {
+impl<K: Ord + Clone + Debug + Send + 'static> Default for WorkQueue<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Ord + Clone + Debug> WorkQueue<K> {
+impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
     /// An empty queue.
     pub fn new() -> Self {
         Self { shared: Arc::new(Shared { queue: Mutex::default(), changed: Notify::new() }) }
@@ -189,10 +190,10 @@ impl<K: Ord + Clone + Debug> WorkQueue<K> {
         mut work: F,
     ) where
         F: FnMut(K) -> R,
-        R: Future<Output = Result<Action, E>>,
-        E: Debug,
+        R: Future<Output = Result<Action, E>> + Send + 'static,
+        E: Send + 'static,
     {
-        let mut running = FuturesUnordered::new();
+        let mut running = Subtasks::default();
         loop {
             let mut wake_at = None;
             if !stop.is_cancelled() {
@@ -201,7 +202,10 @@ impl<K: Ord + Clone + Debug> WorkQueue<K> {
                     // The lock is gone before `work` is called: it may add keys.
                     let Some(key) = self.shared.queue.lock().start() else { break };
                     let task = work(key.clone());
-                    running.push(async move { (key, task.await) });
+                    running.spawn(async move {
+                        let result = isolated(task).await;
+                        (key, result)
+                    });
                 }
                 wake_at = self.shared.queue.lock().timers.first().map(|(at, _)| *at);
             } else if running.is_empty() {
@@ -209,7 +213,14 @@ impl<K: Ord + Clone + Debug> WorkQueue<K> {
             }
             tokio::select! {
                 Some((key, result)) = running.next(), if !running.is_empty() => {
-                    self.shared.queue.lock().finish(key, &result, backoff);
+                    let action = match result {
+                        Ok(result) => result.ok(),
+                        Err(panicked) => {
+                            tell(&key, &panicked);
+                            None
+                        }
+                    };
+                    self.shared.queue.lock().finish(key, action, backoff);
                 }
                 () = self.shared.changed.notified() => {}
                 () = tokio::time::sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
@@ -265,15 +276,16 @@ impl<K: Ord + Clone> Queue<K> {
         Some(key)
     }
 
-    fn finish<E>(&mut self, key: K, result: &Result<Action, E>, backoff: Backoff) {
+    /// `action` is `None` when the work failed.
+    fn finish(&mut self, key: K, action: Option<Action>, backoff: Backoff) {
         self.running.remove(&key);
         let again = self.again.remove(&key);
-        if let Ok(action) = result {
+        if let Some(action) = action {
             self.failures.remove(&key);
             if again {
                 self.add(key);
             } else if let Action::After(delay) = action {
-                self.add_at(key, Instant::now() + *delay);
+                self.add_at(key, Instant::now() + delay);
             }
         } else {
             // Also when it came again meanwhile: what fails rests.
@@ -283,6 +295,17 @@ impl<K: Ord + Clone> Queue<K> {
             self.add_at(key, Instant::now() + delay);
         }
     }
+}
+
+/// Says which object met a defect. The panic itself was logged where it happened, and is counted.
+fn tell(key: &impl Debug, panicked: &Panicked) {
+    tracing::error!(
+        controller = tasks::current(),
+        key = ?key,
+        error = %panicked,
+        "a defect of the operator: work on this object panicked. Other objects are worked on; this one is tried again with back-off. Please report it \
+         with the object's YAML and the log line before this one, which says where it happened"
+    );
 }
 
 #[cfg(test)]
@@ -391,5 +414,75 @@ mod tests {
         };
         futures::join!(run, stopper);
         assert_eq!(*done.lock(), [(3, "a")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_whose_work_panics_rests_like_one_that_failed_and_the_others_go_on() {
+        let queue = WorkQueue::new();
+        queue.add("bad");
+        queue.add("good");
+        let stop = CancellationToken::new();
+        let done: Log = Arc::default();
+        let began = Instant::now();
+        let run = queue.clone().run(10, BACKOFF, stop.clone(), |key| {
+            let done = Arc::clone(&done);
+            async move {
+                done.lock().push((began.elapsed().as_secs(), key));
+                assert_ne!(key, "bad", "an object that nobody expected");
+                Ok::<_, ()>(Action::After(Duration::from_secs(3)))
+            }
+        });
+        let stopper = async {
+            tokio::time::sleep(Duration::from_millis(7500)).await;
+            stop.cancel();
+        };
+        futures::join!(run, stopper);
+        let done = done.lock();
+        let of = |key| done.iter().filter(|it| it.1 == key).map(|it| it.0).collect::<Vec<_>>();
+        assert_eq!(of("bad"), [0, 1, 3, 7]);
+        assert_eq!(of("good"), [0, 3, 6]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn work_that_holds_a_core_holds_up_no_other_key() {
+        let queue = WorkQueue::new();
+        queue.add("first");
+        queue.add("second");
+        let stop = CancellationToken::new();
+        // Each waits, without an await, for the other to be under way.
+        let under_way = Arc::new((Mutex::new(0), parking_lot::Condvar::new()));
+        let run = queue.clone().run(10, BACKOFF, stop.clone(), |_| {
+            let (under_way, stop) = (Arc::clone(&under_way), stop.clone());
+            async move {
+                let (count, changed) = &*under_way;
+                let mut count = count.lock();
+                *count += 1;
+                changed.notify_all();
+                let patience = Duration::from_secs(10);
+                changed.wait_while_for(&mut count, |count| *count < 2, patience);
+                stop.cancel();
+                Ok::<_, ()>(Action::Wait)
+            }
+        });
+        run.await;
+        assert_eq!(*under_way.0.lock(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_with_the_queue_that_is_dropped() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        let alive = Arc::new(());
+        let run = queue.clone().run(10, BACKOFF, CancellationToken::new(), |_| {
+            let held = Arc::clone(&alive);
+            async move {
+                std::future::pending::<()>().await;
+                drop(held);
+                Ok::<_, ()>(Action::Wait)
+            }
+        });
+        tokio::time::timeout(Duration::from_secs(1), run).await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(Arc::strong_count(&alive), 1);
     }
 }

@@ -146,6 +146,8 @@ pub struct Core {
     pub invalid_objects: Counters<1>,
     /// `tenon_reconcile_errors_total{controller,error}`
     pub reconcile_errors: Counters<2>,
+    /// `tenon_panics_total{controller}`: panics that the operator survived.
+    pub panics: Counters<1>,
     /// `operator_<kind>_status_condition_transition_seconds{type,status,…}`, `operator_<kind>_status_condition_transitions_total{type,status,reason,…}` and
     /// `operator_<kind>_termination_duration_seconds{…}`
     pub transitions: Transitions,
@@ -458,6 +460,12 @@ impl Core {
                 "tenon_reconcile_errors",
                 "Number of reconciles that failed and are tried again",
                 ["controller", "error"],
+            ),
+            panics: counters(
+                registry,
+                "tenon_panics",
+                "Number of panics that the operator survived, each of them a defect",
+                ["controller"],
             ),
             transitions: Transitions::new(registry),
         }

@@ -14,6 +14,8 @@ use crate::disruption::queue::deletion::{bound_drain, count_unhealthy};
 use crate::events::{Event, Reason};
 use crate::nodeclaim::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
 use crate::operator::Operator;
+use crate::planning::{self, unless_stopped};
+use crate::tasks::isolated;
 use crate::write::WriteError;
 
 /// How often nodes are looked at.
@@ -28,16 +30,26 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
         if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
             return;
         }
-        let snapshot = operator.snapshot_with_health();
-        for sick in forced(&snapshot, operator.now()) {
-            if let Err(error) = treat(&operator, &sick).await {
-                operator.context.metrics.reconcile_errors.inc(["node.health", "error"]);
-                let error = crate::logging::chain(&error);
-                tracing::error!(nodeclaim = sick.claim, error, "failed to repair a node");
-            }
+        if let Err(panicked) = isolated(pass(&operator, &stop)).await {
+            planning::tell(&panicked);
         }
         if stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
             return;
+        }
+    }
+}
+
+async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, stop: &CancellationToken) {
+    let looking = Arc::clone(operator);
+    let sick = unless_stopped(stop, move || forced(&looking.snapshot_with_health(), looking.now()));
+    for sick in sick.await.unwrap_or_default() {
+        if stop.is_cancelled() {
+            return;
+        }
+        if let Err(error) = treat(operator, &sick).await {
+            operator.context.metrics.reconcile_errors.inc(["node.health", "error"]);
+            let error = crate::logging::chain(&error);
+            tracing::error!(nodeclaim = sick.claim, error, "failed to repair a node");
         }
     }
 }

@@ -2,6 +2,8 @@ use super::*;
 use jiff::Timestamp;
 use tenon_crds::ConditionStatus;
 
+use crate::testing::idle::{machine, operator, pool};
+
 fn judged(class: Option<&NodeClassState>) -> (ConditionStatus, String) {
     let mut list = Vec::new();
     let subject = Subject { generation: 1, created: Timestamp::UNIX_EPOCH.into(), deleting: false };
@@ -43,4 +45,86 @@ fn all_problems_of_a_pool_are_told() {
     assert_eq!(set.get(VALIDATION_SUCCEEDED).unwrap().message, "one; two");
     judge_validation(&mut set, &[]);
     assert!(set.is_true(VALIDATION_SUCCEEDED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_gets_its_hash_and_conditions_once() {
+    let (operator, api) = operator(vec![pool("default", json!({}))]).await;
+    let health = Health::default();
+    for _ in 0..2 {
+        let action = reconcile(&operator, &health, "default").await.unwrap();
+        assert_eq!(action, Action::After(POLL));
+        assert_eq!(api.load().0, 2, "annotations and status");
+    }
+    let pool = operator.state.read().pool("default").cloned().unwrap();
+    let annotations = pool.metadata.annotations.as_ref().unwrap();
+    assert_eq!(annotations[labels::NODEPOOL_HASH], hash::node_pool(&pool.spec));
+    assert_eq!(annotations[labels::NODEPOOL_HASH_VERSION], hash::NODE_POOL_HASH_VERSION);
+    let status = pool.status.as_ref().unwrap();
+    let of = |type_: &str| status.conditions.iter().find(|it| it.type_ == type_).unwrap().status;
+    assert_eq!(of(VALIDATION_SUCCEEDED), ConditionStatus::True);
+    assert_eq!(of(NODE_CLASS_READY), ConditionStatus::True);
+    assert_eq!(of(NODE_REGISTRATION_HEALTHY), ConditionStatus::Unknown);
+    assert_eq!(status.node_class_observed_generation, Some(1));
+    assert_eq!(reconcile(&operator, &health, "gone").await.unwrap(), Action::Wait);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_version_of_the_hash_reaches_the_nodeclaims_and_drift_stays_drift() {
+    let mut old = pool("default", json!({}));
+    old["metadata"]["annotations"] =
+        json!({labels::NODEPOOL_HASH: "1", labels::NODEPOOL_HASH_VERSION: "v0"});
+    let claim = |name: &str, pool: &str| {
+        let mut claim = machine(name, pool)[0].clone();
+        claim["metadata"]["annotations"] =
+            json!({labels::NODEPOOL_HASH: "1", labels::NODEPOOL_HASH_VERSION: "v0"});
+        claim
+    };
+    let mut drifted = claim("drifted", "default");
+    let condition = json!({"type": DRIFTED, "status": "True", "reason": DRIFTED, "message": "", "lastTransitionTime": "2026-11-20T11:00:00Z"});
+    drifted["status"]["conditions"].as_array_mut().unwrap().push(condition);
+    let objects = vec![old, drifted, claim("same", "default"), claim("other", "another")];
+    let (operator, _) = operator(objects).await;
+    reconcile(&operator, &Health::default(), "default").await.unwrap();
+    let state = operator.state.read();
+    let new = hash::node_pool(&state.pool("default").unwrap().spec);
+    let of = |name: &str| {
+        let claim = state.claim(name).unwrap();
+        let get = |key: &str| annotation(claim, key).unwrap().to_owned();
+        (get(labels::NODEPOOL_HASH), get(labels::NODEPOOL_HASH_VERSION))
+    };
+    let version = hash::NODE_POOL_HASH_VERSION.to_owned();
+    assert_eq!(of("same"), (new, version.clone()));
+    assert_eq!(of("drifted"), ("1".to_owned(), version));
+    assert_eq!(of("other"), ("1".to_owned(), "v0".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_health_of_a_pool_follows_the_nodeclaims_that_it_owns() {
+    let mut objects = vec![pool("default", json!({}))];
+    objects.push(machine("a", "default")[0].clone());
+    objects[1]["metadata"]["ownerReferences"] = json!([{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "default", "uid": "default"}]);
+    objects.push(machine("b", "default")[0].clone());
+    let (operator, api) = operator(objects).await;
+    let health = Health::default();
+    let claim = |name: &str| operator.state.read().claim(name).cloned().unwrap();
+    let status = || {
+        let pool = operator.state.read().pool("default").cloned().unwrap();
+        let conditions = pool.status.clone().unwrap().conditions;
+        conditions.into_iter().find(|it| it.type_ == NODE_REGISTRATION_HEALTHY).map(|it| it.status)
+    };
+    // It is owned by none, or by a pool of the same name that was deleted.
+    health.record(&operator, &claim("b"), false).await.unwrap();
+    health.record(&operator, &claim("b"), false).await.unwrap();
+    assert_eq!((status(), api.load().0), (None, 0));
+    for (registered, expected) in [
+        (false, None),
+        (false, Some(ConditionStatus::False)),
+        (true, Some(ConditionStatus::False)),
+        (true, Some(ConditionStatus::False)),
+        (true, Some(ConditionStatus::True)),
+    ] {
+        health.record(&operator, &claim("a"), registered).await.unwrap();
+        assert_eq!(status(), expected);
+    }
 }

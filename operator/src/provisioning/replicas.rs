@@ -16,8 +16,10 @@ use crate::actuate;
 use crate::cloud_provider::CloudProvider;
 use crate::nodeclaim::pool_of;
 use crate::operator::Operator;
+use crate::planning::{self, on_snapshot};
 use crate::state::change::Touched;
 use crate::state::cluster::is_true;
+use crate::tasks::isolated;
 
 const GATE: &str = "StaticCapacity";
 const PERIOD: Duration = Duration::from_mins(1);
@@ -41,7 +43,9 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
             return;
         }
         passes += 1;
-        pass(&operator, passes).await;
+        if let Err(panicked) = isolated(pass(&operator, passes, &stop)).await {
+            planning::tell(&panicked);
+        }
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PERIOD) => {}
@@ -50,12 +54,14 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     }
 }
 
-async fn pass<P: CloudProvider>(operator: &Operator<P>, seed: u64) {
+async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &CancellationToken) {
     if operator.state.read().pools().all(|pool| pool.spec.replicas.is_none()) {
         return;
     }
-    let snapshot = operator.snapshot();
-    let plan = tenon_planner::replicas(&snapshot, &operator.policy, operator.now(), seed);
+    let plan = on_snapshot(operator, stop, move |operator, snapshot| {
+        tenon_planner::replicas(&snapshot, &operator.policy, operator.now(), seed)
+    });
+    let Some(plan) = plan.await else { return };
     for skipped in &plan.report.node_pools {
         tracing::debug!(
             nodepool = skipped.name,
@@ -63,7 +69,10 @@ async fn pass<P: CloudProvider>(operator: &Operator<P>, seed: u64) {
             "static nodepool stays as it is"
         );
     }
-    actuate::launch_all(operator, &plan.launches).await;
+    actuate::launch_all(operator, &plan.launches, stop).await;
+    if stop.is_cancelled() {
+        return;
+    }
     let settled = removals(&plan, &replacing(operator));
     for removal in settled {
         let claim = operator.state.read().claim(&removal.claim).cloned();
