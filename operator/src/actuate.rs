@@ -1,5 +1,7 @@
 //! Carrying plans out: NodeClaims are created, pods told where they are expected. Nothing is chosen here; the plan says everything.
 
+pub mod ledger;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt as _;
@@ -87,9 +89,10 @@ pub async fn launch<P: CloudProvider>(
     operator: &Operator<P>,
     launch: &Launch,
 ) -> Result<NodeClaim, LaunchError> {
-    within_limits(operator, &launch.node_pool)?;
+    operator.ledger.within_limits(&operator.state.read(), &launch.node_pool)?;
     let claim = operator.write.create_claim(&node_claim(launch)?).await?;
     let name = claim.metadata.name.clone().unwrap_or_default();
+    operator.ledger.created(&launch.node_pool, &name);
     let types: Vec<&str> = launch.instance_types.iter().take(5).map(String::as_str).collect();
     tracing::info!(
         nodepool = launch.node_pool,
@@ -155,22 +158,6 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
 fn nominated<P>(operator: &Operator<P>, reference: &tenon_planner::plan::PodRef, message: String) {
     let event = Event::normal(&pod(reference), Reason::Nominated, message).limited(5.0, 10.0);
     operator.context.recorder.publish(event);
-}
-
-/// What is in use counts, not what this launch adds: the plan has kept to the limits, this guards against two plans that each did.
-fn within_limits<P: CloudProvider>(operator: &Operator<P>, name: &str) -> Result<(), LaunchError> {
-    let state = operator.state.read();
-    let pool = state.pool(name).ok_or_else(|| LaunchError::NoPool(name.to_owned()))?;
-    let (usage, n_nodes) = state.pool_usage(name);
-    for (resource, &limit) in pool.spec.limits.iter().flatten() {
-        let limit = resources::amount(resource, limit);
-        let used = if resource == "nodes" { n_nodes } else { usage.get(resource) };
-        if used > limit {
-            let (pool, resource) = (name.to_owned(), resource.clone());
-            return Err(LaunchError::Limit { pool, resource, used, limit });
-        }
-    }
-    Ok(())
 }
 
 /// The NodeClaim of a launch.

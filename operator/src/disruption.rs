@@ -1,32 +1,37 @@
 //! Disruption: nodes that are sick, empty, drifted or dearer than necessary go, when their budgets allow it and their pods find a place.
 //!
-//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, repair and drift are carried out at once. What is carried
-//! out is in the hands of the [`queue`].
+//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, all commands of a plan on the same one; repair and drift
+//! are carried out at once. What is carried out is in the hands of the [`queue`].
 
 mod measure;
 mod moves;
 pub mod queue;
 mod reboot;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, REBOOTING};
 use tenon_crds::labels;
 use tenon_planner::Policy;
 use tenon_planner::plan::{Command, Method, Plan, Stay};
 use tenon_planner::policy::Resume;
 use tenon_state::explain;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::queue::Commands;
-use crate::actuate::lower;
+use crate::actuate::{self, lower};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
+use crate::planning::{self, Until, on_snapshot};
 use crate::state::cluster::{is_true, name};
-use crate::tasks::blocking;
+use crate::tasks::isolated;
 
 /// Between passes that found nothing.
 const POLL: Duration = Duration::from_secs(10);
@@ -34,6 +39,11 @@ const POLL: Duration = Duration::from_secs(10);
 const VALIDATION_DELAY: Duration = Duration::from_secs(15);
 /// A planning pass is cut short after this time; what it found by then counts.
 const TIMEOUT: Duration = Duration::from_mins(3);
+
+/// What was checked is carried out within this time, or checked once more: pods come meanwhile.
+const FRESH: Duration = Duration::from_secs(5);
+/// So many commands are started at once: as many as the API server answers without queueing them.
+const CONCURRENCY: usize = 32;
 
 /// Disrupts nodes until `stop`.
 pub async fn run<P: CloudProvider>(
@@ -50,9 +60,13 @@ pub async fn run<P: CloudProvider>(
             return;
         }
         passes += 1;
-        let pause = match pass(&operator, &commands, passes, &mut resume, &stop).await {
-            0 => POLL,
-            _ => Duration::ZERO,
+        let pause = match isolated(pass(&operator, &commands, passes, &mut resume, &stop)).await {
+            Ok(0) => POLL,
+            Ok(_) => Duration::ZERO,
+            Err(panicked) => {
+                planning::tell(&panicked);
+                POLL
+            }
         };
         tokio::select! {
             () = stop.cancelled() => return,
@@ -71,7 +85,7 @@ async fn pass<P: CloudProvider>(
     stop: &CancellationToken,
 ) -> usize {
     clean_up(operator, commands).await;
-    let Some(plan) = plan(operator, seed, resume.take()).await else { return 0 };
+    let Some(plan) = plan(operator, seed, resume.take(), stop).await else { return 0 };
     resume.clone_from(&plan.report.resume);
     report(operator, &plan);
     moves::report(operator, &plan);
@@ -79,14 +93,7 @@ async fn pass<P: CloudProvider>(
         .commands
         .into_iter()
         .partition(|it| !matches!(it.method, Method::Drift | Method::Repair));
-    let mut started = 0;
-    for command in at_once {
-        started += usize::from(if command.is_reboot() {
-            reboot::request(operator, &command).await
-        } else {
-            commands.start(operator, command).await
-        });
-    }
+    let mut started = start_all(operator, commands, &mut at_once.into(), None, stop).await;
     if checked.is_empty() {
         return started;
     }
@@ -102,34 +109,79 @@ async fn pass<P: CloudProvider>(
     if stop.run_until_cancelled(tokio::time::sleep(VALIDATION_DELAY)).await.is_none() {
         return started;
     }
-    for command in checked {
-        // Each against a snapshot that has the former already in it: their nodes are marked, and count against the budgets.
-        match validate(operator, &command).await {
-            Some(Ok(())) => started += usize::from(commands.start(operator, command).await),
-            Some(Err(reason)) => reject(operator, &command, &reason),
-            None => return started,
+    let mut left = VecDeque::from(checked);
+    while !left.is_empty() {
+        let until = Instant::now() + FRESH;
+        let Some(verdicts) = validate(operator, left.into(), stop).await else { break };
+        left = VecDeque::new();
+        for (command, verdict) in verdicts {
+            match verdict {
+                Ok(()) => left.push_back(command),
+                Err(reason) => reject(operator, &command, &reason),
+            }
         }
+        started += start_all(operator, commands, &mut left, Some(until), stop).await;
     }
     started
 }
 
+/// Starts commands side by side, and answers how many could be started. Those that were not begun until then, or before `stop`, are left.
+async fn start_all<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    commands: &Commands,
+    left: &mut VecDeque<Command>,
+    until: Option<Instant>,
+    stop: &CancellationToken,
+) -> usize {
+    let (mut begun, mut started) = (0, 0);
+    let mut running = FuturesUnordered::new();
+    loop {
+        // The first ones are begun in any case, so that there is progress however slow the planner is.
+        let in_time = || until.is_none_or(|until| Instant::now() < until);
+        while running.len() < CONCURRENCY
+            && !stop.is_cancelled()
+            && (begun < CONCURRENCY || in_time())
+            && let Some(command) = left.pop_front()
+        {
+            begun += 1;
+            running.push(begin(operator, commands, command));
+        }
+        let Some(is_started) = running.next().await else { return started };
+        started += usize::from(is_started);
+    }
+}
+
+/// Starts a command; answers whether that succeeded.
+async fn begin<P: CloudProvider>(
+    operator: &Operator<P>,
+    commands: &Commands,
+    command: Command,
+) -> bool {
+    if command.is_reboot() {
+        reboot::request(operator, &command).await
+    } else {
+        commands.start(operator, command).await
+    }
+}
+
+/// Plans; `None` when the operator is told to stop.
 async fn plan<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     seed: u64,
     resume: Option<Resume>,
+    stop: &CancellationToken,
 ) -> Option<Plan> {
-    let snapshot = operator.snapshot();
-    measure::budgets(operator, &snapshot);
-    measure::costs(operator, &snapshot);
-    let drifted = measure::drifted(&snapshot);
-    let policy = Policy { resume, ..operator.policy.clone() };
     let clock = operator.context.clock;
     let now = clock.now();
-    let until = now.checked_add(TIMEOUT).unwrap_or(now);
-    let plan = blocking(move || {
-        tenon_planner::disrupt(&snapshot, &policy, now, seed, &|| clock.now() > until)
+    let until = Until::new(clock, TIMEOUT, stop);
+    let planned = on_snapshot(operator, stop, move |operator, snapshot| {
+        measure::budgets(operator, &snapshot);
+        measure::costs(operator, &snapshot);
+        let policy = Policy { resume, ..operator.policy.clone() };
+        let plan = tenon_planner::disrupt(&snapshot, &policy, now, seed, &until);
+        (plan, measure::drifted(&snapshot))
     });
-    let plan = plan.await?;
+    let (plan, drifted) = planned.await?;
     measure::eligible(operator, &plan, &drifted);
     if plan.report.cancelled {
         operator.context.metrics.consolidation_timeouts.inc([""]);
@@ -139,19 +191,25 @@ async fn plan<P: CloudProvider>(
     Some(plan)
 }
 
-/// `None` when the runtime is going away.
+/// Checks commands once more, on one snapshot in which each has the former that passed already in it: their nodes are marked, and count against the budgets.
+/// `None` when the operator is told to stop.
 async fn validate<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
-    command: &Command,
-) -> Option<Result<(), Stay>> {
+    commands: Vec<Command>,
+    stop: &CancellationToken,
+) -> Option<Vec<(Command, Result<(), Stay>)>> {
     if !operator.state.read().is_synced() {
-        return Some(Err(Stay::Changed("the cluster's state is incomplete".to_owned())));
+        let incomplete = || Err(Stay::Changed("the cluster's state is incomplete".to_owned()));
+        return Some(commands.into_iter().map(|command| (command, incomplete())).collect());
     }
-    let snapshot = operator.snapshot();
-    let policy = operator.policy.clone();
-    let now = operator.now();
-    let command = command.clone();
-    blocking(move || tenon_planner::revalidate(&command, &snapshot, &policy, now)).await
+    on_snapshot(operator, stop, |operator, snapshot| {
+        let (policy, now) = (&operator.policy, operator.now());
+        let nominated_until = actuate::nominated_until(operator);
+        let verdicts =
+            tenon_planner::revalidate_all(&commands, &snapshot, policy, now, nominated_until);
+        commands.into_iter().zip(verdicts).collect()
+    })
+    .await
 }
 
 /// Takes back what commands left behind that are not known any more: the operator was restarted between tainting and deleting.
@@ -269,3 +327,6 @@ fn tell_candidates<P: CloudProvider>(
 pub(crate) fn set_reason(claim: &mut tenon_crds::NodeClaim, reason: &str, now: jiff::Timestamp) {
     conditions(claim, now).set_true_because(DISRUPTION_REASON, reason, reason);
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use tenon_crds::{NodeClaim, labels};
 use tenon_planner::Policy;
 use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
 
+use crate::actuate::ledger::Ledger;
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::nodeoverlay::offers::{LatestOffers, Offers};
 use crate::options::CoreOptions;
@@ -34,6 +35,8 @@ pub struct Operator<P> {
     pub offers: LatestOffers,
     /// Pods that the planner can't cope with.
     pub quarantine: Quarantine,
+    /// What the machines of NodePools have together, for whoever launches more.
+    pub ledger: Ledger,
 }
 
 impl<P> std::fmt::Debug for Operator<P> {

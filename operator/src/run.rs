@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::actuate::ledger::Ledger;
 use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
 use crate::capacitybuffer::Outcomes;
@@ -196,6 +197,7 @@ async fn operate<P: CloudProvider>(
         policy,
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
+        ledger: Ledger::default(),
     };
     let leading = Leading { operator, wake };
     leading.tell(false);
@@ -280,6 +282,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             policy: operator.policy.clone(),
             offers: LatestOffers::default(),
             quarantine: Quarantine::default(),
+            ledger: Ledger::default(),
         };
         start(&Arc::new(operator), self.wake.clone(), tasks);
         self.tell(true);

@@ -230,6 +230,7 @@ pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kw
         options,
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
+        ledger: crate::actuate::ledger::Ledger::default(),
     };
     (Arc::new(operator), publisher)
 }

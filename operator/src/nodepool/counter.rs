@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenon_crds::{NodePool, Quantity, ResourceList};
+use tenon_planner::resources::Resources;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
+use crate::planning;
 use crate::state::cluster::{Cluster, name};
 use crate::state::resources;
+use crate::tasks::isolated;
 
 /// How often they are counted.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -18,15 +21,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Counts until `stop`.
 pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
     loop {
-        let outdated = {
-            let state = operator.state.read();
-            if state.is_synced() { outdated(&state) } else { Vec::new() }
-        };
-        for (pool, resources, nodes) in outdated {
-            let body = json!({"resources": resources, "nodes": nodes});
-            if let Err(error) = operator.write.patch_pool_status(&pool, body, false).await {
-                tracing::debug!(error = %crate::logging::chain(&error), "counting failed");
-            }
+        if let Err(panicked) = isolated(pass(&operator)).await {
+            planning::tell(&panicked);
         }
         if stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none() {
             return;
@@ -34,12 +30,27 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     }
 }
 
+async fn pass<P: CloudProvider>(operator: &Operator<P>) {
+    let outdated = {
+        let state = operator.state.read();
+        if state.is_synced() { outdated(&state) } else { Vec::new() }
+    };
+    for (pool, resources, nodes) in outdated {
+        let body = json!({"resources": resources, "nodes": nodes});
+        if let Err(error) = operator.write.patch_pool_status(&pool, body, false).await {
+            tracing::debug!(error = %crate::logging::chain(&error), "counting failed");
+        }
+    }
+}
+
 /// NodePools whose status says something else, with what it should say.
 fn outdated(state: &Cluster) -> Vec<(Arc<NodePool>, ResourceList, i64)> {
+    let mut sums = state.pool_usages();
     state
         .pools()
         .filter_map(|pool| {
-            let (resources, nodes) = counted(state, pool);
+            let (sum, nodes) = sums.remove(&name(&pool.metadata)).unwrap_or_default();
+            let resources = counted(&sum, nodes, pool);
             let status = pool.status.as_ref();
             let known = status.and_then(|status| status.resources.as_ref());
             let same =
@@ -50,8 +61,7 @@ fn outdated(state: &Cluster) -> Vec<(Arc<NodePool>, ResourceList, i64)> {
 }
 
 /// The usual resources even when there are none, so that columns are never empty. Resources that are gone stay, as zero: a merge can't take them away.
-fn counted(state: &Cluster, pool: &NodePool) -> (ResourceList, i64) {
-    let (sum, nodes) = state.pool_usage(&name(&pool.metadata));
+fn counted(sum: &Resources, nodes: i64, pool: &NodePool) -> ResourceList {
     let mut list: ResourceList = ["cpu", "memory", "pods", "ephemeral-storage"]
         .map(|name| (name.to_owned(), resources::quantity(name, 0)))
         .into();
@@ -59,7 +69,40 @@ fn counted(state: &Cluster, pool: &NodePool) -> (ResourceList, i64) {
     for name in known.into_iter().flatten().map(|(name, _)| name) {
         list.insert(name.clone(), resources::quantity(name, 0));
     }
-    list.extend(resources::to_list(&sum));
+    list.extend(resources::to_list(sum));
     list.insert("nodes".to_owned(), Quantity::from_units(nodes));
-    (list, nodes)
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::idle::{machine, operator, pool};
+
+    #[tokio::test(start_paused = true)]
+    async fn pools_are_told_what_their_machines_have_together_once() {
+        let machines = [("a", "large"), ("b", "large"), ("c", "small")];
+        let machines = machines.into_iter().flat_map(|(name, pool)| machine(name, pool));
+        let mut gpus = pool("empty", json!({}));
+        gpus["status"]["resources"] = json!({"nvidia.com/gpu": "8"});
+        let pools = [pool("large", json!({})), pool("small", json!({})), gpus];
+        let (operator, api) = operator(pools.into_iter().chain(machines).collect()).await;
+        pass(&operator).await;
+        assert_eq!(api.load().0, 3);
+        let told = |name: &str| {
+            let state = operator.state.read();
+            let status = state.pool(name).unwrap().status.clone().unwrap();
+            (status.nodes, serde_json::to_value(status.resources).unwrap())
+        };
+        let (nodes, resources) = told("large");
+        assert_eq!((nodes, &resources["cpu"], &resources["nodes"]), (2, &json!("8"), &json!("2")));
+        assert_eq!(told("small").1["cpu"], json!("4"));
+        // What has gone is zero: a merge can't take it away.
+        let (nodes, resources) = told("empty");
+        assert_eq!((nodes, &resources["nvidia.com/gpu"]), (0, &json!("0")));
+        pass(&operator).await;
+        assert_eq!(api.load().0, 3, "nothing has changed");
+    }
 }

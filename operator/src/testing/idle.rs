@@ -219,6 +219,7 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
         policy,
         offers: crate::nodeoverlay::offers::LatestOffers::default(),
         quarantine: crate::planning::quarantine::Quarantine::default(),
+        ledger: crate::actuate::ledger::Ledger::default(),
     };
     (Arc::new(operator), api)
 }
