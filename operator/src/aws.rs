@@ -4,7 +4,7 @@
 //! keeps in memory: tasks that only read refresh it on every replica ([`refresh`]), so that a standby takes over with warm caches; the controllers
 //! that write run on the leader: [`nodeclass`] keeps the status of NodeClasses, [`interruption`] reads the queue, [`upkeep`] tags and collects garbage.
 //!
-//! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`], [`catalog::pricing`] and [`interruption`] calls AWS.
+//! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`], [`catalog::pricing`], [`zonal_shift`] and [`interruption`] calls AWS.
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +28,7 @@ use self::recovery::{AdoptionScope, Recovery};
 use self::ssm::Parameters;
 use self::store::Store;
 use self::ttl::TtlMap;
+use self::zonal_shift::ZonalShifts;
 use crate::clock::Clock;
 use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
@@ -43,6 +44,7 @@ pub mod batcher;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;
+pub mod connect;
 pub mod controller;
 pub mod drift;
 pub mod ec2;
@@ -70,6 +72,7 @@ pub mod tags;
 pub mod ttl;
 pub mod upkeep;
 pub mod user_data;
+pub mod zonal_shift;
 
 /// The kind of NodeClass that AWS serves.
 pub const KIND: NodeClassKind = tenon_state::node_class::EC2;
@@ -94,39 +97,13 @@ pub struct AwsProvider {
     /// Claims that this process has launched, by uid: a result that could not be written to Kubernetes is not lost.
     launched: TtlMap<String, Launched>,
     recovery: Recovery,
+    zonal_shifts: Arc<ZonalShifts>,
+    /// The ARN of the cluster, if its zonal shifts are watched.
+    watches_shifts_of: Option<String>,
     clock: Clock,
 }
 
-/// The provider can't start.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The region.
-    #[error(transparent)]
-    Region(#[from] clients::NoRegion),
-    /// AWS refuses, or can't be reached.
-    #[error(
-        "AWS cannot be used: check the operator's credentials, its role's policies and the network"
-    )]
-    Aws(#[from] Error),
-}
-
 impl AwsProvider {
-    /// Connects to AWS, and finds out what the operator can't do without.
-    pub async fn connect(
-        options: AwsSettings,
-        kubernetes: &kube::Client,
-        clock: Clock,
-        metrics: &Metrics,
-    ) -> Result<Arc<Self>, ConnectError> {
-        let clients = Clients::from_default_chain().await?;
-        ec2::check_access(&clients.ec2).await?;
-        let cluster = Cluster::discover(clients.eks.clone(), &options, kubernetes).await?;
-        cluster.refresh_version(kubernetes).await?;
-        let provider = Self::assemble(options, clients, cluster, clock, metrics);
-        catalog::refresh_types(&provider.clients.ec2, &provider.catalogs).await?;
-        Ok(Arc::new(provider))
-    }
-
     /// Puts the parts together; calls nothing.
     pub fn assemble(
         options: AwsSettings,
@@ -138,13 +115,15 @@ impl AwsProvider {
         let metrics = AwsMetrics::new(metrics);
         let name: Arc<str> = Arc::from(options.cluster_name.as_str());
         let hour = std::time::Duration::from_secs(3600);
+        let catalogs = Catalogs::new(CatalogSettings {
+            region: clients.region.clone(),
+            vm_memory_overhead: options.vm_memory_overhead_percent,
+            reserved_enis: options.reserved_enis,
+            reserved_capacity: options.reserved_capacity,
+        });
+        let zonal_shifts = Arc::clone(&catalogs.shifts);
         Self {
-            catalogs: Catalogs::new(CatalogSettings {
-                region: clients.region.clone(),
-                vm_memory_overhead: options.vm_memory_overhead_percent,
-                reserved_enis: options.reserved_enis,
-                reserved_capacity: options.reserved_capacity,
-            }),
+            catalogs,
             launcher: Launcher::new(
                 clients.ec2.clone(),
                 clients.region.clone(),
@@ -153,7 +132,12 @@ impl AwsProvider {
                 options.reserved_capacity,
                 metrics.clone(),
             ),
-            instances: Instances::new(clients.ec2.clone(), Arc::clone(&name), metrics.clone()),
+            instances: Instances::new(
+                clients.ec2.clone(),
+                Arc::clone(&name),
+                metrics.clone(),
+                Arc::clone(&zonal_shifts),
+            ),
             parameters: Parameters::new(clients.ssm.clone()),
             profiles: Profiles::new(clients.iam.clone(), name, clients.region.clone()),
             validator: Validator::new(
@@ -166,6 +150,8 @@ impl AwsProvider {
             state: OnceLock::new(),
             launched: TtlMap::new(hour),
             recovery: Recovery::default(),
+            zonal_shifts,
+            watches_shifts_of: None,
             clock,
             metrics,
             options,
@@ -192,6 +178,13 @@ impl AwsProvider {
         self.catalogs.keep(known);
         self.validator.keep(known);
         self.lookups.drop_ended();
+    }
+
+    /// Refuses to touch a machine, or to take it for gone, while a zonal shift moves the cluster away from its zone.
+    fn check_zone(&self, provider_id: &str) -> Result<(), CloudError> {
+        let zone = provider_id::zone(provider_id).unwrap_or_default();
+        let checked = self.zonal_shifts.check("DescribeInstances", zone);
+        checked.map_err(|error| other("tell what became of the instance", error))
     }
 
     /// What can be launched with a class now.
@@ -399,6 +392,7 @@ impl CloudProvider for AwsProvider {
                 claim.metadata.name.as_deref().unwrap_or_default()
             )));
         };
+        self.check_zone(&provider_id)?;
         let id = parse_provider_id(&provider_id).map_err(|error| other("delete", error))?;
         let operation = || format!("terminate instance {id}");
         let found = self.instances.get(id).await.map_err(|error| other(&operation(), error))?;
@@ -422,8 +416,11 @@ impl CloudProvider for AwsProvider {
             .instances
             .get(id)
             .await
-            .map_err(|error| other(&format!("get instance {id}"), error))?
-            .ok_or_else(|| CloudError::NotFound(provider_id.to_owned()))?;
+            .map_err(|error| other(&format!("get instance {id}"), error))?;
+        let Some(found) = found else {
+            self.check_zone(provider_id)?;
+            return Err(CloudError::NotFound(provider_id.to_owned()));
+        };
         Ok(self.present(&found))
     }
 
@@ -487,6 +484,10 @@ impl CloudProvider for AwsProvider {
     fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks) {
         self.recovery.lead_since(self.clock.now());
         upkeep::start(self, context, write, tasks);
+        if self.watches_shifts_of.is_some() {
+            let (this, ctx) = (Arc::clone(self), context.clone());
+            tasks.spawn("zonalshift.events", async move { zonal_shift::tell(&this, &ctx).await });
+        }
     }
 }
 

@@ -162,7 +162,7 @@ pub struct AwsOptions {
     /// Don't check EC2NodeClasses by dry runs.
     #[arg(long, env = "DISABLE_DRY_RUN", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub disable_dry_run: bool,
-    /// Watch for zonal shifts.
+    /// Launch nothing in zones that a zonal shift of the cluster moves away from.
     #[arg(long, env = "ENABLE_ZONAL_SHIFT", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_zonal_shift: bool,
     /// How often images are looked up.

@@ -22,6 +22,7 @@ use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
 use super::reservations::Reservations;
 use super::ttl::TtlMap;
+use super::zonal_shift::ZonalShifts;
 use super::{KIND, ec2};
 
 pub mod pricing;
@@ -56,6 +57,8 @@ pub struct Catalogs {
     pub unavailable: Unavailable,
     /// What reservations still have room for.
     pub reservations: Reservations,
+    /// Zones that are shifted away from.
+    pub shifts: Arc<ZonalShifts>,
     seen_memory: TtlMap<(String, String), i64>,
     seen_version: Mutex<u64>,
     computed: Mutex<BTreeMap<String, (Basis, Arc<Catalog>)>>,
@@ -83,6 +86,7 @@ struct Basis {
     placement_group: Option<PlacementGroup>,
     reservations: Vec<CapacityReservation>,
     reservations_left: u64,
+    shifted: BTreeSet<String>,
 }
 
 /// Why there is no catalog.
@@ -115,6 +119,7 @@ impl Catalogs {
             prices: Prices::default(),
             unavailable: Unavailable::default(),
             reservations: Reservations::default(),
+            shifts: Arc::default(),
             seen_memory: TtlMap::new(SEEN_MEMORY_TTL),
             seen_version: Mutex::default(),
             computed: Mutex::default(),
@@ -146,6 +151,7 @@ impl Catalogs {
         if class.spec.placement_group_selector.is_some() && placement_group.is_none() {
             return Err(NoCatalog::NoPlacementGroup);
         }
+        self.shifts.learn(subnets);
         let name = class.metadata.name.clone().unwrap_or_default();
         let basis = Basis {
             types: types.version,
@@ -162,6 +168,7 @@ impl Catalogs {
                 .map(|status| status.capacity_reservations.clone())
                 .unwrap_or_default(),
             reservations_left: self.reservations.version(),
+            shifted: self.shifts.zone_ids(),
         };
         if let Some((_, catalog)) =
             self.computed.lock().get(&name).filter(|(known, _)| *known == basis)
@@ -324,6 +331,7 @@ impl<'a> ClassScope<'a> {
                 };
                 let subnets = self.subnets_by_zone.get(zone.as_str());
                 let usable = compatible
+                    && !self.is_shifted(zone)
                     && subnets.is_some_and(|subnets| {
                         let group = group.map(|group| group.id.as_str());
                         !self.unavailable.contains(&info.name, zone, capacity_type, subnets, group)
@@ -354,6 +362,7 @@ impl<'a> ClassScope<'a> {
     ) -> Offering {
         let zone = reservation.availability_zone.as_str();
         let usable = self.is_compatible(info)
+            && !self.is_shifted(zone)
             && offered_in.contains(zone)
             && self.subnets_by_zone.get(zone).is_some_and(|subnets| {
                 !self.unavailable.contains(&info.name, zone, CapacityType::Reserved, subnets, None)
@@ -361,6 +370,11 @@ impl<'a> ClassScope<'a> {
         let left = self.catalogs.reservations.left(&reservation.id);
         let zone_id = self.zone_ids.get(zone).copied().flatten();
         reserved::offering(reservation, left, prices.on_demand(&info.name), usable, zone_id)
+    }
+
+    fn is_shifted(&self, zone: &str) -> bool {
+        let id = self.zone_ids.get(zone).copied().flatten();
+        id.is_some_and(|id| self.basis.shifted.contains(id))
     }
 
     fn is_compatible(&self, info: &TypeInfo) -> bool {

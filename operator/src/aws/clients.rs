@@ -21,6 +21,8 @@ pub struct Clients {
     pub sqs: aws_sdk_sqs::Client,
     /// EKS.
     pub eks: aws_sdk_eks::Client,
+    /// Zonal shifts.
+    pub zonal_shift: aws_sdk_arczonalshift::Client,
     /// Price lists, in a region that serves them.
     pub pricing: aws_sdk_pricing::Client,
     /// The region of the cluster.
@@ -67,6 +69,7 @@ impl Clients {
             ssm: aws_sdk_ssm::Client::new(config),
             sqs: aws_sdk_sqs::Client::new(config),
             eks: aws_sdk_eks::Client::new(config),
+            zonal_shift: aws_sdk_arczonalshift::Client::new(config),
             pricing: aws_sdk_pricing::Client::from_conf(pricing),
             region,
         })

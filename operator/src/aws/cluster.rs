@@ -30,6 +30,7 @@ pub struct Cluster {
 
 /// What `eks:DescribeCluster` says.
 struct Described {
+    arn: Option<String>,
     endpoint: Option<String>,
     ca: Option<String>,
     service_cidr: Option<String>,
@@ -119,6 +120,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// The cluster's ARN.
+    pub async fn arn(&self) -> Result<String> {
+        let name = self.facts.read().name.clone();
+        describe(&self.eks, &name)
+            .await?
+            .arn
+            .ok_or_else(|| Error::unexpected("DescribeCluster", "the cluster has no ARN"))
+    }
+
     /// Reads the version again.
     pub async fn refresh_version(&self, kubernetes: &kube::Client) -> Result<()> {
         let found = if self.from_eks {
@@ -161,6 +171,7 @@ async fn describe(eks: &Client, name: &str) -> Result<Described> {
     let ipv4 = network.and_then(|network| network.service_ipv4_cidr.clone());
     let ipv6 = network.and_then(|network| network.service_ipv6_cidr.clone());
     Ok(Described {
+        arn: cluster.arn.clone(),
         endpoint: cluster.endpoint.clone(),
         ca: cluster.certificate_authority.as_ref().and_then(|ca| ca.data.clone()),
         service_cidr: ipv4.or(ipv6).filter(|cidr| !cidr.is_empty()),

@@ -14,6 +14,7 @@ use super::ec2::{self, Instance, filter};
 use super::error::{Error, Result};
 use super::metrics::AwsMetrics;
 use super::provider_id::instance_id;
+use super::zonal_shift::ZonalShifts;
 
 const WINDOW: Window =
     Window { idle: Duration::from_millis(100), max: Duration::from_secs(1), max_items: 500 };
@@ -27,11 +28,17 @@ pub struct Instances {
     describe: Batcher<(), String, Result<Option<Instance>>>,
     terminate: Batcher<(), String, Result<()>>,
     known: Mutex<BTreeMap<String, Instance>>,
+    shifts: Arc<ZonalShifts>,
 }
 
 impl Instances {
     /// Instances of a cluster.
-    pub fn new(ec2: Client, cluster: Arc<str>, metrics: AwsMetrics) -> Self {
+    pub fn new(
+        ec2: Client,
+        cluster: Arc<str>,
+        metrics: AwsMetrics,
+        shifts: Arc<ZonalShifts>,
+    ) -> Self {
         Self {
             ec2,
             cluster,
@@ -39,11 +46,17 @@ impl Instances {
             describe: Batcher::new(WINDOW),
             terminate: Batcher::new(WINDOW),
             known: Mutex::default(),
+            shifts,
         }
     }
 
-    /// The instance as EC2 has it now; `None` when it is gone.
+    /// The instance as EC2 has it now; `None` when it is gone. Of one in a zone that is shifted away from, what was read before: there EC2's word that it
+    /// is gone counts for nothing.
     pub async fn get(&self, id: &str) -> Result<Option<Instance>> {
+        let known = self.known.lock().get(id).cloned();
+        if let Some(instance) = known.filter(|known| self.shifts.contain(&known.zone)) {
+            return Ok(Some(instance));
+        }
         let found = self
             .describe
             .submit(
@@ -72,14 +85,23 @@ impl Instances {
 
     /// All instances that the operator launched for this cluster.
     pub async fn list(&self) -> Result<Vec<Instance>> {
-        let found = ec2::instances(&self.ec2, &[], &self.own_filters()).await?;
-        *self.known.lock() =
-            found.iter().map(|instance| (instance.id.clone(), instance.clone())).collect();
+        let mut found = ec2::instances(&self.ec2, &[], &self.own_filters()).await?;
+        let mut known = self.known.lock();
+        let listed: BTreeSet<&str> = found.iter().map(|instance| instance.id.as_str()).collect();
+        let missing: Vec<Instance> = known
+            .values()
+            .filter(|known| !listed.contains(known.id.as_str()))
+            .filter(|known| self.shifts.contain(&known.zone))
+            .cloned()
+            .collect();
+        found.extend(missing);
+        *known = found.iter().map(|instance| (instance.id.clone(), instance.clone())).collect();
         Ok(found)
     }
 
     /// Starts the termination of an instance.
     pub async fn terminate(&self, instance: &Instance) -> Result<()> {
+        self.shifts.check("TerminateInstances", &instance.zone)?;
         let result = self
             .terminate
             .submit(
@@ -97,6 +119,10 @@ impl Instances {
 
     /// Adds tags to an instance.
     pub async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
+        let zone = self.known.lock().get(id).map(|known| known.zone.clone());
+        if let Some(zone) = zone {
+            self.shifts.check("CreateTags", &zone)?;
+        }
         ec2::create_tags(&self.ec2, id, tags).await
     }
 

@@ -28,6 +28,8 @@ pub struct AwsSettings {
     pub reserved_enis: u32,
     /// `--disable-dry-run`.
     pub disable_dry_run: bool,
+    /// `--enable-zonal-shift`.
+    pub enable_zonal_shift: bool,
     /// The feature gate `ReservedCapacity`.
     pub reserved_capacity: bool,
     /// `--ami-refresh-interval`.
@@ -50,6 +52,7 @@ impl From<&Options> for AwsSettings {
             interruption_queue: aws.interruption_queue.clone(),
             reserved_enis: aws.reserved_enis,
             disable_dry_run: aws.disable_dry_run,
+            enable_zonal_shift: aws.enable_zonal_shift,
             reserved_capacity: options.core.feature_gates.is_on("ReservedCapacity"),
             ami_refresh_interval: aws.ami_refresh_interval.0,
             subnet_refresh_interval: aws.subnet_refresh_interval.0,

@@ -12,7 +12,7 @@ use super::catalog::{pricing, refresh_types};
 use super::error::Result;
 use super::launch::template::ami_for;
 use super::store::CHANGES;
-use super::{AwsProvider, controller};
+use super::{AwsProvider, controller, zonal_shift};
 use crate::cloud_provider::Context;
 use crate::logging::log_failure;
 use crate::state::State;
@@ -72,6 +72,11 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, task
             wait = after(&ctx, "providers.instancetype", refreshed, TYPES, RETRY);
         }
     });
+
+    if let Some(arn) = provider.watches_shifts_of.clone() {
+        let (this, ctx) = (Arc::clone(provider), context.clone());
+        tasks.spawn("zonalshift", async move { zonal_shift::poll(&this, &ctx, &arn).await });
+    }
 
     let (this, ctx) = (Arc::clone(provider), context.clone());
     tasks.spawn("providers.version", async move {

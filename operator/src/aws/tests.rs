@@ -56,6 +56,11 @@ pub(super) fn mock_ssm(rules: &[&Rule]) -> aws_sdk_ssm::Client {
     mock_client!(aws_sdk_ssm, rules)
 }
 
+/// Zonal shifts, answered by rules.
+pub(super) fn mock_arc(rules: &[&Rule]) -> aws_sdk_arczonalshift::Client {
+    mock_client!(aws_sdk_arczonalshift, rules)
+}
+
 /// EKS, answered by rules.
 pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
     mock_client!(aws_sdk_eks, rules)
@@ -272,6 +277,7 @@ fn mk_settings() -> AwsSettings {
         interruption_queue: String::new(),
         reserved_enis: 0,
         disable_dry_run: false,
+        enable_zonal_shift: false,
         reserved_capacity: true,
         ami_refresh_interval: Duration::from_secs(60),
         subnet_refresh_interval: Duration::from_secs(60),
@@ -286,6 +292,7 @@ pub(super) fn mk_provider(rules: &[&Rule]) -> AwsProvider {
         ssm: mock_ssm(&[]),
         sqs: mock_client!(aws_sdk_sqs, &[]),
         eks: mock_eks(&[]),
+        zonal_shift: mock_arc(&[]),
         pricing: mock_client!(aws_sdk_pricing, &[]),
         region: "eu-central-1".to_owned(),
     };
@@ -347,6 +354,10 @@ async fn instance_profiles_are_listed_only_where_the_operator_may_have_made_some
 pub(super) fn mk_ready_provider(rules: &[&Rule]) -> AwsProvider {
     let mut provider = mk_provider(rules);
     provider.catalogs = mk_catalogs(&["m5.large"]);
+    let shifts = Arc::clone(&provider.catalogs.shifts);
+    provider.zonal_shifts = Arc::clone(&shifts);
+    provider.instances =
+        Instances::new(provider.clients.ec2.clone(), "demo".into(), mk_metrics(), shifts);
     provider.classes.apply(class_with_ready(ConditionStatus::True, 1));
     provider.classes.set_synced();
     provider

@@ -100,6 +100,10 @@ reasons! {
     UnregisteredTaintMissing,
     /// On an EC2NodeClass: which NodeClaims its deletion waits for.
     WaitingOnNodeClaimTermination,
+    /// On a NodePool: a zonal shift takes a zone away.
+    ZonalShiftActive,
+    /// On a NodePool: a zonal shift has ended.
+    ZonalShiftCleared,
 }
 
 /// Whose turn comes first when there is more to say than the API server is to take.

@@ -9,7 +9,7 @@ use super::*;
 use crate::aws::tests::{coded, mk_metrics, mock_ec2};
 
 fn mk_instances(rules: &[&Rule]) -> Instances {
-    Instances::new(mock_ec2(rules), Arc::from("demo"), mk_metrics())
+    Instances::new(mock_ec2(rules), Arc::from("demo"), mk_metrics(), Arc::default())
 }
 
 fn instance(id: &str) -> sdk::Instance {
@@ -100,4 +100,33 @@ async fn terminations_are_collected_and_what_was_not_taken_is_tried_alone() {
     let (a, b) = tokio::join!(instances.terminate(&first), instances.terminate(&second));
     assert!(a.is_ok() && b.is_ok());
     assert_eq!((both.num_calls(), alone.num_calls()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_shifted_zone_outlives_what_ec2_says() {
+    let rule = mock!(Client::describe_instances)
+        .sequence()
+        .output(|| described(&["i-1"]))
+        .output(|| DescribeInstancesOutput::builder().build())
+        .output(|| DescribeInstancesOutput::builder().build())
+        .build();
+    let shifts: Arc<ZonalShifts> = Arc::default();
+    shifts.learn(&[tenon_crds::ec2nodeclass::Subnet {
+        id: "subnet-a".to_owned(),
+        zone: "eu-central-1a".to_owned(),
+        zone_id: Some("euc1-az2".to_owned()),
+    }]);
+    let instances =
+        Instances::new(mock_ec2(&[&rule]), Arc::from("demo"), mk_metrics(), Arc::clone(&shifts));
+    let listed = instances.list().await.unwrap();
+    assert_eq!(listed.len(), 1);
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let away = crate::aws::zonal_shift::Shift { away_from: "euc1-az2".to_owned(), until: None };
+    shifts.set(&[away], now);
+    assert_eq!(instances.list().await.unwrap(), listed, "EC2 did not list it");
+    assert_eq!(instances.get("i-1").await.unwrap().as_ref(), listed.first(), "nor is it asked");
+    assert!(instances.terminate(&listed[0]).await.is_err());
+    assert!(instances.tag("i-1", &BTreeMap::new()).await.is_err());
+    shifts.set(&[], now);
+    assert_eq!(instances.list().await.unwrap(), [], "the shift has ended");
 }

@@ -61,7 +61,12 @@ impl Fixture {
     fn new(rule: &Rule) -> Self {
         let recovery = Recovery::default();
         recovery.lead_since(after(LED));
-        let instances = Instances::new(mock_ec2(&[rule]), "demo".into(), mk_metrics());
+        let instances = Instances::new(
+            mock_ec2(&[rule]),
+            "demo".into(),
+            mk_metrics(),
+            std::sync::Arc::default(),
+        );
         Self { recovery, instances, class: mk_class(), taken: BTreeSet::new() }
     }
 
