@@ -16,7 +16,7 @@ use self::filters::{Candidate, Wanted};
 use self::fleet::FleetScope;
 use self::fleets::{FleetFailure, Fleets, Order};
 use self::reserved::Reservation;
-use self::subnets::FreeAddresses;
+use self::subnets::{Chosen, FreeAddresses};
 use self::template::{Place, Template, TemplateError, TemplateScope};
 use self::templates::{Made, Templates};
 use super::catalog::Catalogs;
@@ -25,7 +25,7 @@ use super::error::{Error, launch_reason};
 use super::matching::Requirements;
 use super::metrics::AwsMetrics;
 use super::resources;
-use super::tags::{self, Tags};
+use super::tags;
 use super::user_data::{ClusterFacts, UserDataError};
 use crate::cloud_provider::CloudError;
 
@@ -78,12 +78,20 @@ pub struct Launcher {
     metrics: AwsMetrics,
 }
 
-/// What a claim's machine is bought with.
-#[derive(Clone, Copy, Debug)]
-struct Terms<'a> {
-    tags: &'a Tags,
-    capacity_type: CapacityType,
-    tenancy: &'static str,
+/// What a claim may be launched as, and what all of it has in common.
+#[derive(Clone, Copy)]
+struct Candidates<'a> {
+    scope: TemplateScope<'a>,
+    candidates: &'a [Candidate<'a>],
+}
+
+/// A launch that can be sent.
+struct Ready {
+    /// Nothing when there is no place for it.
+    order: Option<Order>,
+    chosen: Chosen,
+    /// The launch templates that it names.
+    made: Vec<(String, Made)>,
 }
 
 impl Launcher {
@@ -154,49 +162,62 @@ impl Launcher {
             reserved_capacity: self.reserved_capacity,
             placement_group: input.placement_group,
         };
-        let places = candidates.iter().flat_map(Place::all_of);
-        let templates =
-            template::templates(scope, places).map_err(|error| template_error(&error))?;
-        self.observe_user_data(input.class, &templates);
-
-        // A template that was deleted behind our back is created again, once.
-        let terms = Terms { tags: &tags, capacity_type, tenancy };
-        let made = self.ensure(&templates).await.map_err(call_failed)?;
-        match self.try_once(input, &candidates, &templates, terms, catalogs).await {
-            Err(Attempt::TemplateGone) => {
-                for (template, made) in templates.iter().zip(made) {
-                    self.templates.invalidate(&template.request.launch_template_name, made);
-                }
-                self.ensure(&templates).await.map_err(call_failed)?;
-                self.try_once(input, &candidates, &templates, terms, catalogs).await
-            }
+        let prepared = Candidates { scope, candidates: &candidates };
+        match self.try_once(input, prepared, catalogs).await {
+            // A template that was deleted behind our back is created again, once.
+            Err(Attempt::TemplateGone) => self.try_once(input, prepared, catalogs).await,
             other => other,
         }
         .map_err(Attempt::into_cloud_error)
     }
 
-    /// Makes sure that all templates exist.
-    async fn ensure(&self, templates: &[Template<'_>]) -> Result<Vec<Made>, Error> {
-        let requests = templates.iter().map(|template| self.templates.ensure(&template.request));
-        futures::future::try_join_all(requests).await
-    }
-
     async fn try_once(
         &self,
         input: &LaunchInput<'_>,
-        candidates: &[Candidate<'_>],
-        templates: &[Template<'_>],
-        terms: Terms<'_>,
+        prepared: Candidates<'_>,
         catalogs: &Catalogs,
     ) -> Result<LaunchedInstance, Attempt> {
-        let Terms { tags, capacity_type, tenancy } = terms;
+        let Ready { order, chosen, made } = self.prepare(input, prepared).await?;
+        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, catalogs);
+        let result = match order {
+            Some(order) => {
+                self.fleets.launch(input.claim, order, learn).await.map_err(Attempt::from)
+            }
+            None => Err(Attempt::NoOfferings),
+        };
+        let used = result.as_ref().ok().map(|launched| launched.instance.subnet_id.as_str());
+        self.addresses.settle(&chosen, used);
+        if matches!(result, Err(Attempt::TemplateGone)) {
+            for (name, made) in made {
+                self.templates.invalidate(&name, made);
+            }
+        }
+        result
+    }
+
+    /// Makes sure that the launch templates exist, and puts the call together. The templates are large, and end here: what follows may take seconds.
+    async fn prepare(
+        &self,
+        input: &LaunchInput<'_>,
+        prepared: Candidates<'_>,
+    ) -> Result<Ready, Attempt> {
+        let Candidates { scope, candidates } = prepared;
+        let TemplateScope { tags, capacity_type, tenancy, .. } = scope;
+        let places = candidates.iter().flat_map(Place::all_of);
+        let templates = template::templates(scope, places).map_err(Attempt::Template)?;
+        self.observe_user_data(input.class, &templates);
+        let requests = templates.iter().map(|template| self.templates.ensure(&template.request));
+        let made = futures::future::try_join_all(requests).await.map_err(Attempt::Call)?;
+        let names = templates.iter().map(|it| it.request.launch_template_name.clone());
+        let made = names.zip(made).collect();
+
         let status = input.class.status.as_ref();
         let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();
         let chosen =
             self.addresses.choose(subnets, |zone| min_pods(candidates, zone, capacity_type));
         let context = input.class.spec.context.as_deref();
         let request = fleet::request(FleetScope {
-            templates,
+            templates: &templates,
             candidates,
             capacity_type,
             subnets: &chosen.by_zone,
@@ -204,20 +225,14 @@ impl Launcher {
             context: context.filter(|_| !annotated(input.claim, labels::MIN_VALUES_RELAXED)),
             by_priority: annotated(input.claim, labels::PRICE_OVERLAY_APPLIED),
         });
-        let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, catalogs);
-        let result = match request {
-            Some(request) => {
-                let placement_group = input.placement_group.map(str::to_owned);
-                let reservations = reserved::by_place(candidates);
-                let order =
-                    Order { request, capacity_type, tenancy, placement_group, reservations };
-                self.fleets.launch(input.claim, order, learn).await.map_err(Attempt::from)
-            }
-            None => Err(Attempt::NoOfferings),
-        };
-        let used = result.as_ref().ok().map(|launched| launched.instance.subnet_id.as_str());
-        self.addresses.settle(&chosen, used);
-        result
+        let order = request.map(|request| Order {
+            request,
+            capacity_type,
+            tenancy,
+            placement_group: input.placement_group.map(str::to_owned),
+            reservations: reserved::by_place(candidates),
+        });
+        Ok(Ready { order, chosen, made })
     }
 
     fn learn(&self, answer: &FleetAnswer, order: &Order, catalogs: &Catalogs) {
@@ -279,6 +294,7 @@ impl Launcher {
 /// How a try ended without a machine.
 #[derive(Debug)]
 enum Attempt {
+    Template(TemplateError),
     TemplateGone,
     NoOfferings,
     Call(Error),
@@ -298,6 +314,7 @@ impl From<FleetFailure> for Attempt {
 impl Attempt {
     fn into_cloud_error(self) -> CloudError {
         match self {
+            Self::Template(error) => template_error(&error),
             Self::TemplateGone => create_error(
                 "LaunchTemplateNotFound",
                 "the launch template was deleted while it was used".to_owned(),

@@ -2,12 +2,15 @@
 //!
 //! EC2 launches once for a token, however often it is asked. A repetition counts only when it is the same in every field, so that the request is kept
 //! with the token, for each claim of the call with its place among the instances: prices, offerings and companions of the next try are others.
+//!
+//! A request is large, and a burst of claims asks for the same: those that wait for each other share one in memory.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aws_sdk_ec2::Client;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tenon_crds::NodeClaim;
 use tenon_crds::labels::aws;
@@ -32,13 +35,18 @@ const MEMORY: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Fleets {
     ec2: Client,
-    batches: Batcher<String, Item, Result<LaunchedInstance, FleetFailure>>,
+    batches: Batcher<Digest, Item, Result<LaunchedInstance, FleetFailure>>,
+    /// Orders that claims wait with.
+    waiting: Mutex<BTreeMap<Digest, Weak<Order>>>,
     /// How often a claim's launch was answered: part of the token, so that an answer is never played back for a later try.
     answered: TtlMap<String, u32>,
     /// Calls without an answer (yet), by uid of the claim.
     unfinished: TtlMap<String, Share>,
     metrics: AwsMetrics,
 }
+
+/// Tells orders apart.
+type Digest = [u8; 32];
 
 /// What a machine is bought with.
 #[derive(Clone, Debug)]
@@ -56,6 +64,31 @@ impl Order {
     /// The reservation that machines of this type in this zone are launched into.
     pub(super) fn reservation(&self, instance_type: &str, zone: &str) -> Option<&Reservation> {
         self.reservations.get(&(instance_type.to_owned(), zone.to_owned()))
+    }
+
+    /// The same for orders that are the same in every field; reservations are part of the launch templates that the request names.
+    fn digest(&self) -> Digest {
+        let mut hash = Hashing(Sha256::new());
+        serde_json::to_writer(&mut hash, &self.request)
+            .expect("plain structs with text keys serialise, and a hash takes everything");
+        hash.0.update(self.capacity_type.as_str());
+        hash.0.update(self.tenancy);
+        hash.0.update(self.placement_group.as_deref().unwrap_or_default());
+        hash.0.finalize().into()
+    }
+}
+
+/// Hashes what is written, so that a request is never in memory as text.
+struct Hashing(Sha256);
+
+impl std::io::Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -99,6 +132,7 @@ impl Fleets {
         Self {
             ec2,
             batches: Batcher::new(WINDOW),
+            waiting: Mutex::default(),
             answered: TtlMap::new(MEMORY),
             unfinished: TtlMap::new(MEMORY),
             metrics,
@@ -128,8 +162,8 @@ impl Fleets {
         order: Order,
         learn: impl Learn,
     ) -> Result<LaunchedInstance, FleetFailure> {
-        let bucket =
-            serde_json::to_string(&order.request).expect("plain structs with text keys serialise");
+        let digest = order.digest();
+        let order = self.share(digest, order);
         let item = Item {
             claim: claim.metadata.name.clone().unwrap_or_default(),
             uid: claim.metadata.uid.clone().unwrap_or_default(),
@@ -139,19 +173,38 @@ impl Fleets {
             #[expect(clippy::cast_precision_loss, reason = "batches have at most 1000 items")]
             self.metrics.batch_size.observe(["create_fleet"], size.items as f64);
         };
-        let fingerprint = bucket.clone();
         self.batches
-            .submit(bucket, item, observe, |items| self.create(items, order, &fingerprint, learn))
+            .submit(digest, item, observe, |items| self.create(items, order, digest, learn))
             .await
+    }
+
+    /// How many claims hold each of the orders that claims wait with.
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> Vec<usize> {
+        let holders = self.waiting.lock().values().map(Weak::strong_count).collect::<Vec<_>>();
+        holders.into_iter().filter(|count| *count > 0).collect()
+    }
+
+    /// The same order, as the one that others wait with already.
+    fn share(&self, digest: Digest, order: Order) -> Arc<Order> {
+        let mut waiting = self.waiting.lock();
+        if let Some(known) = waiting.get(&digest).and_then(Weak::upgrade) {
+            return known;
+        }
+        waiting.retain(|_, order| order.strong_count() > 0);
+        let order = Arc::new(order);
+        waiting.insert(digest, Arc::downgrade(&order));
+        order
     }
 
     async fn create(
         &self,
         items: Vec<Item>,
-        mut order: Order,
-        fingerprint: &str,
+        order: Arc<Order>,
+        digest: Digest,
         learn: impl Learn,
     ) -> Vec<Result<LaunchedInstance, FleetFailure>> {
+        let mut order = Arc::unwrap_or_clone(order);
         order.request.target_capacity_specification.total_target_capacity =
             i32::try_from(items.len()).unwrap_or(i32::MAX);
         // A machine that is launched alone carries its claim's name from the start: after a crash it is found by it.
@@ -165,7 +218,7 @@ impl Fleets {
         ) {
             instance.tags.insert(aws::NODECLAIM_TAG.to_owned(), item.claim.clone());
         }
-        let token = self.token(&items, fingerprint);
+        let token = self.token(&items, digest);
         let call = Arc::new(Call { order, token });
         // Before the call: it may be cut off at any moment.
         for (place, item) in items.iter().enumerate() {
@@ -214,8 +267,8 @@ impl Fleets {
         Ok(answer)
     }
 
-    /// The same for the same claims, request and try.
-    fn token(&self, items: &[Item], fingerprint: &str) -> String {
+    /// The same for the same claims, order and try.
+    fn token(&self, items: &[Item], digest: Digest) -> String {
         let mut claims: Vec<(&str, u32)> = items
             .iter()
             .map(|item| (item.uid.as_str(), self.answered.get(&item.uid).unwrap_or(0)))
@@ -225,7 +278,7 @@ impl Fleets {
         for (uid, count) in claims {
             hash.update(format!("{uid}/{count}\n"));
         }
-        hash.update(fingerprint);
+        hash.update(digest);
         hex::encode(hash.finalize())
     }
 }

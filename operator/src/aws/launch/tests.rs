@@ -370,3 +370,19 @@ async fn a_reservation_that_turns_out_to_be_full_says_nothing_about_other_offeri
     let second = fixture.launch(&mk_claim("b")).await.unwrap();
     assert_eq!((second.capacity_type, second.reservation), (CapacityType::Spot, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_wait_for_the_same_fleet_hold_one_request() {
+    let (fleet, _) = fleets(|_| answer(&["i-1"], &[]));
+    let template = create_template();
+    let fixture = Fixture::new(&[&fleet, &template]);
+    let claims: Vec<NodeClaim> =
+        (0..100).map(|number| mk_claim(&format!("claim-{number}"))).collect();
+    let launches = futures::future::join_all(claims.iter().map(|claim| fixture.launch(claim)));
+    let mut launches = std::pin::pin!(launches);
+    let open = tokio::time::timeout(Duration::from_millis(10), &mut launches).await;
+    assert!(open.is_err());
+    assert_eq!(fixture.launcher.fleets.holders(), [100]);
+    launches.await;
+    assert_eq!(fixture.launcher.fleets.holders(), [0; 0], "nothing is kept");
+}
