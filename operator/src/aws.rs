@@ -58,6 +58,7 @@ pub mod metrics;
 pub mod nodeclass;
 pub mod objects;
 pub mod options;
+pub mod pace;
 pub mod present;
 pub mod probe;
 pub mod provider_id;

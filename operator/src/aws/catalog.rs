@@ -221,7 +221,7 @@ impl Catalogs {
 }
 
 /// Asks EC2 for types and zones. An empty answer is an error: then the old ones stay.
-pub async fn refresh_types(client: &aws_sdk_ec2::Client, catalogs: &Catalogs) -> Result<()> {
+pub async fn refresh_types(client: &ec2::Ec2, catalogs: &Catalogs) -> Result<()> {
     let (infos, zones) =
         tokio::join!(ec2::instance_types(client), ec2::instance_type_zones(client));
     let (mut infos, zones) = (infos?, zones?);

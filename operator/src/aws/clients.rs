@@ -8,11 +8,13 @@ use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
+use super::ec2::Ec2;
+
 /// One client per service.
 #[derive(Clone, Debug)]
 pub struct Clients {
     /// EC2.
-    pub ec2: aws_sdk_ec2::Client,
+    pub ec2: Ec2,
     /// IAM.
     pub iam: aws_sdk_iam::Client,
     /// Systems Manager parameters.
@@ -64,7 +66,7 @@ impl Clients {
             .region(Region::new(pricing_region(&region)))
             .build();
         Ok(Self {
-            ec2: aws_sdk_ec2::Client::new(config),
+            ec2: Ec2::new(aws_sdk_ec2::config::Builder::from(config)),
             iam: aws_sdk_iam::Client::new(config),
             ssm: aws_sdk_ssm::Client::new(config),
             sqs: aws_sdk_sqs::Client::new(config),

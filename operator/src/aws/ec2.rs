@@ -4,11 +4,18 @@
 //! [`requests`].
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
 
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
+use self::watch::Watch;
 use super::error::{Error, Kind, Result};
+use super::pace::{Family, Pace};
 
 mod images;
 mod instances;
@@ -19,6 +26,7 @@ mod reservations;
 pub mod send;
 mod status;
 mod templates;
+mod watch;
 
 pub use self::images::{Image, images};
 pub use self::instances::{InReservation, Instance, create_tags, instances, terminate};
@@ -29,6 +37,68 @@ pub use self::offers::{instance_type_zones, instance_types, spot_prices};
 pub use self::reservations::{CapacityReservation, capacity_reservations};
 pub use self::status::{InstanceStatus, unhealthy_instances};
 pub use self::templates::{delete_launch_template, launch_template_exists, launch_templates};
+
+/// EC2, called no faster than the account bears. Clones share the pace.
+#[derive(Clone, Debug)]
+pub struct Ec2 {
+    client: Client,
+    pace: Arc<Pace>,
+}
+
+impl Ec2 {
+    /// With the configuration of a client.
+    pub fn new(config: aws_sdk_ec2::config::Builder) -> Self {
+        let pace = Arc::<Pace>::default();
+        let config = config.interceptor(Watch(Arc::clone(&pace))).build();
+        Self { client: Client::from_conf(config), pace }
+    }
+
+    /// Makes a call when it is its turn.
+    async fn call<T, E>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = std::result::Result<T, SdkError<E, HttpResponse>>>,
+    ) -> Result<T>
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let family = Family::of(operation);
+        self.pace.turn(family).await;
+        let result = call.await.map_err(|error| Error::from_sdk(operation, &error));
+        self.pace.learn(family, &result);
+        result
+    }
+
+    /// Asks for the next page of an answer when it is its turn.
+    async fn page<T, E>(
+        &self,
+        operation: &'static str,
+        page: impl Future<Output = Option<std::result::Result<T, SdkError<E, HttpResponse>>>>,
+    ) -> Option<Result<T>>
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let family = Family::of(operation);
+        self.pace.turn(family).await;
+        let Some(page) = page.await else {
+            // The page before was the last one: nothing was called.
+            self.pace.give_back(family);
+            return None;
+        };
+        let result = page.map_err(|error| Error::from_sdk(operation, &error));
+        self.pace.learn(family, &result);
+        Some(result)
+    }
+}
+
+/// For building requests. They are sent by [`Ec2::call`].
+impl std::ops::Deref for Ec2 {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
 
 /// A filter of a Describe call: name and alternatives.
 pub type Filter = (String, Vec<String>);
@@ -63,14 +133,13 @@ pub fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -
 }
 
 /// Whether the caller may describe instance types: the cheapest proof that credentials and endpoint work.
-pub async fn check_access(ec2: &Client) -> Result<()> {
+pub async fn check_access(ec2: &Ec2) -> Result<()> {
     const OPERATION: &str = "DescribeInstanceTypes";
-    match ec2.describe_instance_types().dry_run(true).send().await {
+    let sent = ec2.describe_instance_types().dry_run(true).send();
+    match ec2.call(OPERATION, sent).await {
         Ok(_) => Ok(()),
-        Err(error) => match Error::from_sdk(OPERATION, &error) {
-            error if error.kind == Kind::DryRun => Ok(()),
-            error => Err(error),
-        },
+        Err(error) if error.kind == Kind::DryRun => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

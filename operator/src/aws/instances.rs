@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_ec2::Client;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tenon_crds::labels::{self, aws};
 
 use super::batcher::{BatchSize, Batcher, Window};
-use super::ec2::{self, Instance, filter};
+use super::ec2::{self, Ec2, Instance, filter};
 use super::error::{Error, Result};
 use super::metrics::AwsMetrics;
 use super::provider_id::instance_id;
@@ -22,7 +21,7 @@ const WINDOW: Window =
 /// Reads and terminates instances, and remembers what it read.
 #[derive(Debug)]
 pub struct Instances {
-    ec2: Client,
+    ec2: Ec2,
     cluster: Arc<str>,
     metrics: AwsMetrics,
     describe: Batcher<(), String, Result<Option<Instance>>>,
@@ -33,12 +32,7 @@ pub struct Instances {
 
 impl Instances {
     /// Instances of a cluster.
-    pub fn new(
-        ec2: Client,
-        cluster: Arc<str>,
-        metrics: AwsMetrics,
-        shifts: Arc<ZonalShifts>,
-    ) -> Self {
+    pub fn new(ec2: Ec2, cluster: Arc<str>, metrics: AwsMetrics, shifts: Arc<ZonalShifts>) -> Self {
         Self {
             ec2,
             cluster,
@@ -142,7 +136,7 @@ impl Instances {
 }
 
 /// Reads instances together; when EC2 does not know one of the ids it refuses all of them, and each is asked for alone.
-async fn describe_all(client: &Client, ids: Vec<String>) -> Vec<Result<Option<Instance>>> {
+async fn describe_all(client: &Ec2, ids: Vec<String>) -> Vec<Result<Option<Instance>>> {
     let unique: BTreeSet<String> = ids.iter().cloned().collect();
     let unique: Vec<String> = unique.into_iter().collect();
     match ec2::instances(client, &unique, &[]).await {
@@ -159,7 +153,7 @@ async fn describe_all(client: &Client, ids: Vec<String>) -> Vec<Result<Option<In
     }
 }
 
-async fn describe_one(client: &Client, id: &String) -> Result<Option<Instance>> {
+async fn describe_one(client: &Ec2, id: &String) -> Result<Option<Instance>> {
     match ec2::instances(client, std::slice::from_ref(id), &[]).await {
         Ok(found) => Ok(found.into_iter().next()),
         Err(error) if error.is_not_found() => Ok(None),
@@ -168,7 +162,7 @@ async fn describe_one(client: &Client, id: &String) -> Result<Option<Instance>> 
 }
 
 /// Terminates instances together; those that the common call did not take are tried alone.
-async fn terminate_all(client: &Client, ids: Vec<String>) -> Vec<Result<()>> {
+async fn terminate_all(client: &Ec2, ids: Vec<String>) -> Vec<Result<()>> {
     let unique: BTreeSet<String> = ids.iter().cloned().collect();
     let unique: Vec<String> = unique.into_iter().collect();
     let done = match ec2::terminate(client, &unique).await {

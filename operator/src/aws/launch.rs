@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_ec2::Client;
 use tenon_crds::labels;
 use tenon_crds::{EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::{CapacityType, Catalog};
@@ -20,6 +19,7 @@ use self::subnets::{Chosen, FreeAddresses};
 use self::template::{Place, Template, TemplateError, TemplateScope};
 use self::templates::{Made, Templates};
 use super::catalog::Catalogs;
+use super::ec2::Ec2;
 use super::ec2::send::{FleetAnswer, FleetError, FleetInstance};
 use super::error::{Error, launch_reason};
 use super::matching::Requirements;
@@ -97,7 +97,7 @@ struct Ready {
 impl Launcher {
     /// A launcher for a region. Without `reserved_capacity` launches leave it to EC2 whether they use open reservations.
     pub fn new(
-        ec2: Client,
+        ec2: Ec2,
         region: String,
         cluster: Arc<str>,
         subnet_refresh_interval: Duration,

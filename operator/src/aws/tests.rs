@@ -42,8 +42,8 @@ macro_rules! mock_client {
 }
 
 /// EC2, answered by rules.
-pub(super) fn mock_ec2(rules: &[&Rule]) -> aws_sdk_ec2::Client {
-    mock_client!(aws_sdk_ec2, rules)
+pub(super) fn mock_ec2(rules: &[&Rule]) -> ec2::Ec2 {
+    ec2::Ec2::new(mock_client!(aws_sdk_ec2, rules).config().to_builder())
 }
 
 /// IAM, answered by rules.
@@ -70,6 +70,7 @@ pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlowEc2 {
     actions: Arc<Mutex<Vec<(Instant, String)>>>,
+    to_throttle: Arc<Mutex<u32>>,
 }
 
 impl SlowEc2 {
@@ -80,16 +81,31 @@ impl SlowEc2 {
         Self::default()
     }
 
-    pub(super) fn client(&self) -> aws_sdk_ec2::Client {
+    pub(super) fn client(&self) -> ec2::Ec2 {
+        self.client_with(RetryConfig::disabled())
+    }
+
+    pub(super) fn client_with(&self, retries: RetryConfig) -> ec2::Ec2 {
         let connector = SharedHttpConnector::new(self.clone());
         let config = aws_sdk_ec2::config::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("eu-central-1"))
             .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
-            .retry_config(RetryConfig::disabled())
-            .http_client(http_client_fn(move |_, _| connector.clone()))
-            .build();
-        aws_sdk_ec2::Client::from_conf(config)
+            .retry_config(retries)
+            .http_client(http_client_fn(move |_, _| connector.clone()));
+        ec2::Ec2::new(config)
+    }
+
+    /// Throttles the next calls.
+    pub(super) fn throttle(&self, count: u32) {
+        *self.to_throttle.lock() = count;
+    }
+
+    /// When the first calls were made, since the very first.
+    pub(super) fn times(&self) -> Vec<Duration> {
+        let actions = self.actions.lock();
+        let first = actions.first().map(|(at, _)| *at);
+        first.map_or_else(Vec::new, |first| actions.iter().map(|(at, _)| *at - first).collect())
     }
 
     /// What was called, in order.
@@ -109,10 +125,18 @@ impl HttpConnector for SlowEc2 {
         let action = body.split('&').find_map(|pair| pair.strip_prefix("Action="));
         let action = action.unwrap_or_default().to_owned();
         self.actions.lock().push((Instant::now(), action.clone()));
+        let mut to_throttle = self.to_throttle.lock();
+        let (status, body) = if *to_throttle > 0 {
+            *to_throttle -= 1;
+            let error =
+                "<Error><Code>RequestLimitExceeded</Code><Message>slow down</Message></Error>";
+            (503_u16, format!("<Response><Errors>{error}</Errors></Response>"))
+        } else {
+            (200, format!("<{action}Response></{action}Response>"))
+        };
         HttpConnectorFuture::new(async move {
             tokio::time::sleep(Self::LATENCY).await;
-            let body = format!("<{action}Response></{action}Response>");
-            Ok(HttpResponse::new(200_u16.try_into().expect("a status"), SdkBody::from(body)))
+            Ok(HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(body)))
         })
     }
 }

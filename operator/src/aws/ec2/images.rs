@@ -1,9 +1,7 @@
 //! Images.
 
-use aws_sdk_ec2::Client;
-
-use super::{Filter, filter, filters};
-use crate::aws::error::{Error, Result};
+use super::{Ec2, Filter, filter, filters};
+use crate::aws::error::Result;
 
 /// An image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub struct Image {
 }
 
 /// Available images that match all filters, deprecated ones too.
-pub async fn images(ec2: &Client, wanted: &[Filter], owners: &[String]) -> Result<Vec<Image>> {
+pub async fn images(ec2: &Ec2, wanted: &[Filter], owners: &[String]) -> Result<Vec<Image>> {
     const OPERATION: &str = "DescribeImages";
     let mut wanted = wanted.to_vec();
     wanted.push(filter("state", ["available"]));
@@ -34,8 +32,8 @@ pub async fn images(ec2: &Client, wanted: &[Filter], owners: &[String]) -> Resul
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         for image in page.images() {
             if let Some(id) = &image.image_id {
                 found.push(Image {

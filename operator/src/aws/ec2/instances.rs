@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 use jiff::Timestamp;
 
-use super::{Filter, filter, filters, requests};
-use crate::aws::error::{Error, Result};
+use super::{Ec2, Filter, filter, filters, requests};
+use crate::aws::error::Result;
 
 /// An instance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,7 +52,7 @@ pub struct InReservation {
 const LIVING: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
 
 /// Instances that match, without those that are terminated. `ids` must be unique; with ids the answer is not paged.
-pub async fn instances(ec2: &Client, ids: &[String], wanted: &[Filter]) -> Result<Vec<Instance>> {
+pub async fn instances(ec2: &Ec2, ids: &[String], wanted: &[Filter]) -> Result<Vec<Instance>> {
     const OPERATION: &str = "DescribeInstances";
     let mut wanted = wanted.to_vec();
     wanted.push(filter("instance-state-name", LIVING));
@@ -65,8 +64,8 @@ pub async fn instances(ec2: &Client, ids: &[String], wanted: &[Filter]) -> Resul
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         found.extend(
             page.reservations()
                 .iter()
@@ -132,13 +131,9 @@ impl Instance {
 }
 
 /// Starts the termination of instances.
-pub async fn terminate(ec2: &Client, ids: &[String]) -> Result<BTreeSet<String>> {
-    let answer = ec2
-        .terminate_instances()
-        .set_instance_ids(Some(ids.to_vec()))
-        .send()
-        .await
-        .map_err(|error| Error::from_sdk("TerminateInstances", &error))?;
+pub async fn terminate(ec2: &Ec2, ids: &[String]) -> Result<BTreeSet<String>> {
+    let sent = ec2.terminate_instances().set_instance_ids(Some(ids.to_vec())).send();
+    let answer = ec2.call("TerminateInstances", sent).await?;
     Ok(answer
         .terminating_instances()
         .iter()
@@ -154,12 +149,8 @@ pub async fn terminate(ec2: &Client, ids: &[String]) -> Result<BTreeSet<String>>
 }
 
 /// Adds tags to an instance.
-pub async fn create_tags(ec2: &Client, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
-    ec2.create_tags()
-        .resources(id)
-        .set_tags(Some(requests::tags(tags)))
-        .send()
-        .await
-        .map_err(|error| Error::from_sdk("CreateTags", &error))?;
+pub async fn create_tags(ec2: &Ec2, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
+    let sent = ec2.create_tags().resources(id).set_tags(Some(requests::tags(tags))).send();
+    ec2.call("CreateTags", sent).await?;
     Ok(())
 }

@@ -1,9 +1,7 @@
 //! What machines are placed into: subnets, security groups, placement groups.
 
-use aws_sdk_ec2::Client;
-
-use super::{Filter, filter, filters};
-use crate::aws::error::{Error, Result};
+use super::{Ec2, Filter, filter, filters};
+use crate::aws::error::Result;
 
 /// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +35,7 @@ pub struct PlacementGroup {
 }
 
 /// Subnets that match all filters.
-pub async fn subnets(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Subnet>> {
+pub async fn subnets(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Subnet>> {
     const OPERATION: &str = "DescribeSubnets";
     let mut pages = ec2
         .describe_subnets()
@@ -46,8 +44,8 @@ pub async fn subnets(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Subnet>> {
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         for subnet in page.subnets() {
             if let (Some(id), Some(zone)) = (&subnet.subnet_id, &subnet.availability_zone) {
                 found.push(Subnet {
@@ -63,7 +61,7 @@ pub async fn subnets(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Subnet>> {
 }
 
 /// Security groups that match all filters.
-pub async fn security_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<SecurityGroup>> {
+pub async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<SecurityGroup>> {
     const OPERATION: &str = "DescribeSecurityGroups";
     let mut pages = ec2
         .describe_security_groups()
@@ -72,8 +70,8 @@ pub async fn security_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Secu
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         for group in page.security_groups() {
             if let Some(id) = &group.group_id {
                 found.push(SecurityGroup { id: id.clone(), name: group.group_name.clone() });
@@ -84,10 +82,11 @@ pub async fn security_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Secu
 }
 
 /// Available placement groups that match all filters.
-pub async fn placement_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<PlacementGroup>> {
+pub async fn placement_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<PlacementGroup>> {
     let mut wanted = wanted.to_vec();
     wanted.push(filter("state", ["available"]));
-    match ec2.describe_placement_groups().set_filters(filters(&wanted)).send().await {
+    let sent = ec2.describe_placement_groups().set_filters(filters(&wanted)).send();
+    match ec2.call("DescribePlacementGroups", sent).await {
         Ok(answer) => Ok(answer
             .placement_groups()
             .iter()
@@ -96,9 +95,7 @@ pub async fn placement_groups(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Pla
                 Some(PlacementGroup { id: group.group_id.clone()?, strategy: strategy? })
             })
             .collect()),
-        Err(error) => match Error::from_sdk("DescribePlacementGroups", &error) {
-            error if error.is_not_found() => Ok(Vec::new()),
-            error => Err(error),
-        },
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 use jiff::Timestamp;
 use tenon_state::ec2::type_info::TypeInfo;
 
-use super::{filter, filters};
+use super::{Ec2, filter, filters};
 use crate::aws::catalog::type_info::from_sdk;
-use crate::aws::error::{Error, Result};
+use crate::aws::error::Result;
 
 /// Instance types that can run Kubernetes nodes.
-pub async fn instance_types(ec2: &Client) -> Result<Vec<TypeInfo>> {
+pub async fn instance_types(ec2: &Ec2) -> Result<Vec<TypeInfo>> {
     const OPERATION: &str = "DescribeInstanceTypes";
     let wanted = [
         filter("supported-virtualization-type", ["hvm"]),
@@ -25,15 +24,15 @@ pub async fn instance_types(ec2: &Client) -> Result<Vec<TypeInfo>> {
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         found.extend(page.instance_types().iter().filter_map(from_sdk));
     }
     Ok(found)
 }
 
 /// The zones in which each instance type is offered.
-pub async fn instance_type_zones(ec2: &Client) -> Result<BTreeMap<String, BTreeSet<String>>> {
+pub async fn instance_type_zones(ec2: &Ec2) -> Result<BTreeMap<String, BTreeSet<String>>> {
     const OPERATION: &str = "DescribeInstanceTypeOfferings";
     let mut pages = ec2
         .describe_instance_type_offerings()
@@ -42,8 +41,8 @@ pub async fn instance_type_zones(ec2: &Client) -> Result<BTreeMap<String, BTreeS
         .into_paginator()
         .send();
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         for offering in page.instance_type_offerings() {
             if let (Some(name), Some(zone)) = (&offering.instance_type, &offering.location) {
                 found.entry(name.as_str().to_owned()).or_default().insert(zone.clone());
@@ -55,7 +54,7 @@ pub async fn instance_type_zones(ec2: &Client) -> Result<BTreeMap<String, BTreeS
 
 /// Newest spot price in dollars per hour by instance type and zone.
 pub async fn spot_prices(
-    ec2: &Client,
+    ec2: &Ec2,
     now: Timestamp,
 ) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
     const OPERATION: &str = "DescribeSpotPriceHistory";
@@ -68,8 +67,8 @@ pub async fn spot_prices(
         .into_paginator()
         .send();
     let mut found: BTreeMap<String, BTreeMap<String, (i64, f64)>> = BTreeMap::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         for price in page.spot_price_history() {
             let (Some(name), Some(zone), Some(usd)) = (
                 &price.instance_type,

@@ -1,11 +1,10 @@
 //! Capacity reservations.
 
-use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 use jiff::Timestamp;
 
-use super::{Filter, filters};
-use crate::aws::error::{Error, Result};
+use super::{Ec2, Filter, filters};
+use crate::aws::error::Result;
 
 /// A capacity reservation. Criteria and type are as EC2 names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub struct CapacityReservation {
 
 /// One reservation by its id, or those that match all filters. An id that does not exist is no error.
 pub async fn capacity_reservations(
-    ec2: &Client,
+    ec2: &Ec2,
     id: Option<&str>,
     wanted: &[Filter],
 ) -> Result<Vec<CapacityReservation>> {
@@ -45,8 +44,8 @@ pub async fn capacity_reservations(
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = match page.map_err(|error| Error::from_sdk(OPERATION, &error)) {
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = match page {
             Ok(page) => page,
             Err(error) if error.is_not_found() => return Ok(Vec::new()),
             Err(error) => return Err(error),

@@ -1,13 +1,13 @@
 //! Sends the requests that launch.
 
-use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
+use super::Ec2;
 use super::requests::{
     BlockDeviceMapping, CapacityReservationSpecification, CreateFleet, CreateLaunchTemplate,
     DryRunInstances, LaunchTemplateData, NetworkInterface, tag_specifications, tags,
 };
-use crate::aws::error::{Error, Kind, Result};
+use crate::aws::error::{Kind, Result};
 
 /// What CreateFleet answered.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,7 +52,7 @@ pub struct FleetError {
 
 /// Launches a fleet. `token` makes a repetition of the same call harmless.
 pub async fn create_fleet(
-    ec2: &Client,
+    ec2: &Ec2,
     request: &CreateFleet,
     token: Option<&str>,
 ) -> Result<FleetAnswer> {
@@ -99,7 +99,7 @@ pub async fn create_fleet(
             .set_reservation_types(Some(kinds.collect()))
             .build()
     });
-    let answer = ec2
+    let sent = ec2
         .create_fleet()
         .r#type(request.kind.as_str().into())
         .set_context(request.context.clone())
@@ -116,9 +116,8 @@ pub async fn create_fleet(
         .set_reserved_capacity_options(reserved)
         .set_tag_specifications(Some(tag_specifications(&request.tag_specifications)))
         .set_dry_run(request.dry_run.then_some(true))
-        .send()
-        .await
-        .map_err(|error| Error::from_sdk(OPERATION, &error))?;
+        .send();
+    let answer = ec2.call(OPERATION, sent).await?;
     Ok(read_fleet(&answer))
 }
 
@@ -172,25 +171,22 @@ fn read_fleet(answer: &aws_sdk_ec2::operation::create_fleet::CreateFleetOutput) 
 }
 
 /// Creates a launch template; one that exists under the name is fine, as the name tells the content.
-pub async fn create_launch_template(ec2: &Client, request: &CreateLaunchTemplate) -> Result<()> {
-    let created = ec2
+pub async fn create_launch_template(ec2: &Ec2, request: &CreateLaunchTemplate) -> Result<()> {
+    let sent = ec2
         .create_launch_template()
         .launch_template_name(&request.launch_template_name)
         .launch_template_data(template_data(&request.launch_template_data))
         .set_tag_specifications(Some(tag_specifications(&request.tag_specifications)))
-        .send()
-        .await;
-    match created {
+        .send();
+    match ec2.call("CreateLaunchTemplate", sent).await {
         Ok(_) => Ok(()),
-        Err(error) => match Error::from_sdk("CreateLaunchTemplate", &error) {
-            error if error.kind == Kind::AlreadyExists => Ok(()),
-            error => Err(error),
-        },
+        Err(error) if error.kind == Kind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
 /// Tries out a launch. `Ok` means that it would be allowed.
-pub async fn dry_run_instances(ec2: &Client, request: &DryRunInstances) -> Result<()> {
+pub async fn dry_run_instances(ec2: &Ec2, request: &DryRunInstances) -> Result<()> {
     let interfaces = request
         .network_interfaces
         .iter()
@@ -204,7 +200,7 @@ pub async fn dry_run_instances(ec2: &Client, request: &DryRunInstances) -> Resul
         })
         .collect();
     let template = &request.launch_template;
-    let answer = ec2
+    let sent = ec2
         .run_instances()
         .dry_run(true)
         .min_count(1)
@@ -218,14 +214,11 @@ pub async fn dry_run_instances(ec2: &Client, request: &DryRunInstances) -> Resul
         .instance_type(request.instance_type.as_str().into())
         .set_network_interfaces(Some(interfaces))
         .set_tag_specifications(Some(tag_specifications(&request.tag_specifications)))
-        .send()
-        .await;
-    match answer {
+        .send();
+    match ec2.call("RunInstances", sent).await {
         Ok(_) => Ok(()),
-        Err(error) => match Error::from_sdk("RunInstances", &error) {
-            error if error.kind == Kind::DryRun => Ok(()),
-            error => Err(error),
-        },
+        Err(error) if error.kind == Kind::DryRun => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,11 +1,10 @@
 //! Status checks and scheduled events of instances.
 
-use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 use jiff::Timestamp;
 
-use super::{filter, filters};
-use crate::aws::error::{Error, Result};
+use super::{Ec2, filter, filters};
+use crate::aws::error::Result;
 
 /// Something is wrong with an instance, or will be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +29,7 @@ const EVENTS: [&str; 5] = [
 ];
 
 /// All running instances of the account with which something is wrong, by id. One that several questions find is told once.
-pub async fn unhealthy_instances(ec2: &Client) -> Result<Vec<InstanceStatus>> {
+pub async fn unhealthy_instances(ec2: &Ec2) -> Result<Vec<InstanceStatus>> {
     // EC2 joins filters by "and".
     let questions = [
         filter("instance-status.status", ["impaired"]),
@@ -45,8 +44,8 @@ pub async fn unhealthy_instances(ec2: &Client) -> Result<Vec<InstanceStatus>> {
             .max_results(1000)
             .into_paginator()
             .send();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| Error::from_sdk("DescribeInstanceStatus", &error))?;
+        while let Some(page) = ec2.page("DescribeInstanceStatus", pages.next()).await {
+            let page = page?;
             found.extend(page.instance_statuses().iter().filter_map(read));
         }
     }

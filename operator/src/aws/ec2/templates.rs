@@ -1,9 +1,7 @@
 //! Launch templates that exist.
 
-use aws_sdk_ec2::Client;
-
-use super::{Filter, filters};
-use crate::aws::error::{Error, Result};
+use super::{Ec2, Filter, filters};
+use crate::aws::error::Result;
 
 /// A launch template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +11,7 @@ pub struct LaunchTemplate {
 }
 
 /// Launch templates by their tags.
-pub async fn launch_templates(ec2: &Client, wanted: &[Filter]) -> Result<Vec<LaunchTemplate>> {
+pub async fn launch_templates(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<LaunchTemplate>> {
     const OPERATION: &str = "DescribeLaunchTemplates";
     let mut pages = ec2
         .describe_launch_templates()
@@ -22,8 +20,8 @@ pub async fn launch_templates(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Lau
         .into_paginator()
         .send();
     let mut found = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| Error::from_sdk(OPERATION, &error))?;
+    while let Some(page) = ec2.page(OPERATION, pages.next()).await {
+        let page = page?;
         found.extend(
             page.launch_templates()
                 .iter()
@@ -35,24 +33,22 @@ pub async fn launch_templates(ec2: &Client, wanted: &[Filter]) -> Result<Vec<Lau
 }
 
 /// Whether a launch template of this name exists.
-pub async fn launch_template_exists(ec2: &Client, name: &str) -> Result<bool> {
+pub async fn launch_template_exists(ec2: &Ec2, name: &str) -> Result<bool> {
     const OPERATION: &str = "DescribeLaunchTemplates";
-    match ec2.describe_launch_templates().launch_template_names(name).send().await {
+    let sent = ec2.describe_launch_templates().launch_template_names(name).send();
+    match ec2.call(OPERATION, sent).await {
         Ok(answer) => Ok(!answer.launch_templates().is_empty()),
-        Err(error) => match Error::from_sdk(OPERATION, &error) {
-            error if error.is_not_found() => Ok(false),
-            error => Err(error),
-        },
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
 /// Deletes a launch template; one that does not exist is fine.
-pub async fn delete_launch_template(ec2: &Client, name: &str) -> Result<()> {
-    match ec2.delete_launch_template().launch_template_name(name).send().await {
+pub async fn delete_launch_template(ec2: &Ec2, name: &str) -> Result<()> {
+    let sent = ec2.delete_launch_template().launch_template_name(name).send();
+    match ec2.call("DeleteLaunchTemplate", sent).await {
         Ok(_) => Ok(()),
-        Err(error) => match Error::from_sdk("DeleteLaunchTemplate", &error) {
-            error if error.is_not_found() => Ok(()),
-            error => Err(error),
-        },
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
     }
 }

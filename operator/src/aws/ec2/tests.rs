@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use aws_sdk_ec2::operation::describe_subnets::DescribeSubnetsOutput;
 use aws_smithy_mocks::{Rule, mock};
+use aws_smithy_types::retry::RetryConfig;
 
 use super::*;
-use crate::aws::tests::mock_ec2;
+use crate::aws::tests::{SlowEc2, mock_ec2};
 
 fn page(asked_by: Option<&'static str>, subnet: &'static str, next: Option<&'static str>) -> Rule {
     mock!(Client::describe_subnets)
@@ -28,4 +31,31 @@ async fn pages_are_followed_until_there_is_no_token() {
     let found = subnets(&client, &[]).await.unwrap();
     let ids: Vec<&str> = found.iter().map(|subnet| subnet.id.as_str()).collect();
     assert_eq!(ids, ["subnet-1", "subnet-2", "subnet-3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_calls_is_as_fast_as_ec2_grants_and_no_faster() {
+    let slow = SlowEc2::new();
+    let ec2 = slow.client();
+    let deleted =
+        (0..60).map(|number| delete_launch_template(&ec2, if number % 2 == 0 { "a" } else { "b" }));
+    for result in futures::future::join_all(deleted).await {
+        result.unwrap();
+    }
+    let times = slow.times();
+    assert_eq!(times[49], Duration::ZERO, "what was saved up");
+    assert!(times[50] >= Duration::from_millis(199), "{:?}", times[50]);
+    assert!((1.99..2.2).contains(&times[59].as_secs_f64()), "five a second: {:?}", times[59]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttled_attempts_that_the_sdk_repeats_slow_the_calls_that_follow() {
+    let slow = SlowEc2::new();
+    let ec2 = slow.client_with(RetryConfig::standard().with_max_attempts(3));
+    slow.throttle(2);
+    delete_launch_template(&ec2, "a").await.unwrap();
+    assert_eq!(slow.calls("DeleteLaunchTemplate"), 3, "the third attempt succeeded");
+    let started = tokio::time::Instant::now();
+    delete_launch_template(&ec2, "b").await.unwrap();
+    assert!(started.elapsed() > SlowEc2::LATENCY, "the burst is over: {:?}", started.elapsed());
 }

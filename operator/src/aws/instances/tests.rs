@@ -1,3 +1,4 @@
+use aws_sdk_ec2::Client;
 use aws_sdk_ec2::operation::describe_instances::{
     DescribeInstancesError, DescribeInstancesInput, DescribeInstancesOutput,
 };

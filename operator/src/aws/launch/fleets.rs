@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use aws_sdk_ec2::Client;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tenon_crds::NodeClaim;
@@ -19,6 +18,7 @@ use tenon_planner::snapshot::CapacityType;
 use super::LaunchedInstance;
 use super::reserved::Reservation;
 use crate::aws::batcher::{BatchSize, Batcher, Window};
+use crate::aws::ec2::Ec2;
 use crate::aws::ec2::requests::CreateFleet;
 use crate::aws::ec2::send::{self, FleetAnswer, FleetError};
 use crate::aws::error::{Error, Kind};
@@ -34,7 +34,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// Sends CreateFleet calls.
 #[derive(Debug)]
 pub(super) struct Fleets {
-    ec2: Client,
+    ec2: Ec2,
     batches: Batcher<Digest, Item, Result<LaunchedInstance, FleetFailure>>,
     /// Orders that claims wait with.
     waiting: Mutex<BTreeMap<Digest, Weak<Order>>>,
@@ -128,7 +128,7 @@ pub(super) trait Learn: Fn(&FleetAnswer, &Order) {}
 impl<F: Fn(&FleetAnswer, &Order)> Learn for F {}
 
 impl Fleets {
-    pub(super) fn new(ec2: Client, metrics: AwsMetrics) -> Self {
+    pub(super) fn new(ec2: Ec2, metrics: AwsMetrics) -> Self {
         Self {
             ec2,
             batches: Batcher::new(WINDOW),

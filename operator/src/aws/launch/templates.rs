@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use aws_sdk_ec2::Client;
 use tenon_crds::labels::aws;
 
 use crate::aws::ec2::requests::CreateLaunchTemplate;
-use crate::aws::ec2::{self, filter, send};
+use crate::aws::ec2::{self, Ec2, filter, send};
 use crate::aws::error::Result;
 use crate::aws::flight::Flights;
 use crate::aws::tags::cluster_tag;
@@ -20,7 +19,7 @@ const TTL: Duration = Duration::from_secs(60);
 /// Templates by name.
 #[derive(Debug)]
 pub struct Templates {
-    ec2: Client,
+    ec2: Ec2,
     cluster: Arc<str>,
     existing: TtlMap<String, Made>,
     /// The account may make a few of these calls a second: a burst of claims makes one per template, whatever its size.
@@ -42,7 +41,7 @@ enum Flown {
 
 impl Templates {
     /// None known yet.
-    pub fn new(ec2: Client, cluster: Arc<str>) -> Self {
+    pub fn new(ec2: Ec2, cluster: Arc<str>) -> Self {
         Self {
             ec2,
             cluster,

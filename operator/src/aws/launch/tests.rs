@@ -1,3 +1,4 @@
+use aws_sdk_ec2::Client;
 use aws_sdk_ec2::operation::create_fleet::{CreateFleetError, CreateFleetInput, CreateFleetOutput};
 use aws_sdk_ec2::operation::create_launch_template::CreateLaunchTemplateOutput;
 use aws_sdk_ec2::operation::delete_launch_template::DeleteLaunchTemplateOutput;

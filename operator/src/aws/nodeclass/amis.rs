@@ -46,7 +46,7 @@ type Uses = BTreeMap<String, Vec<Vec<Requirement>>>;
 
 /// The images of a NodeClass, newest first.
 pub async fn resolve(
-    client: &aws_sdk_ec2::Client,
+    client: &ec2::Ec2,
     parameters: &Parameters,
     spec: &EC2NodeClassSpec,
     kubernetes: &str,
@@ -278,7 +278,7 @@ fn is_deprecated(image: &Image, now: Timestamp) -> bool {
 
 /// Ids of those images, among the given ones, that are deprecated or gone.
 pub async fn outdated(
-    client: &aws_sdk_ec2::Client,
+    client: &ec2::Ec2,
     ids: &[String],
     now: Timestamp,
 ) -> Result<Vec<String>, Error> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aws_sdk_ec2::Client;
 use jiff::{SignedDuration, Timestamp};
 use tenon_crds::ec2nodeclass::{
     CapacityReservation, CapacityReservationSelectorTerm, InstanceMatchCriteria, ReservationState,
@@ -14,7 +13,7 @@ use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 use super::resolve::{class_key, failed};
 use super::status::Found;
 use crate::aws::AwsProvider;
-use crate::aws::ec2::{self, Filter, filter, tag_filters};
+use crate::aws::ec2::{self, Ec2, Filter, filter, tag_filters};
 use crate::aws::error::Result;
 
 /// A capacity block counts as expiring so long before its end: EC2 takes the instances half an hour before it, and a drain takes time.
@@ -63,7 +62,7 @@ pub fn is_expiring(reservation: &ec2::CapacityReservation, now: Timestamp) -> bo
 }
 
 async fn select(
-    client: &Client,
+    client: &Ec2,
     terms: &[CapacityReservationSelectorTerm],
 ) -> Result<Vec<ec2::CapacityReservation>> {
     let mut found = BTreeMap::new();

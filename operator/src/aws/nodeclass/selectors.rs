@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_ec2::Client;
 use tenon_crds::ec2nodeclass::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
-use crate::aws::ec2::{self, Filter, SecurityGroup, Subnet, filter, tag_filters};
+use crate::aws::ec2::{self, Ec2, Filter, SecurityGroup, Subnet, filter, tag_filters};
 use crate::aws::error::Result;
 
 /// The subnets of all terms: those with the most free addresses first.
-pub async fn subnets(client: &Client, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>> {
+pub async fn subnets(client: &Ec2, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>> {
     let mut found = BTreeMap::new();
     for query in subnet_queries(terms) {
         for subnet in ec2::subnets(client, &query).await? {
@@ -23,7 +22,7 @@ pub async fn subnets(client: &Client, terms: &[SubnetSelectorTerm]) -> Result<Ve
 
 /// The security groups of all terms, by id.
 pub async fn security_groups(
-    client: &Client,
+    client: &Ec2,
     terms: &[SecurityGroupSelectorTerm],
 ) -> Result<Vec<SecurityGroup>> {
     let mut found = BTreeMap::new();

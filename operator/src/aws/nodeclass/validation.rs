@@ -22,7 +22,7 @@ use crate::aws::ec2::requests::{
     AllocationOptions, CreateFleet, DryRunInstances, DryRunInterface, LaunchTemplateConfig,
     LaunchTemplateSpecification, Override, TargetCapacity,
 };
-use crate::aws::ec2::send;
+use crate::aws::ec2::{Ec2, send};
 use crate::aws::error::{Error, Kind};
 use crate::aws::launch::template::{self, TemplateScope, tagged};
 use crate::aws::launch::templates::Templates;
@@ -39,7 +39,7 @@ const NOT_YET: Duration = Duration::from_secs(2);
 /// Tries out NodeClasses.
 #[derive(Debug)]
 pub struct Validator {
-    ec2: aws_sdk_ec2::Client,
+    ec2: Ec2,
     region: String,
     dry_runs: bool,
     verdicts: TtlMap<Question, Judgement>,
@@ -93,7 +93,7 @@ impl From<Verdict> for Judgement {
 
 impl Validator {
     /// A validator for a region.
-    pub fn new(ec2: aws_sdk_ec2::Client, region: String, dry_runs: bool) -> Self {
+    pub fn new(ec2: Ec2, region: String, dry_runs: bool) -> Self {
         Self {
             ec2,
             region,
