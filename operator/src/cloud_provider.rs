@@ -23,9 +23,10 @@ pub use tenon_state::node_class::NodeClassKind;
 
 use crate::clock::Clock;
 use crate::events::Recorder;
+use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::tasks::Tasks;
+use crate::tasks::{Observer, Tasks};
 use crate::work::Concern;
 use crate::write::Writer;
 
@@ -40,6 +41,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// Counters and histograms.
     pub metrics: Metrics,
+    /// Which loops are in the middle of something.
+    pub liveness: Liveness,
     /// Wakes the provisioner, the disruption loop and the NodePools' readiness early, e.g. after an interruption, or when a catalog or the state of a
     /// NodeClass changed. Call `notify_one`: the permit is kept, nothing is lost.
     pub wake: Arc<Notify>,
@@ -48,6 +51,13 @@ pub struct Context {
     pub interrupted: Arc<Notify>,
     /// The cluster's name (`--cluster-name`): part of tags, user data and names in the cloud.
     pub cluster_name: Arc<str>,
+}
+
+impl Context {
+    /// Who is told what the operator's tasks do.
+    pub fn observer(&self) -> Observer {
+        Observer { metrics: self.metrics.clone(), liveness: self.liveness.clone() }
+    }
 }
 
 /// A machine of the cloud, as it is there.

@@ -27,6 +27,7 @@ use self::queue::Commands;
 use crate::actuate::{self, lower};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
+use crate::liveness;
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
 use crate::planning::{self, Until, on_snapshot};
@@ -60,7 +61,8 @@ pub async fn run<P: CloudProvider>(
             return;
         }
         passes += 1;
-        let pause = match isolated(pass(&operator, &commands, passes, &mut resume, &stop)).await {
+        let pass = pass(&operator, &commands, passes, &mut resume, &stop);
+        let pause = match isolated(liveness::turn(liveness::WORK, pass)).await {
             Ok(0) => POLL,
             Ok(_) => Duration::ZERO,
             Err(panicked) => {

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Gone;
 use crate::state::State;
@@ -42,8 +43,14 @@ pub async fn listen(
     TcpListener::bind(address).await.map_err(|source| ListenError { purpose, address, source })
 }
 
-/// Answers `/healthz` and `/readyz` until `stop`. Ready means that the CRDs are there and everything was listed once; a standby is ready too.
-pub async fn serve_health(listener: TcpListener, state: State, stop: CancellationToken) {
+/// Answers `/healthz` and `/readyz` until `stop`. Healthy means that no loop is stuck. Ready means that the CRDs are there and everything was listed once; a
+/// standby is ready too.
+pub async fn serve_health(
+    listener: TcpListener,
+    state: State,
+    liveness: Liveness,
+    stop: CancellationToken,
+) {
     async fn ready(Shared(state): Shared<State>) -> (StatusCode, &'static str) {
         let state = state.read();
         if !state.has_found_crds() {
@@ -55,9 +62,9 @@ pub async fn serve_health(listener: TcpListener, state: State, stop: Cancellatio
         }
     }
     let router = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .with_state(state);
+        .with_state(state)
+        .route("/healthz", get(async move || health(&liveness)));
     serve("health", listener, router, stop).await;
 }
 
@@ -107,6 +114,22 @@ async fn scrape(Shared(scrapes): Shared<Scrapes>) -> Response {
     });
     let body = Body::from_stream(stream::select(pieces, end));
     ([(header::CONTENT_TYPE, TYPE)], body).into_response()
+}
+
+/// Which loops are stuck, one a line. Kubernetes starts the operator anew when it has heard of one three times, so it is logged as well.
+fn health(liveness: &Liveness) -> (StatusCode, String) {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for stuck in liveness.stuck() {
+        tracing::error!(task = stuck.name, "{stuck}");
+        // Writing to a string does not fail.
+        writeln!(text, "{stuck}").ok();
+    }
+    if text.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, text)
+    }
 }
 
 async fn serve(
@@ -169,5 +192,19 @@ mod tests {
             assert!(last.unwrap().is_err(), "a part is not taken for the whole");
         }
         let _all = scrapes.room.acquire_many(4).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_loop_fails_the_health_check_until_it_gets_on() {
+        let liveness = Liveness::default();
+        let turn = liveness.begin("state", Duration::from_mins(5));
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert_eq!(health(&liveness), (StatusCode::OK, "ok\n".to_owned()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = "state has been stuck for 301 s (limit 300 s)\n".to_owned();
+        assert_eq!(health(&liveness), (StatusCode::SERVICE_UNAVAILABLE, told));
+        turn.progressed();
+        assert_eq!(health(&liveness).0, StatusCode::OK);
+        drop(turn);
     }
 }

@@ -279,7 +279,44 @@ fn micro(now: Timestamp) -> MicroTime {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use kube::client::Body;
+
     use super::*;
+
+    /// One that asks an API server which takes every call and answers none.
+    fn election_in_silence() -> (Election, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let calls = Arc::clone(&asked);
+        let silent = tower::service_fn(move |request: http::Request<Body>| {
+            // The lease is watched as well.
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch"));
+            calls.fetch_add(u32::from(!watches), Ordering::SeqCst);
+            std::future::pending::<Result<http::Response<Body>, tower::BoxError>>()
+        });
+        let client = Client::new(silent, "default");
+        let clock = Clock::anchored(Timestamp::UNIX_EPOCH);
+        let election = Election::new(client, "default", "lease".into(), "me".into(), clock);
+        (election, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_does_not_answer_is_asked_for_the_lease_again() {
+        let (election, asked) = election_in_silence();
+        tokio::time::timeout(Duration::from_mins(1), election.acquire()).await.unwrap_err();
+        // Each time ten seconds, and two of rest.
+        assert_eq!(asked.load(Ordering::SeqCst), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_that_ends_does_not_wait_for_an_api_server_that_does_not_answer() {
+        let (election, _) = election_in_silence();
+        let began = Instant::now();
+        election.release().await;
+        assert_eq!(began.elapsed(), RELEASE_TIMEOUT);
+    }
 
     fn held(by: &str, seconds: i32) -> LeaseSpec {
         LeaseSpec {

@@ -7,6 +7,7 @@ pub mod actuate;
 pub(crate) mod apiserver;
 pub mod aws;
 pub mod capacitybuffer;
+pub mod client;
 pub mod clock;
 pub mod cloud_provider;
 pub mod confirm;
@@ -23,6 +24,7 @@ pub mod kwok;
 #[expect(clippy::disallowed_methods, reason = "the Lease is the election's own")]
 pub mod leader;
 pub mod leadership;
+pub mod liveness;
 pub mod logging;
 pub mod metrics;
 pub mod node;

@@ -28,6 +28,7 @@ use crate::actuate;
 use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
+use crate::liveness;
 use crate::metrics;
 use crate::operator::Operator;
 use crate::planning::quarantine::{self, culprits};
@@ -155,25 +156,31 @@ async fn batches<P: CloudProvider>(
             return;
         }
         pass += 1;
-        let (plan, virtual_pods) = match isolated(plan(operator, pass, stop)).await {
-            Ok(Some(planned)) => planned,
-            Ok(None) => return,
-            Err(panicked) => {
-                planning::tell(&panicked);
-                let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
-                    tenon_planner::provision(some, &operator.policy, operator.now(), pass, until)
-                };
-                if isolated(set_aside(operator, again, stop, &panicked)).await == Ok(true) {
-                    retrigger(operator, batcher);
+        let turn = async {
+            let (plan, virtual_pods) = match isolated(plan(operator, pass, stop)).await {
+                Ok(planned) => planned?,
+                Err(panicked) => {
+                    planning::tell(&panicked);
+                    let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
+                        let now = operator.now();
+                        tenon_planner::provision(some, &operator.policy, now, pass, until)
+                    };
+                    if isolated(set_aside(operator, again, stop, &panicked)).await == Ok(true) {
+                        retrigger(operator, batcher);
+                    }
+                    return Some(());
                 }
-                continue;
+            };
+            metrics::pods::decided(&operator.context.metrics, &plan, operator.now());
+            if let Err(panicked) = isolated(carry_out(operator, &plan, &virtual_pods, stop)).await {
+                planning::tell(&panicked);
             }
+            buffers.record(&virtual_pods, &plan);
+            Some(())
         };
-        metrics::pods::decided(&operator.context.metrics, &plan, operator.now());
-        if let Err(panicked) = isolated(carry_out(operator, &plan, &virtual_pods, stop)).await {
-            planning::tell(&panicked);
+        if liveness::turn(liveness::WORK, turn).await.is_none() {
+            return;
         }
-        buffers.record(&virtual_pods, &plan);
     }
 }
 

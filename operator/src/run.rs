@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -14,12 +13,15 @@ use crate::actuate::ledger::Ledger;
 use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
 use crate::capacitybuffer::Outcomes;
+use crate::client::Deadlines;
+use crate::client::calls::CallMetrics;
 use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, Context, RepairPolicy};
 use crate::disruption::queue::Commands;
 use crate::events::Recorder;
 use crate::leader::Election;
 use crate::leadership::{self, Replica};
+use crate::liveness::Liveness;
 use crate::metrics::{self, Metrics};
 use crate::node::evictions::Evictions;
 use crate::nodeoverlay::offers::LatestOffers;
@@ -33,7 +35,7 @@ use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::write::Writer;
 use crate::{
-    capacitybuffer, clock::Clock, deletioncost, disruption, http, kwok, node, nodeclaim,
+    capacitybuffer, client, clock::Clock, deletioncost, disruption, http, kwok, node, nodeclaim,
     nodeoverlay, nodepool, provisioning,
 };
 
@@ -74,22 +76,22 @@ pub enum Error {
 
 /// Runs the operator until it is told to stop.
 pub async fn run(options: Options) -> Result<(), Error> {
-    let mut config = kube::Config::infer().await.map_err(Error::Config)?;
-    // To the eviction API 429 means that a PodDisruptionBudget forbids it, which has to be told and not tried again in silence; and every controller has a
-    // back-off of its own.
-    config.default_retry = false;
+    let config = kube::Config::infer().await.map_err(Error::Config)?;
     let namespace = namespace(&options.core, &config);
     let identity = identity(&options.core);
     // The election has a client of its own: a queue of other requests must not cost the lease.
-    let election_client = Client::try_from(config.clone()).map_err(Error::Client)?;
-    let client = Client::try_from(config).map_err(Error::Client)?;
+    let metrics = Metrics::new();
+    let calls = CallMetrics::new(&metrics);
+    let connect = |deadlines| client::connect(&config, deadlines, &calls).map_err(Error::Client);
+    let (election_client, client) = (connect(Deadlines::LEASE)?, connect(Deadlines::API)?);
     let clock = Clock::system();
     let (recorder, publisher) = Recorder::new(clock);
     let context = Context {
         client: client.clone(),
         clock,
         recorder,
-        metrics: Metrics::new(),
+        metrics,
+        liveness: Liveness::default(),
         wake: Arc::new(Notify::new()),
         interrupted: Arc::new(Notify::new()),
         cluster_name: options.core.cluster_name.as_str().into(),
@@ -99,7 +101,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let lease = options.core.leader_election_name.clone();
     let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
     let election = (!options.core.disable_leader_election).then_some(election);
-    let mut tasks = Tasks::new(CancellationToken::new()).counting_panics(context.metrics.panics.clone());
+    let mut tasks = Tasks::new(CancellationToken::new()).observed(context.observer());
     let stopped = tasks.stop_token().clone();
     tasks.spawn_graceful("events", publisher.run(client, identity, stopped));
     match options.core.cloud_provider {
@@ -183,7 +185,9 @@ async fn operate<P: CloudProvider>(
     let (woken, wake) = watch::channel(0);
     tasks.spawn("wake", relay(Arc::clone(&context.wake), woken));
     let served = tasks.stop_token().clone();
-    tasks.spawn_graceful("health", http::serve_health(health, state.clone(), served.clone()));
+    let liveness = context.liveness.clone();
+    let health = http::serve_health(health, state.clone(), liveness, served.clone());
+    tasks.spawn_graceful("health", health);
     let exposed = context.metrics.clone();
     tasks.spawn_graceful("metrics", http::serve_metrics(metrics, exposed, served));
 
@@ -270,7 +274,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
 
     async fn lead(&self, tasks: &mut Tasks) {
         let operator = &self.operator;
-        tasks.count_panics(operator.context.metrics.panics.clone());
+        tasks.observe(operator.context.observer());
         operator.state.apply(Change::TookLead).await;
         let state = operator.state.until(tasks.stop_token().clone());
         let operator = Operator {

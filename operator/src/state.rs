@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::change::{Change, Touched};
 use self::cluster::Cluster;
+use crate::liveness;
 
 /// Two pages of a list per kind: watches are held back while the state is busy, instead of filling the memory.
 const CHANNEL_SIZE: usize = 1024;
@@ -158,6 +159,7 @@ impl StateTask {
     /// Takes in changes until all handles are gone.
     pub async fn run(mut self) {
         while let Some(Update { change, done }) = self.receiver.recv().await {
+            let _turn = liveness::begin(liveness::PASSING);
             let listed = matches!(change, Change::Listed(..));
             let touched = self.cluster.write().apply(change);
             // Only these two can change the answer, and it costs a look at every NodeClaim.

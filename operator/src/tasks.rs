@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::metrics::Counters;
+use crate::liveness::{self, Liveness};
+use crate::metrics::Metrics;
 
 tokio::task_local! {
     static TASK: Task;
@@ -21,8 +22,21 @@ tokio::task_local! {
 #[derive(Clone, Default)]
 struct Task {
     name: &'static str,
-    /// Where panics are counted by the name of the task.
-    panics: Option<Counters<1>>,
+    observer: Option<Observer>,
+}
+
+/// Who is told what tasks do.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    /// Counts it, panics that it survives among it.
+    pub metrics: Metrics,
+    /// Notices what does not end.
+    pub liveness: Liveness,
+}
+
+/// Who observes the task that this runs in; `None` outside of [`Tasks`], and of those that nobody observes.
+pub fn observer() -> Option<Observer> {
+    TASK.try_with(|task| task.observer.clone()).ok().flatten()
 }
 
 /// The name of the task that this runs in; empty outside of [`Tasks`].
@@ -38,25 +52,25 @@ pub fn current() -> &'static str {
 pub struct Tasks {
     set: JoinSet<&'static str>,
     stop: CancellationToken,
-    panics: Option<Counters<1>>,
+    observer: Option<Observer>,
 }
 
 impl Tasks {
     /// An empty set that stops when `stop` is cancelled.
     pub fn new(stop: CancellationToken) -> Self {
-        Self { set: JoinSet::new(), stop, panics: None }
+        Self { set: JoinSet::new(), stop, observer: None }
     }
 
-    /// From now on panics that these tasks survive ([`isolated`]) are counted, by the name of the task.
+    /// Tells `observer` what the tasks do that are spawned from now on.
     #[must_use]
-    pub fn counting_panics(mut self, panics: Counters<1>) -> Self {
-        self.count_panics(panics);
+    pub fn observed(mut self, observer: Observer) -> Self {
+        self.observe(observer);
         self
     }
 
-    /// [`Self::counting_panics`] for tasks that somebody else has made.
-    pub fn count_panics(&mut self, panics: Counters<1>) {
-        self.panics = Some(panics);
+    /// [`Self::observed`] for tasks that somebody else has made.
+    pub fn observe(&mut self, observer: Observer) {
+        self.observer = Some(observer);
     }
 
     /// The token that tells the tasks to stop.
@@ -80,7 +94,7 @@ impl Tasks {
         task: impl Future<Output = ()> + Send + 'static,
     ) {
         let span = tracing::info_span!("task", name);
-        let own = Task { name, panics: self.panics.clone() };
+        let own = Task { name, observer: self.observer.clone() };
         self.set.spawn(
             TASK.scope(own, async move {
                 task.await;
@@ -169,8 +183,8 @@ impl<T: Send + 'static> Subtasks<T> {
 pub async fn isolated<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| {
         TASK.try_with(|task| {
-            if let Some(panics) = &task.panics {
-                panics.inc([task.name]);
+            if let Some(observer) = &task.observer {
+                observer.metrics.panics.inc([task.name]);
             }
         })
         .ok();
@@ -196,7 +210,9 @@ impl Panicked {
 
 /// Does heavy work where it holds nobody up; `None` when the runtime is going away. A panic goes on in the caller.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    match tokio::task::spawn_blocking(work).await {
+    let ended = tokio::task::spawn_blocking(work).await;
+    liveness::progressed();
+    match ended {
         Ok(result) => Some(result),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => None,
@@ -223,7 +239,7 @@ mod tests {
     async fn a_panic_that_is_isolated_is_counted_by_task_and_ends_nothing() {
         let metrics = Metrics::new();
         let stop = CancellationToken::new();
-        let mut tasks = Tasks::new(stop.clone()).counting_panics(metrics.panics.clone());
+        let mut tasks = Tasks::new(stop.clone()).observed(Observer { metrics: metrics.clone(), liveness: Liveness::default() });
         let (told, heard) = tokio::sync::oneshot::channel();
         tasks.spawn("careful", async move {
             let there = isolated(async { panic!("{} is odd", 3) }).await;

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::cloud_provider::Context;
 use crate::events::{Event, EventType, Reason};
+use crate::liveness::{self, Underway};
 use crate::state::Update;
 use crate::state::change::{Change, Kind, Object, ObjectKey, version};
 use crate::tasks::Tasks;
@@ -101,12 +102,15 @@ async fn follow<K: Watched>(
 ) {
     let mut listed = BTreeSet::new();
     let (mut failures, mut missing) = (0, false);
+    // A list that is under way has to get on. A watch that is open may be silent for as long as nothing happens: its connection is looked after elsewhere.
+    let mut listing: Option<Underway> = None;
     pin_mut!(events);
     while let Some(event) = events.next().await {
         let change = match event {
             // Every try begins with it, before the request is sent, so it is no success.
             Ok(WatchEvent::Init) => {
                 listed.clear();
+                listing = liveness::begin(liveness::PASSING);
                 if changes.send(Update::new(Change::ListBegan(K::KIND))).await.is_err() {
                     return;
                 }
@@ -115,9 +119,15 @@ async fn follow<K: Watched>(
             Ok(WatchEvent::InitApply(object)) => {
                 // Also one that does not parse is there: what was known of it before stays.
                 listed.insert(ObjectKey::of(&object));
+                if let Some(listing) = &listing {
+                    listing.progressed();
+                }
                 accept(object).map(Change::InList)
             }
-            Ok(WatchEvent::InitDone) => Some(Change::Listed(K::KIND, std::mem::take(&mut listed))),
+            Ok(WatchEvent::InitDone) => {
+                listing = None;
+                Some(Change::Listed(K::KIND, std::mem::take(&mut listed)))
+            }
             Ok(WatchEvent::Apply(object)) => accept(object).map(Change::Applied),
             Ok(WatchEvent::Delete(object)) => {
                 let version = version(object.meta().resource_version.as_deref());
@@ -125,6 +135,7 @@ async fn follow<K: Watched>(
             }
             Err(error) => {
                 failures += 1;
+                listing = None;
                 let was_missing = std::mem::replace(&mut missing, is_missing(&error));
                 let newly = missing && !was_missing;
                 report(K::KIND, &error, failures, newly);

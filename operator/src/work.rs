@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::Context;
+use crate::liveness;
 use crate::tasks::{self, Panicked, Subtasks, isolated};
 
 /// When a key is looked at again.
@@ -203,7 +204,7 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                     let Some(key) = self.shared.queue.lock().start() else { break };
                     let task = work(key.clone());
                     running.spawn(async move {
-                        let result = isolated(task).await;
+                        let result = isolated(liveness::turn(liveness::WORK, task)).await;
                         (key, result)
                     });
                 }

@@ -10,6 +10,9 @@ use aws_smithy_types::timeout::TimeoutConfig;
 
 use super::ec2::Ec2;
 
+/// How long SQS is asked to wait for messages at most.
+const LONG_POLL: Duration = Duration::from_secs(20);
+
 /// One client per service.
 #[derive(Clone, Debug)]
 pub struct Clients {
@@ -38,6 +41,23 @@ pub struct Clients {
 )]
 pub struct NoRegion;
 
+/// No call may hang a controller for longer than four minutes, as upstream, nor a single attempt for longer than one.
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(Duration::from_secs(10))
+        .operation_attempt_timeout(Duration::from_secs(60))
+        .operation_timeout(Duration::from_secs(240))
+        .build()
+}
+
+/// SQS waits up to twenty seconds for messages by design and answers at once otherwise. Spot machines are told two minutes ahead that they go: a lost answer
+/// must not cost half of that.
+fn sqs_timeouts(config: &SdkConfig) -> TimeoutConfig {
+    let mut timeouts = config.timeout_config().map(TimeoutConfig::to_builder).unwrap_or_default();
+    timeouts.set_operation_attempt_timeout(Some(LONG_POLL + Duration::from_secs(10)));
+    timeouts.build()
+}
+
 impl Clients {
     /// From the default chain.
     pub async fn from_default_chain() -> Result<Self, NoRegion> {
@@ -46,14 +66,7 @@ impl Clients {
         let config = aws_config::defaults(BehaviorVersion::latest())
             .app_name(name)
             .retry_config(RetryConfig::standard().with_max_attempts(3))
-            // As upstream: no call may hang a controller for longer than four minutes. SQS waits 20 s for messages by design.
-            .timeout_config(
-                TimeoutConfig::builder()
-                    .connect_timeout(Duration::from_secs(10))
-                    .operation_attempt_timeout(Duration::from_secs(60))
-                    .operation_timeout(Duration::from_secs(240))
-                    .build(),
-            )
+            .timeout_config(timeouts())
             .load()
             .await;
         Self::new(&config)
@@ -65,11 +78,13 @@ impl Clients {
         let pricing = aws_sdk_pricing::config::Builder::from(config)
             .region(Region::new(pricing_region(&region)))
             .build();
+        let sqs =
+            aws_sdk_sqs::config::Builder::from(config).timeout_config(sqs_timeouts(config)).build();
         Ok(Self {
             ec2: Ec2::new(aws_sdk_ec2::config::Builder::from(config)),
             iam: aws_sdk_iam::Client::new(config),
             ssm: aws_sdk_ssm::Client::new(config),
-            sqs: aws_sdk_sqs::Client::new(config),
+            sqs: aws_sdk_sqs::Client::from_conf(sqs),
             eks: aws_sdk_eks::Client::new(config),
             zonal_shift: aws_sdk_arczonalshift::Client::new(config),
             pricing: aws_sdk_pricing::Client::from_conf(pricing),
@@ -91,6 +106,20 @@ pub fn pricing_region(region: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_poll_that_is_lost_is_given_up_soon_after_its_wait() {
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .timeout_config(timeouts())
+            .build();
+        let clients = Clients::new(&config).unwrap();
+        let sqs = clients.sqs.config().timeout_config().unwrap();
+        assert_eq!(sqs.operation_attempt_timeout(), Some(Duration::from_secs(30)));
+        assert_eq!(sqs.connect_timeout(), Some(Duration::from_secs(10)));
+        assert_eq!(sqs.operation_timeout(), Some(Duration::from_secs(240)));
+    }
 
     #[test]
     fn price_lists_come_from_the_nearest_region_that_serves_them() {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Metrics, pods, process};
 use crate::aws::metrics::AwsMetrics;
+use crate::client::calls::CallMetrics;
 use crate::events;
 use crate::state::gauges;
 
@@ -45,6 +46,7 @@ const UPSTREAM: &str = "
 fn built() -> BTreeSet<String> {
     let metrics = Metrics::new();
     AwsMetrics::new(&metrics);
+    CallMetrics::new(&metrics);
     let mut names = metrics.names();
     names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));
     names.extend(gauges::conditions::names().flatten());
