@@ -12,6 +12,7 @@ use tenon_crds::labels::{LabelRules, aws as keys};
 use tenon_crds::{ConditionStatus, EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
 
+use self::calls::CallMetrics;
 use self::catalog::{CatalogSettings, Catalogs, NoCatalog};
 use self::clients::Clients;
 use self::cluster::Cluster;
@@ -41,6 +42,7 @@ use crate::write::Writer;
 
 pub mod backoff;
 pub mod batcher;
+pub mod calls;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;

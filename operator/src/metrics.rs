@@ -9,8 +9,10 @@ pub mod exposition;
 pub mod family;
 pub mod pods;
 pub mod process;
+pub mod queues;
 pub mod summary;
 pub mod transitions;
+pub mod underway;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -163,6 +163,8 @@ async fn operate<P: CloudProvider>(
     if core.feature_gates.is_on(deletioncost::GATE) {
         cluster.manage_deletion_costs();
     }
+    let process = metrics::underway::Process::new(context.liveness.clone());
+    context.metrics.collector(Box::new(process));
     let kinds = cluster.watched().collect();
     let (state, state_task) = State::new(cluster);
     let existing = state.clone();

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::Context;
 use crate::liveness;
+use crate::metrics::queues::QueueMeter;
 use crate::tasks::{self, Panicked, Subtasks, isolated};
 
 /// When a key is looked at again.
@@ -134,7 +135,10 @@ struct Shared<K: Ord> {
 struct Queue<K: Ord> {
     /// Keys to work on now, in order of arrival. Disjoint from `running`.
     ready: VecDeque<K>,
-    queued: BTreeSet<K>,
+    /// Those in `ready`, and since when.
+    queued: BTreeMap<K, Instant>,
+    /// How many have come since this was counted last.
+    added: u64,
     /// Keys to work on later. The canonical time is here; `timers` is its index.
     due: BTreeMap<K, Instant>,
     timers: BTreeSet<(Instant, K)>,
@@ -148,7 +152,8 @@ impl<K: Ord> Default for Queue<K> {
     fn default() -> Self {
         Self {
             ready: VecDeque::new(),
-            queued: BTreeSet::new(),
+            queued: BTreeMap::new(),
+            added: 0,
             due: BTreeMap::new(),
             timers: BTreeSet::new(),
             running: BTreeSet::new(),
@@ -194,6 +199,7 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
         R: Future<Output = Result<Action, E>> + Send + 'static,
         E: Send + 'static,
     {
+        let meter = QueueMeter::of_this_task();
         let mut running = Subtasks::default();
         loop {
             let mut wake_at = None;
@@ -201,19 +207,23 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                 self.shared.queue.lock().advance(Instant::now());
                 while running.len() < workers {
                     // The lock is gone before `work` is called: it may add keys.
-                    let Some(key) = self.shared.queue.lock().start() else { break };
+                    let Some((key, since)) = self.shared.queue.lock().start() else { break };
+                    meter.started(since.elapsed());
                     let task = work(key.clone());
                     running.spawn(async move {
+                        let began = Instant::now();
                         let result = isolated(liveness::turn(liveness::WORK, task)).await;
-                        (key, result)
+                        (key, result, began.elapsed())
                     });
                 }
+                let (depth, added) = self.shared.queue.lock().count();
+                meter.queued(depth, added);
                 wake_at = self.shared.queue.lock().timers.first().map(|(at, _)| *at);
             } else if running.is_empty() {
                 return;
             }
             tokio::select! {
-                Some((key, result)) = running.next(), if !running.is_empty() => {
+                Some((key, result, took)) = running.next(), if !running.is_empty() => {
                     let action = match result {
                         Ok(result) => result.ok(),
                         Err(panicked) => {
@@ -221,6 +231,7 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                             None
                         }
                     };
+                    meter.ended(took, action.is_none());
                     self.shared.queue.lock().finish(key, action, backoff);
                 }
                 () = self.shared.changed.notified() => {}
@@ -238,13 +249,15 @@ impl<K: Ord + Clone> Queue<K> {
             return;
         }
         self.unschedule(&key);
-        if self.queued.insert(key.clone()) {
+        if !self.queued.contains_key(&key) {
+            self.queued.insert(key.clone(), Instant::now());
             self.ready.push_back(key);
+            self.added += 1;
         }
     }
 
     fn add_at(&mut self, key: K, at: Instant) {
-        if self.queued.contains(&key) || self.due.get(&key).is_some_and(|&due| due <= at) {
+        if self.queued.contains_key(&key) || self.due.get(&key).is_some_and(|&due| due <= at) {
             return;
         }
         self.unschedule(&key);
@@ -270,11 +283,17 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    fn start(&mut self) -> Option<K> {
+    /// The key to work on next, and since when it has waited.
+    fn start(&mut self) -> Option<(K, Instant)> {
         let key = self.ready.pop_front()?;
-        self.queued.remove(&key);
+        let since = self.queued.remove(&key)?;
         self.running.insert(key.clone());
-        Some(key)
+        Some((key, since))
+    }
+
+    /// How many keys wait, and how many have come since this was asked last.
+    fn count(&mut self) -> (usize, u64) {
+        (self.ready.len(), std::mem::take(&mut self.added))
     }
 
     /// `action` is `None` when the work failed.
@@ -312,6 +331,9 @@ fn tell(key: &impl Debug, panicked: &Panicked) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::liveness::Liveness;
+    use crate::metrics::Metrics;
+    use crate::tasks::{Observer, Tasks};
 
     const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(60) };
 
@@ -382,6 +404,40 @@ mod tests {
             starts.await.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
             [0, 2, 5, 10, 16, 18, 21, 26]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_that_is_observed_counts_under_the_name_of_its_task() {
+        let observer = Observer { metrics: Metrics::new(), liveness: Liveness::default() };
+        let metrics = observer.metrics.clone();
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::new(stop.clone()).observed(observer);
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("b");
+        tasks.spawn_graceful("node.termination", async move {
+            // The first takes a second and fails, while the second waits for it.
+            let run = queue.run(1, BACKOFF, stop.clone(), async |key| {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if key == "a" { Err(()) } else { Ok(Action::Wait) }
+            });
+            let timer = async {
+                tokio::time::sleep(Duration::from_millis(1900)).await;
+                stop.cancel();
+            };
+            futures::join!(run, timer);
+        });
+        tasks.join().await.unwrap();
+        let text = metrics.encode().unwrap();
+        for line in [
+            r#"workqueue_adds_total{name="node.termination",controller="node.termination"} 2"#,
+            r#"workqueue_depth{name="node.termination",controller="node.termination"} 0.0"#,
+            r#"workqueue_retries_total{name="node.termination",controller="node.termination"} 1"#,
+            r#"workqueue_queue_duration_seconds_sum{name="node.termination",controller="node.termination"} 1.0"#,
+            r#"workqueue_work_duration_seconds_sum{name="node.termination",controller="node.termination"} 2.0"#,
+        ] {
+            assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
+use super::calls::CallMetrics;
 use super::ec2::Ec2;
 
 /// How long SQS is asked to wait for messages at most.
@@ -60,7 +61,7 @@ fn sqs_timeouts(config: &SdkConfig) -> TimeoutConfig {
 
 impl Clients {
     /// From the default chain.
-    pub async fn from_default_chain() -> Result<Self, NoRegion> {
+    pub async fn from_default_chain(calls: CallMetrics) -> Result<Self, NoRegion> {
         let name = AppName::new(concat!("tenon-", env!("CARGO_PKG_VERSION")))
             .expect("letters, digits, dots and dashes");
         let config = aws_config::defaults(BehaviorVersion::latest())
@@ -69,25 +70,40 @@ impl Clients {
             .timeout_config(timeouts())
             .load()
             .await;
-        Self::new(&config)
+        Self::counted(&config, Some(calls))
     }
 
     /// With a configuration that is made already.
     pub fn new(config: &SdkConfig) -> Result<Self, NoRegion> {
+        Self::counted(config, None)
+    }
+
+    fn counted(config: &SdkConfig, calls: Option<CallMetrics>) -> Result<Self, NoRegion> {
+        /// The configuration of an SDK crate's client, with what makes this service another.
+        macro_rules! config_of {
+            ($sdk:ident $(, $set:ident($value:expr))*) => {{
+                let mut own = $sdk::config::Builder::from(config)$(.$set($value))*;
+                if let Some(calls) = &calls {
+                    own = own.interceptor(calls.clone());
+                }
+                own
+            }};
+        }
+        /// A client with that configuration.
+        macro_rules! client {
+            ($sdk:ident $($more:tt)*) => {
+                $sdk::Client::from_conf(config_of!($sdk $($more)*).build())
+            };
+        }
         let region = config.region().ok_or(NoRegion)?.to_string();
-        let pricing = aws_sdk_pricing::config::Builder::from(config)
-            .region(Region::new(pricing_region(&region)))
-            .build();
-        let sqs =
-            aws_sdk_sqs::config::Builder::from(config).timeout_config(sqs_timeouts(config)).build();
         Ok(Self {
-            ec2: Ec2::new(aws_sdk_ec2::config::Builder::from(config)),
-            iam: aws_sdk_iam::Client::new(config),
-            ssm: aws_sdk_ssm::Client::new(config),
-            sqs: aws_sdk_sqs::Client::from_conf(sqs),
-            eks: aws_sdk_eks::Client::new(config),
-            zonal_shift: aws_sdk_arczonalshift::Client::new(config),
-            pricing: aws_sdk_pricing::Client::from_conf(pricing),
+            ec2: Ec2::new(config_of!(aws_sdk_ec2)),
+            iam: client!(aws_sdk_iam),
+            ssm: client!(aws_sdk_ssm),
+            sqs: client!(aws_sdk_sqs, timeout_config(sqs_timeouts(config))),
+            eks: client!(aws_sdk_eks),
+            zonal_shift: client!(aws_sdk_arczonalshift),
+            pricing: client!(aws_sdk_pricing, region(Region::new(pricing_region(&region)))),
             region,
         })
     }

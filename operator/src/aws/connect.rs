@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::calls::CallMetrics;
 use super::catalog;
 use super::clients::{self, Clients};
 use super::cluster::Cluster;
@@ -43,7 +44,7 @@ impl AwsProvider {
         clock: Clock,
         metrics: &Metrics,
     ) -> Result<Arc<Self>, ConnectError> {
-        let clients = Clients::from_default_chain().await?;
+        let clients = Clients::from_default_chain(CallMetrics::new(metrics)).await?;
         ec2::check_access(&clients.ec2).await?;
         let cluster = Cluster::discover(clients.eks.clone(), &options, kubernetes).await?;
         cluster.refresh_version(kubernetes).await?;

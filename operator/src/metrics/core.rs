@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use super::pods::Tracker;
+use super::queues::QueueMetrics;
 use super::summary::{self, Summaries};
 use super::transitions::Transitions;
 use super::{
@@ -151,6 +152,8 @@ pub struct Core {
     /// `operator_<kind>_status_condition_transition_seconds{type,status,…}`, `operator_<kind>_status_condition_transitions_total{type,status,reason,…}` and
     /// `operator_<kind>_termination_duration_seconds{…}`
     pub transitions: Transitions,
+    /// `workqueue_*{name,controller}`
+    pub queues: QueueMetrics,
 }
 
 impl Core {
@@ -468,6 +471,7 @@ impl Core {
                 ["controller"],
             ),
             transitions: Transitions::new(registry),
+            queues: QueueMetrics::new(registry),
         }
     }
 }

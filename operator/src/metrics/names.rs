@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Metrics, pods, process};
+use super::{Metrics, pods, process, underway};
 use crate::aws::metrics::AwsMetrics;
-use crate::client::calls::CallMetrics;
 use crate::events;
 use crate::state::gauges;
+use crate::{aws, client};
 
 const MANUAL: &str = include_str!("../../../docs/src/concepts/operator.md");
 
@@ -46,8 +46,10 @@ const UPSTREAM: &str = "
 fn built() -> BTreeSet<String> {
     let metrics = Metrics::new();
     AwsMetrics::new(&metrics);
-    CallMetrics::new(&metrics);
+    aws::calls::CallMetrics::new(&metrics);
+    client::calls::CallMetrics::new(&metrics);
     let mut names = metrics.names();
+    names.extend(underway::NAMES.iter().map(|&name| name.to_owned()));
     names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));
     names.extend(gauges::conditions::names().flatten());
     names.extend(pods::NAMES.iter().map(|&name| name.to_owned()));

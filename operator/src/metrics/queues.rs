@@ -1,0 +1,96 @@
+//! What work queues count, under the names of client-go. The queue's name is that of the task that runs it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{Counters, Families, Gauges, Histograms, counters, gauges, histograms};
+use crate::tasks;
+
+/// From 10 ns to 1,000 s in powers of ten, as controller-runtime has them.
+const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
+
+/// The families of all queues, with the labels `name` and `controller`, which are the same.
+#[derive(Clone, Debug)]
+pub struct QueueMetrics {
+    /// `workqueue_depth`
+    depth: Gauges<2>,
+    /// `workqueue_adds_total`
+    adds: Counters<2>,
+    /// `workqueue_retries_total`
+    retries: Counters<2>,
+    /// `workqueue_queue_duration_seconds`
+    waited: Histograms<2>,
+    /// `workqueue_work_duration_seconds`
+    worked: Histograms<2>,
+}
+
+impl QueueMetrics {
+    pub(super) fn new(registry: &Mutex<Families>) -> Self {
+        const LABELS: [&str; 2] = ["name", "controller"];
+        Self {
+            depth: gauges(registry, "workqueue_depth", "Keys that wait to be worked on", LABELS),
+            adds: counters(registry, "workqueue_adds", "Keys that came to be worked on", LABELS),
+            retries: counters(
+                registry,
+                "workqueue_retries",
+                "Keys that are tried again because their work failed",
+                LABELS,
+            ),
+            waited: histograms(
+                registry,
+                "workqueue_queue_duration_seconds",
+                "How long keys waited until their work began",
+                LABELS,
+                BUCKETS,
+            ),
+            worked: histograms(
+                registry,
+                "workqueue_work_duration_seconds",
+                "How long the work on a key took",
+                LABELS,
+                BUCKETS,
+            ),
+        }
+    }
+}
+
+/// Counts for one queue; for none outside of [`Tasks`](crate::tasks::Tasks) that are observed.
+#[derive(Clone, Debug)]
+pub struct QueueMeter {
+    metrics: Option<QueueMetrics>,
+    name: &'static str,
+}
+
+impl QueueMeter {
+    /// For the queue that this task runs.
+    pub fn of_this_task() -> Self {
+        let metrics = tasks::observer().map(|observer| observer.metrics.queues.clone());
+        Self { metrics, name: tasks::current() }
+    }
+
+    /// So many keys wait now, and so many have come since this was said last.
+    pub fn queued(&self, depth: usize, added: u64) {
+        let Some(metrics) = &self.metrics else { return };
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+        metrics.depth.set([self.name; 2], f64::from(depth));
+        if added > 0 {
+            metrics.adds.add([self.name; 2], added);
+        }
+    }
+
+    /// Work on a key begins, which had to wait for it.
+    pub fn started(&self, waited: Duration) {
+        let Some(metrics) = &self.metrics else { return };
+        metrics.waited.observe([self.name; 2], waited.as_secs_f64());
+    }
+
+    /// Work on a key has ended.
+    pub fn ended(&self, took: Duration, failed: bool) {
+        let Some(metrics) = &self.metrics else { return };
+        metrics.worked.observe([self.name; 2], took.as_secs_f64());
+        if failed {
+            metrics.retries.inc([self.name; 2]);
+        }
+    }
+}
