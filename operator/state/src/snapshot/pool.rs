@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use tenon_crds::conditions::READY;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, NodePool, hash};
+use tenon_crds::{ConditionStatus, Duration, NodePool, hash};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{CatalogId, NodeClassRef};
 
@@ -85,7 +85,8 @@ fn template(
         termination_grace_period: spec
             .termination_grace_period
             .as_ref()
-            .map(|period| period.as_str().to_owned()),
+            // Karpenter copies the length and not the text: a NodeClaim has `1h0m0s` where the NodePool has `1h`. A lifetime keeps its text there as well.
+            .map(|period| Duration::from_nanos(period.as_nanos()).as_str().to_owned()),
     }
 }
 
@@ -98,10 +99,7 @@ fn disruption(pool: &NodePool, now: Timestamp) -> plan::DisruptionPolicy {
             Api::WhenEmptyOrUnderutilized => plan::ConsolidationPolicy::WhenEmptyOrUnderutilized,
             Api::Balanced => plan::ConsolidationPolicy::Balanced,
         },
-        consolidate_after: disruption
-            .consolidate_after
-            .duration()
-            .map(tenon_crds::Duration::as_signed),
+        consolidate_after: disruption.consolidate_after.duration().map(Duration::as_signed),
         budgets: budgets(&disruption.budgets, now),
     }
 }
@@ -143,5 +141,30 @@ fn disruption_reason(reason: tenon_crds::DisruptionReason) -> plan::DisruptionRe
         Api::Empty => plan::DisruptionReason::Empty,
         Api::Drifted => plan::DisruptionReason::Drifted,
         Api::Unhealthy => plan::DisruptionReason::Unhealthy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_claim_gets_a_grace_period_as_karpenter_spells_it_and_a_lifetime_as_it_was_written() {
+        let pool = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"},
+            "spec": {"template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"},
+                "requirements": [],
+                "expireAfter": "720h",
+                "terminationGracePeriod": "1h",
+            }}},
+        });
+        let pool: NodePool = serde_json::from_value(pool).unwrap();
+        let class = class_of(&pool.spec.template.spec.node_class_ref);
+        let template = template(&pool, "p", class, &LabelRules::core());
+        assert_eq!(template.termination_grace_period.as_deref(), Some("1h0m0s"));
+        assert_eq!(template.expire_after.as_deref(), Some("720h"));
     }
 }
