@@ -3,7 +3,11 @@
 //! Karpenter's installation stays as it is. Tenon's operator comes beside it, with the same service account, role, queue, rules and Lease. The design is in
 //! `docs/src/design/upgrade.md`.
 
+pub mod fit;
 pub mod found;
+pub mod options;
+mod pods;
+mod ports;
 pub mod settings;
 pub mod steps;
 

@@ -2,7 +2,7 @@
 //!
 //! The executor makes no choices; a plan says everything. A step that fails keeps further ones from starting; those that are under way are waited for.
 
-mod adopt;
+pub(crate) mod adopt;
 pub(crate) mod aws_auth;
 pub(crate) mod ec2;
 pub(crate) mod eks;
@@ -225,8 +225,8 @@ pub(crate) async fn perform(
         Action::ForgetHandOver { deployment, replicas } => {
             adopt::forget(context, deployment, *replicas).await
         }
-        Action::AwaitLeader { namespace, deployment, seconds } => {
-            adopt::await_leader(context, namespace, deployment, *seconds).await
+        Action::AwaitLeader { lease, deployment, seconds } => {
+            adopt::await_leader(context, lease, deployment, *seconds).await.map(drop)
         }
         Action::Delete(object) => adopt::delete(context, object).await,
         Action::Apply(object) => apply(context, object).await,

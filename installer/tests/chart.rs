@@ -11,7 +11,7 @@ use tenon::kubernetes::operator::{self, Release};
 use tenon::kubernetes::values::{Values, merge};
 
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 14] = [
+const VALUE_SETS: [(&str, &str); 15] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -42,6 +42,10 @@ const VALUE_SETS: [(&str, &str); 14] = [
     (
         "more environment",
         "controller:\n  env:\n    - name: A\n      value: b\n  envFrom:\n    - configMapRef:\n        name: more\n  extraVolumeMounts:\n    - name: v\n      mountPath: /v\nextraVolumes:\n  - name: v\n    emptyDir: {}\n",
+    ),
+    (
+        "another Lease",
+        "controller:\n  env:\n    - name: LEADER_ELECTION_NAME\n      value: other-lease\n    - name: SECRET\n      valueFrom:\n        secretKeyRef:\n          name: hidden\n          key: a\n",
     ),
     (
         "settings off",

@@ -7,12 +7,14 @@ use serde_json::Value;
 use tenon_iam_policies::Document;
 use tenon_iam_policies::identity::ServiceAccount;
 
-use super::{ADOPTED_BY, REPLICAS};
+use super::options::{Options, Sources};
+use super::{ADOPTED_BY, REPLICAS, ports};
 use crate::aws::{Aws, Calling};
 use crate::checks::granted;
 use crate::desired::ROLE_ANNOTATION;
 use crate::errors::Failure;
 use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::lease::{self, Place};
 use crate::kubernetes::object::{Object, annotation, label};
 use crate::observe::world::{AssociationState, QueueState, RoleState, RuleState};
 use crate::observe::{eks, iam, messaging};
@@ -69,8 +71,8 @@ impl Layout {
 pub struct Operator {
     /// As it is.
     pub live: Object,
-    /// Literal environment variables of its container.
-    pub env: BTreeMap<String, String>,
+    /// What its container is told.
+    pub options: Options,
     /// Its service account.
     pub service_account: ServiceAccount,
     /// How many replicas it has, or had before it was handed over.
@@ -86,22 +88,14 @@ impl Operator {
             return None;
         }
         let pod = live.pointer("/spec/template/spec")?;
-        let container = pod.get("containers")?.get(0)?;
-        let literal = |entry: &Value| {
-            Some((entry["name"].as_str()?.to_owned(), entry["value"].as_str()?.to_owned()))
-        };
-        let env = container["env"].as_array().into_iter().flatten().filter_map(literal);
-        let env: BTreeMap<_, _> = env.collect();
-        let image = container["image"].as_str().unwrap_or_default();
-        if !env.contains_key("KARPENTER_SERVICE") && !image.contains("karpenter/controller") {
-            return None;
-        }
+        let container = container_of(&live)?;
+        let options = Options::of(container, &Sources::default());
         let account = pod["serviceAccountName"].as_str().unwrap_or("default").to_owned();
         let namespace = live.pointer("/metadata/namespace")?.as_str()?.to_owned();
         let before = annotation(&live, REPLICAS).and_then(|text| text.parse().ok());
         let replicas = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
         Some(Self {
-            env,
+            options,
             service_account: ServiceAccount { namespace, name: account },
             replicas: before.unwrap_or(replicas),
             adopted_by: annotation(&live, ADOPTED_BY).map(str::to_owned),
@@ -109,10 +103,54 @@ impl Operator {
         })
     }
 
+    /// Its container in the Deployment.
+    pub fn container(&self) -> &Value {
+        container_of(&self.live.body).unwrap_or(&Value::Null)
+    }
+
+    /// With what ConfigMaps and Secrets add to what its container is told.
+    ///
+    /// # Errors
+    /// What the caller may not read.
+    pub async fn with_sources(mut self, kube: &Cluster) -> Result<Self, Failure> {
+        let namespace = &self.service_account.namespace;
+        let sources = Sources::read(kube, namespace, self.container()).await?;
+        self.options = Options::of(self.container(), &sources);
+        Ok(self)
+    }
+
+    /// The Lease that its replicas hold in turn.
+    pub fn lease(&self) -> Place {
+        let usual = Place::usual(&self.service_account.namespace);
+        let told = |variable: &str| self.options.value(variable).map(str::to_owned);
+        Place {
+            namespace: told(lease::NAMESPACE_VARIABLE).unwrap_or(usual.namespace),
+            name: told(lease::NAME_VARIABLE).unwrap_or(usual.name),
+        }
+    }
+
+    /// Whether its pods use the network of their nodes, so that their ports are the nodes'.
+    pub fn is_on_host_network(&self) -> bool {
+        self.live.body["spec"]["template"]["spec"]["hostNetwork"] == true
+    }
+
     /// Replicas that are asked for now.
     pub fn replicas_now(&self) -> i64 {
         self.live.body.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
     }
+}
+
+/// The container that is Karpenter: others may stand beside it, and before it.
+fn container_of(deployment: &Value) -> Option<&Value> {
+    let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
+    let by_image = |container: &&Value| {
+        container["image"].as_str().is_some_and(|image| image.contains("karpenter/controller"))
+    };
+    let by_variable = |container: &&Value| {
+        let mut env = container["env"].as_array().into_iter().flatten();
+        env.any(|entry| entry["name"] == "KARPENTER_SERVICE")
+    };
+    containers.iter().find(by_image).or_else(|| containers.iter().find(by_variable))
 }
 
 /// Karpenter and everything that it uses.
@@ -134,6 +172,8 @@ pub struct Found {
     pub queue: Option<(String, QueueState)>,
     /// Rules that feed the queue.
     pub rules: BTreeMap<String, RuleState>,
+    /// Ports of nodes that pods use, where Karpenter's pods are on the nodes' network. Tenon's own are left out.
+    pub host_ports: BTreeSet<u16>,
 }
 
 impl Found {
@@ -154,7 +194,7 @@ pub async fn operators(cluster: &Cluster) -> Result<Vec<Operator>, KubeError> {
 pub async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Failure> {
     let mut found = operators(cluster).await?;
     Ok(match found.len() {
-        1 => Ok(found.remove(0)),
+        1 => Ok(found.remove(0).with_sources(cluster).await?),
         0 => Err("there is no Karpenter in this cluster: `tenon install` makes a new installation"
             .to_owned()),
         _ => Err(format!(
@@ -199,16 +239,27 @@ pub async fn read(
         Some(first) => eks::access_entry(aws, cluster, &first.arn).await?.is_some(),
         None => false,
     };
-    let name = operator.env.get("INTERRUPTION_QUEUE").filter(|name| !name.is_empty());
+    let name = operator.options.get("INTERRUPTION_QUEUE");
+    if let Some(name) = name.filter(|name| name.is_secret()) {
+        return Ok(Err(vec![format!(
+            "INTERRUPTION_QUEUE is {}, and Tenon would have to record it: put the queue's name into Karpenter's Deployment or a ConfigMap",
+            name.shown()
+        )]));
+    }
+    let name = name.map(|name| name.value().to_owned());
     let (mut queue, mut rules) = (None, BTreeMap::new());
     if let Some(name) = name {
-        let Some(state) = messaging::queue(aws, name).await? else {
+        let Some(state) = messaging::queue(aws, &name).await? else {
             return Ok(Err(vec![format!("Karpenter's queue {name} does not exist")]));
         };
         let arn = state.attributes.get("QueueArn").cloned().unwrap_or_default();
         rules = messaging::rules(aws, &rules_of(aws, &arn).await?).await?;
-        queue = Some((name.clone(), state));
+        queue = Some((name, state));
     }
+    let host_ports = match operator.is_on_host_network() {
+        true => ports::in_use(kube, account).await?,
+        false => BTreeSet::new(),
+    };
     let role = (role_name, role);
     Ok(Ok(Found {
         operator,
@@ -219,6 +270,7 @@ pub async fn read(
         has_access_entry,
         queue,
         rules,
+        host_ports,
     }))
 }
 
@@ -296,7 +348,7 @@ mod tests {
         let env = [("KARPENTER_SERVICE", "karpenter"), ("INTERRUPTION_QUEUE", "prod")];
         let mut live = deployment("mirror/k:1", &env);
         let by_env = Operator::of(live.clone()).expect("Karpenter");
-        assert_eq!(by_env.env["INTERRUPTION_QUEUE"], "prod");
+        assert_eq!(by_env.options.value("INTERRUPTION_QUEUE"), Some("prod"));
         assert_eq!(Operator::of(deployment("nginx:1", &[])), None);
         live["metadata"]["labels"] = json!({(INSTALL_ID): "00000000"});
         assert_eq!(Operator::of(live), None);

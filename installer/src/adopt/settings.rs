@@ -1,30 +1,161 @@
-//! The settings that follow from what Karpenter uses: its role, its nodes' role, its queue and its options, all of them used and never changed.
+//! The settings that follow from what Karpenter uses: its role, its nodes' role, its queue and its options, all of them used and never changed; and what of it
+//! can't be carried over, with what to do about that.
 
 use serde_json::{Map, Value, json};
+use tenon_crds::Duration;
 
-use super::{Found, NAME};
+use super::options::Given;
+use super::{Found, NAME, pods};
+use crate::kubernetes::lease;
+use crate::kubernetes::values::{FeatureGates, OperatorSettings, merge};
 use crate::settings::config::{Authorization, Config, Discovery, IdentityMode, Switch};
 
-/// Options of Karpenter's that keep their meaning: variable, key below `settings` of the chart's values.
-const OPTIONS: [(&str, &str); 17] = [
-    ("BATCH_MAX_DURATION", "batchMaxDuration"),
-    ("BATCH_IDLE_DURATION", "batchIdleDuration"),
-    ("PREFERENCE_POLICY", "preferencePolicy"),
-    ("MIN_VALUES_POLICY", "minValuesPolicy"),
-    ("SCHEDULER_CONFIG", "schedulerConfig"),
-    ("CLUSTER_CA_BUNDLE", "clusterCABundle"),
-    ("CLUSTER_ENDPOINT", "clusterEndpoint"),
-    ("RESERVED_ENIS", "reservedENIs"),
-    ("AMI_REFRESH_INTERVAL", "amiRefreshInterval"),
-    ("SUBNET_REFRESH_INTERVAL", "subnetRefreshInterval"),
-    ("VM_MEMORY_OVERHEAD_PERCENT", "vmMemoryOverheadPercent"),
-    ("ISOLATED_VPC", "isolatedVPC"),
-    ("EKS_CONTROL_PLANE", "eksControlPlane"),
-    ("ENABLE_ZONAL_SHIFT", "enableZonalShift"),
-    ("IGNORE_DRA_REQUESTS", "ignoreDRARequests"),
-    ("DISABLE_CLUSTER_STATE_OBSERVABILITY", "disableClusterStateObservability"),
-    ("DISABLE_DRY_RUN", "disableDryRun"),
+/// What an option's value has to be. Karpenter takes its default for a variable that it can't read; Tenon's operator would not start.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// `true` or `false`.
+    Switch,
+    /// A duration of at least so many seconds, and more than nothing.
+    Duration(i64),
+    /// A number of 0 or more.
+    Share,
+    /// A whole number of 0 or more.
+    Count,
+    /// A port.
+    Port,
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// Anything.
+    Text,
+}
+
+impl Kind {
+    /// What is expected, unless this is it.
+    fn problem(self, text: &str) -> Option<String> {
+        let (fits, expected) = match self {
+            Self::Switch => (["true", "false"].contains(&text), "true or false".to_owned()),
+            Self::Duration(least) => {
+                let duration = text.parse::<Duration>().ok();
+                let fits = duration.is_some_and(|it| it.as_nanos() > 0 && it.as_secs() >= least);
+                (fits, format!("a duration of {} or more", if least > 0 { "1m" } else { "1ns" }))
+            }
+            Self::Share => {
+                let number = text.parse::<f64>().ok();
+                let fits = number.is_some_and(|number| number >= 0.0 && number.is_finite());
+                (fits, "a number of 0 or more".to_owned())
+            }
+            Self::Count => (text.parse::<u32>().is_ok(), "a whole number of 0 or more".to_owned()),
+            Self::Port => (text.parse::<u16>().is_ok_and(|port| port > 0), "a port".to_owned()),
+            Self::OneOf(all) => (all.contains(&text), format!("one of {}", all.join(", "))),
+            Self::Text => (true, String::new()),
+        };
+        (!fits).then_some(expected)
+    }
+
+    /// As the chart's values have it.
+    fn json(self, text: &str) -> Value {
+        match self {
+            Self::Switch => (text == "true").into(),
+            Self::Share => text.parse::<f64>().map_or(Value::Null, Into::into),
+            Self::Port => text.parse::<u16>().map_or(Value::Null, Into::into),
+            _ => text.into(),
+        }
+    }
+
+    /// The value at which the chart leaves the variable out, so that another source of it counts.
+    fn left_out(self) -> Value {
+        match self {
+            Self::Switch => false.into(),
+            Self::Share => 0.0.into(),
+            _ => "".into(),
+        }
+    }
+}
+
+/// What becomes of an option.
+#[derive(Debug, Clone, Copy)]
+enum Goes {
+    /// A key below `settings` of the chart's values.
+    Setting(&'static str),
+    /// Another key of the chart's values, as a JSON pointer.
+    Value(&'static str),
+    /// A variable of Tenon's container: the chart has no key for it.
+    Environment,
+    /// Feature gates, each with a key of its own.
+    Gates,
+    /// The adoption itself takes it into account.
+    Used,
+    /// Tenon has no use for it: its default in Karpenter, and why.
+    Idle(&'static str, &'static str),
+}
+
+const GO: &str = "it is about Karpenter's own process";
+
+/// Every option that Karpenter has, by its variable.
+const OPTIONS: [(&str, Kind, Goes); 42] = [
+    ("BATCH_MAX_DURATION", Kind::Duration(0), Goes::Setting("batchMaxDuration")),
+    ("BATCH_IDLE_DURATION", Kind::Duration(0), Goes::Setting("batchIdleDuration")),
+    ("PREFERENCE_POLICY", Kind::OneOf(&["Respect", "Ignore"]), Goes::Setting("preferencePolicy")),
+    ("MIN_VALUES_POLICY", Kind::OneOf(&["Strict", "BestEffort"]), Goes::Setting("minValuesPolicy")),
+    ("CLUSTER_CA_BUNDLE", Kind::Text, Goes::Setting("clusterCABundle")),
+    ("CLUSTER_ENDPOINT", Kind::Text, Goes::Setting("clusterEndpoint")),
+    ("RESERVED_ENIS", Kind::Count, Goes::Setting("reservedENIs")),
+    ("AMI_REFRESH_INTERVAL", Kind::Duration(60), Goes::Setting("amiRefreshInterval")),
+    ("SUBNET_REFRESH_INTERVAL", Kind::Duration(60), Goes::Setting("subnetRefreshInterval")),
+    ("VM_MEMORY_OVERHEAD_PERCENT", Kind::Share, Goes::Setting("vmMemoryOverheadPercent")),
+    ("ISOLATED_VPC", Kind::Switch, Goes::Setting("isolatedVPC")),
+    ("EKS_CONTROL_PLANE", Kind::Switch, Goes::Setting("eksControlPlane")),
+    ("ENABLE_ZONAL_SHIFT", Kind::Switch, Goes::Setting("enableZonalShift")),
+    ("IGNORE_DRA_REQUESTS", Kind::Switch, Goes::Setting("ignoreDRARequests")),
+    (
+        "DISABLE_CLUSTER_STATE_OBSERVABILITY",
+        Kind::Switch,
+        Goes::Setting("disableClusterStateObservability"),
+    ),
+    ("DISABLE_DRY_RUN", Kind::Switch, Goes::Setting("disableDryRun")),
+    ("FEATURE_GATES", Kind::Text, Goes::Gates),
+    ("LOG_LEVEL", Kind::OneOf(&["debug", "info", "warn", "error"]), Goes::Value("/logLevel")),
+    ("METRICS_PORT", Kind::Port, Goes::Value("/controller/metrics/port")),
+    ("HEALTH_PROBE_PORT", Kind::Port, Goes::Value("/controller/healthProbe/port")),
+    (lease::NAME_VARIABLE, Kind::Text, Goes::Environment),
+    (lease::NAMESPACE_VARIABLE, Kind::Text, Goes::Environment),
+    ("LEGACY_NODE_REPAIR", Kind::Switch, Goes::Environment),
+    ("AWS_FEATURE_GATES", Kind::Text, Goes::Environment),
+    (lease::DISABLED_VARIABLE, Kind::Switch, Goes::Used),
+    ("CLUSTER_NAME", Kind::Text, Goes::Used),
+    ("INTERRUPTION_QUEUE", Kind::Text, Goes::Used),
+    ("KARPENTER_SERVICE", Kind::Text, Goes::Used),
+    ("SYSTEM_NAMESPACE", Kind::Text, Goes::Used),
+    ("KUBERNETES_MIN_VERSION", Kind::Text, Goes::Used),
+    ("CPU_REQUESTS", Kind::Text, Goes::Used),
+    ("MEMORY_LIMIT", Kind::Text, Goes::Used),
+    ("LOG_OUTPUT_PATHS", Kind::Text, Goes::Idle("stdout", "Tenon logs to standard output")),
+    ("LOG_ERROR_OUTPUT_PATHS", Kind::Text, Goes::Idle("stderr", "Tenon logs to standard output")),
+    ("KUBE_CLIENT_QPS", Kind::Text, Goes::Idle("200", "the API server's fairness limits Tenon")),
+    ("KUBE_CLIENT_BURST", Kind::Text, Goes::Idle("300", "the API server's fairness limits Tenon")),
+    ("ENABLE_PROFILING", Kind::Text, Goes::Idle("false", "Tenon has no Go profiles to serve")),
+    (
+        "DISABLE_CONTROLLER_WARMUP",
+        Kind::Text,
+        Goes::Idle("true", "the caches of Tenon's standby are always warm"),
+    ),
+    ("SCHEDULER_CONFIG", Kind::Text, Goes::Setting("schedulerConfig")),
+    ("DISABLE_WEBHOOK", Kind::Text, Goes::Used),
+    ("WEBHOOK_PORT", Kind::Text, Goes::Used),
+    ("WEBHOOK_METRICS_PORT", Kind::Text, Goes::Used),
 ];
+
+/// Variables that only Go's runtime reads.
+const OF_GO: [&str; 4] = ["GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GODEBUG"];
+
+/// What becomes of Karpenter's Deployment: values of the chart, and what could not become any.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Carried {
+    /// Values of the chart, as a values file has them.
+    pub values: Value,
+    /// What is not carried over, each with what to do about it.
+    pub told: Vec<String>,
+}
 
 /// Lays what was found over settings. What they say of image, version and tags stays.
 pub fn adopted(mut config: Config, found: &Found) -> Config {
@@ -49,67 +180,161 @@ pub fn adopted(mut config: Config, found: &Found) -> Config {
     config.deploy.crds = Some(Switch::Skip);
     config.deploy.replicas = i32::try_from(operator.replicas).ok().filter(|n| (1..=10).contains(n));
     config.defaults.enabled = Some(false);
-    let mut values = json!({
-        "fullnameOverride": NAME,
-        "serviceAccount": {"create": false, "name": operator.service_account.name},
-        "podDisruptionBudget": {"name": NAME},
-    });
-    let settings = options(found);
-    if !settings.is_empty() {
-        values["settings"] = Value::Object(settings);
-    }
-    if let Some(level) = operator.env.get("LOG_LEVEL").filter(|level| !level.is_empty()) {
-        values["logLevel"] = level.as_str().into();
-    }
-    let pod = &operator.live.body["spec"]["template"]["spec"];
-    for key in ["nodeSelector", "tolerations", "priorityClassName", "dnsPolicy", "hostNetwork"] {
-        if !pod[key].is_null() {
-            values[key] = pod[key].clone();
-        }
-    }
+    let mut values = carried(found).values;
     let mut given = Value::Object(std::mem::take(&mut config.deploy.values));
-    crate::kubernetes::values::merge(&mut values, &given.take());
+    pods::join_lists(&values, &mut given);
+    merge(&mut values, &given);
     if let Value::Object(values) = values {
         config.deploy.values = values;
     }
     config
 }
 
-/// Karpenter's options, under the keys of the chart's `settings`.
-fn options(found: &Found) -> Map<String, Value> {
-    let env = &found.operator.env;
-    let mut settings = Map::new();
-    for (variable, key) in OPTIONS {
-        let Some(text) = env.get(variable).filter(|text| !text.is_empty()) else { continue };
-        let value = match (text.as_str(), key) {
-            ("true", _) => true.into(),
-            ("false", _) => false.into(),
-            (text, "vmMemoryOverheadPercent") => match text.parse::<f64>() {
-                Ok(number) => number.into(),
-                Err(_) => continue,
-            },
-            (text, _) => text.into(),
-        };
-        settings.insert(key.to_owned(), value);
-    }
-    let gates = env.get("FEATURE_GATES").map(|text| gates(text)).unwrap_or_default();
-    if !gates.is_empty() {
-        settings.insert("featureGates".to_owned(), Value::Object(gates));
-    }
-    settings
+/// What of Karpenter's Deployment becomes a value of the chart, and what does not.
+pub fn carried(found: &Found) -> Carried {
+    let mut carried = Carried {
+        values: json!({
+            "fullnameOverride": NAME,
+            "serviceAccount": {"create": false, "name": found.operator.service_account.name},
+            "podDisruptionBudget": {"name": NAME},
+        }),
+        told: Vec::new(),
+    };
+    options(found, &mut carried);
+    pods::carry(found, &mut carried);
+    carried
 }
 
-/// `ReservedCapacity=true,…` as the chart's values have it. Gates that Tenon does not have are left out.
-fn gates(text: &str) -> Map<String, Value> {
-    let known = crate::kubernetes::values::FeatureGates::default();
-    let known = serde_json::to_value(known).unwrap_or_default();
-    let gates = text.split(',').filter_map(|gate| {
-        let (name, value) = gate.trim().split_once('=')?;
+/// Sets a value by its JSON pointer.
+pub(super) fn put(values: &mut Value, pointer: &str, value: Value) {
+    let mut place = values;
+    for key in pointer.split('/').skip(1) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[key];
+    }
+    *place = value;
+}
+
+/// Options that keep their meaning, under the keys of the chart; others are told where they say something.
+fn options(found: &Found, carried: &mut Carried) {
+    let options = &found.operator.options;
+    let told = &mut carried.told;
+    let mut settings = Map::new();
+    let mut environment = Vec::new();
+    for (variable, kind, goes) in OPTIONS {
+        let Some(given) = options.get(variable) else { continue };
+        if let Some(expected) = kind.problem(given.value()) {
+            told.push(format!(
+                "{variable} of Karpenter's Deployment is {} and not {expected}: it is not carried over, and Tenon's default holds",
+                given.shown()
+            ));
+            continue;
+        }
+        match goes {
+            // The reference itself is carried over with the container's variables.
+            Goes::Setting(key) if given.is_secret() => {
+                settings.insert(key.to_owned(), kind.left_out());
+            }
+            Goes::Value(_) | Goes::Gates if given.is_secret() => told.push(format!(
+                "{variable} of Karpenter's Deployment is {}, which is never recorded: it is not carried over; put it into the Deployment or a ConfigMap, or give it with --set",
+                given.shown()
+            )),
+            Goes::Setting(key) => drop(settings.insert(key.to_owned(), kind.json(given.value()))),
+            Goes::Value(pointer) => put(&mut carried.values, pointer, kind.json(given.value())),
+            Goes::Environment => {
+                environment.push(json!({"name": variable, "value": given.value()}));
+            }
+            Goes::Gates => {
+                let gates = gates(given.value(), told);
+                if !gates.is_empty() {
+                    settings.insert("featureGates".to_owned(), Value::Object(gates));
+                }
+            }
+            Goes::Used => {}
+            Goes::Idle(default, why) => {
+                if given.value() != default {
+                    told.push(format!(
+                        "{variable} of Karpenter's Deployment is {}: it has no effect, because {why}",
+                        given.shown()
+                    ));
+                }
+            }
+        }
+    }
+    order_of_batches(&mut settings, told);
+    if !settings.is_empty() {
+        carried.values["settings"] = Value::Object(settings);
+    }
+    if !environment.is_empty() {
+        put(&mut carried.values, "/controller/env", Value::Array(environment));
+    }
+    for variable in OF_GO {
+        if let Some(given) = options.get(variable) {
+            told.push(format!("{variable} is {}: it has no effect, because {GO}", given.shown()));
+        }
+    }
+}
+
+/// Whether a variable is an option, and so carried over by its meaning and not by its text.
+pub(super) fn is_option(variable: &str) -> bool {
+    OPTIONS.iter().any(|(known, _, _)| *known == variable) || OF_GO.contains(&variable)
+}
+
+/// Whether the reference to a Secret is carried over for an option: the chart can leave the variable out then.
+pub(super) fn keeps_reference(variable: &str, given: &Given) -> bool {
+    let of = OPTIONS.iter().find(|(known, _, _)| *known == variable);
+    given.is_secret()
+        && of.is_some_and(|(_, kind, goes)| {
+            matches!(goes, Goes::Setting(_)) && kind.problem(given.value()).is_none()
+        })
+}
+
+/// Karpenter works with an idle time that is longer than the whole batch; Tenon's operator refuses it.
+fn order_of_batches(settings: &mut Map<String, Value>, told: &mut Vec<String>) {
+    let defaults = OperatorSettings::default();
+    let length = |key: &str, default: &str| {
+        let text = settings.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text.unwrap_or(default).parse::<Duration>().ok()
+    };
+    let idle = length("batchIdleDuration", &defaults.batch_idle_duration);
+    let max = length("batchMaxDuration", &defaults.batch_max_duration);
+    if let (Some(idle), Some(max)) = (idle, max)
+        && idle > max
+    {
+        told.push(format!(
+            "BATCH_IDLE_DURATION of Karpenter's Deployment is {idle}, longer than a whole batch ({max}): Tenon waits {max}, as Karpenter does in the end"
+        ));
+        settings.insert("batchIdleDuration".to_owned(), max.as_str().into());
+    }
+}
+
+/// `ReservedCapacity=true,…` as the chart's values have it. Gates that Tenon does not have are told where they are on.
+fn gates(text: &str, told: &mut Vec<String>) -> Map<String, Value> {
+    let known = serde_json::to_value(FeatureGates::default()).unwrap_or_default();
+    let mut gates = Map::new();
+    for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
+        let parsed = gate.split_once('=').and_then(|(name, value)| {
+            let value = value.trim().parse::<bool>().ok()?;
+            Some((name.trim(), value))
+        });
+        let Some((name, value)) = parsed else {
+            told.push(format!(
+                "FEATURE_GATES of Karpenter's Deployment has `{gate}`, which is not of the form Gate=true: it is not carried over"
+            ));
+            continue;
+        };
         let mut letters = name.chars();
-        let first = letters.next()?.to_ascii_lowercase();
-        let key = std::iter::once(first).chain(letters).collect::<String>();
-        let value = value.parse::<bool>().ok()?;
-        known.get(&key).is_some().then(|| (key, value.into()))
-    });
-    gates.collect()
+        let first = letters.next().map(|first| first.to_ascii_lowercase());
+        let key = first.into_iter().chain(letters).collect::<String>();
+        if known.get(&key).is_some() {
+            gates.insert(key, value.into());
+        } else if value {
+            told.push(format!(
+                "feature gate {name} is on in Karpenter, and Tenon has no such gate: what depends on it ends with the adoption"
+            ));
+        }
+    }
+    gates
 }

@@ -4,10 +4,11 @@ use tenon_iam_policies::Document;
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 
-use super::{ADOPTED_BY, Found, NAME, POLICY};
+use super::{ADOPTED_BY, Found, NAME, POLICY, settings};
 use crate::apply::wait::deployment_lacks;
 use crate::desired::Desired;
 use crate::kubernetes::helm;
+use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::{Object, label};
 use crate::observe::world::World;
 use crate::ownership::{INSTALL_ID, Tags};
@@ -89,6 +90,7 @@ pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> 
     }
     first.append(&mut plan.steps);
     plan.steps = first;
+    plan.warnings.extend(settings::carried(found).told);
     let operator = &found.operator;
     let handed_over = operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id);
     let (Some(ours), false) = (ours, handed_over) else { return plan };
@@ -113,21 +115,17 @@ pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> 
             .after([ROLLOUT])
             .needs(&["patch"], &key.to_string()),
     );
-    plan.steps.push(leader(&operator.service_account.namespace, &ours.name, OVER, seconds));
+    plan.steps.push(leader(operator.lease(), ours, OVER, seconds));
     plan
 }
 
-fn leader(namespace: &str, name: &str, after: &str, seconds: u64) -> Step {
-    let action = Action::AwaitLeader {
-        namespace: namespace.to_owned(),
-        deployment: name.to_owned(),
-        seconds,
-    };
-    let lease = format!("{namespace}/karpenter-leader-election");
-    Step::new(LEADER, "Lease", &lease, Op::Update, action)
-        .because([format!("wait until a pod of {name} holds it")])
+fn leader(lease: Place, deployment: &Object, after: &str, seconds: u64) -> Step {
+    let resource = lease.to_string();
+    let action = Action::AwaitLeader { lease, deployment: place(deployment), seconds };
+    Step::new(LEADER, "Lease", &resource, Op::Update, action)
+        .because([format!("wait until a pod of {} holds it", deployment.name)])
         .after([after])
-        .needs(&["get"], &format!("Lease {lease}"))
+        .needs(&["get"], &format!("Lease {resource}"))
 }
 
 /// Where an object is, without what it holds: that changes while one looks.
@@ -182,8 +180,9 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
     if let Some(deployment) = deployments.first() {
         last = step_id(deployment);
     }
-    if adopted && !deployments.is_empty() {
-        steps.push(leader(&operator.service_account.namespace, &key.name, &last, seconds));
+    // Also when our Deployment went in a run that was killed: nobody has looked since. Without replicas there is nobody who could lead.
+    if adopted && operator.replicas > 0 {
+        steps.push(leader(operator.lease(), &operator.live, &last, seconds));
         LEADER.clone_into(&mut last);
     }
     for object in others.into_iter().rev() {

@@ -1,12 +1,14 @@
 //! Steps of an adoption: marks on what is somebody else's, and the hand-over of the Lease.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_eventbridge::types::Tag as RuleTag;
 use aws_sdk_iam::types::Tag as RoleTag;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::PropagationPolicy;
+use kube::api::{ListParams, PropagationPolicy};
 use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 
@@ -15,12 +17,11 @@ use crate::adopt::{ADOPTED_BY, REPLICAS};
 use crate::aws::{Calling, IfThere};
 use crate::errors::Failure;
 use crate::kubernetes::client::failed;
+use crate::kubernetes::lease::{self, Place};
 use crate::kubernetes::object::Object;
 use crate::plan::Adoptee;
 use crate::printer::Printer;
 
-/// The Lease that both operators know.
-const LEASE: &str = "karpenter-leader-election";
 /// How long an object may take to be gone.
 const GONE: Duration = Duration::from_mins(5);
 
@@ -150,39 +151,47 @@ pub(super) async fn forget(
     patch(context, deployment, &body).await
 }
 
-/// Waits until a pod of the Deployment holds the Lease.
-pub(super) async fn await_leader(
+/// Waits until a pod of the Deployment provably leads, and answers who.
+pub(crate) async fn await_leader(
     context: &Context,
-    namespace: &str,
-    deployment: &str,
+    place: &Place,
+    deployment: &Object,
     seconds: u64,
-) -> Result<(), Failure> {
-    let leases: Api<Lease> = Api::namespaced(context.cluster.client(), namespace);
-    let what = format!("a pod of {deployment} to hold the Lease {namespace}/{LEASE}");
+) -> Result<String, Failure> {
+    let leases: Api<Lease> = Api::namespaced(context.cluster.client(), &place.namespace);
+    let what = format!("a pod of {} to hold the Lease {place}", deployment.name);
     let at_most = Duration::from_secs(seconds);
+    // What was seen of the Lease before: a leader renews it every two seconds.
+    let before = Mutex::new(None);
+    let leader = Mutex::new(String::new());
     wait::until(&what, at_most, Duration::from_millis(500), || async {
-        let found = leases.get_opt(LEASE).await;
-        let found =
-            found.map_err(|source| failed("get", format!("Lease {namespace}/{LEASE}"), source))?;
-        let holder = found.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
-        Ok(if is_pod_of(&holder, deployment) {
-            Ok(())
-        } else if holder.is_empty() {
-            Err("nobody holds it".to_owned())
-        } else {
-            Err(format!("{holder} holds it"))
-        })
+        let lease = leases.get_opt(&place.name).await;
+        let lease = lease.map_err(|source| failed("get", format!("Lease {place}"), source))?;
+        let pods = pods_of(context, deployment).await?;
+        let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(lease::leader(lease.as_ref(), &pods, &mut before).map(|holder| {
+            *leader.lock().unwrap_or_else(PoisonError::into_inner) = holder;
+        }))
     })
-    .await
+    .await?;
+    Ok(leader.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether an identity begins with the name of a pod of the Deployment: its name, the hash of its ReplicaSet, five characters.
-fn is_pod_of(holder: &str, deployment: &str) -> bool {
-    let rest = holder.strip_prefix(deployment).and_then(|rest| rest.strip_prefix('-'));
-    let parts = rest.map(|rest| rest.splitn(3, ['-', '_']).collect::<Vec<_>>());
-    parts.is_some_and(|parts| {
-        parts.len() >= 2 && parts[0].chars().all(|c| c.is_ascii_alphanumeric())
-    })
+/// The pods that a Deployment selects; none if it does not exist.
+async fn pods_of(context: &Context, deployment: &Object) -> Result<Vec<Pod>, Failure> {
+    let key = deployment.key();
+    let Some(live) = context.cluster.get(&deployment.resource, &key).await? else {
+        return Ok(Vec::new());
+    };
+    let labels = live.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+    let labels = labels.into_iter().flatten();
+    let labels = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    let selector = ListParams::default().labels(&labels.collect::<Vec<_>>().join(","));
+    let namespace = deployment.namespace.as_deref().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(context.cluster.client(), namespace);
+    let found = pods.list(&selector).await;
+    let found = found.map_err(|source| failed("list", format!("pods of {key}"), source))?;
+    Ok(found.items)
 }
 
 /// Deletes an object of ours with what hangs on it, and waits until it is gone.
@@ -196,18 +205,4 @@ pub(super) async fn delete(context: &Context, object: &Object) -> Result<(), Fai
         Ok(if live.is_none() { Ok(()) } else { Err("it is still there".to_owned()) })
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_of_a_lease_is_told_by_its_pod() {
-        assert!(is_pod_of("tenon-6d5f7c9b8-x2x9z_0a1b", "tenon"));
-        assert!(is_pod_of("tenon-6d5f7c9b8-x2x9z", "tenon"));
-        assert!(!is_pod_of("karpenter-6d5f7c9b8-x2x9z", "tenon"));
-        assert!(!is_pod_of("tenon", "tenon"));
-        assert!(!is_pod_of("", "tenon"));
-    }
 }

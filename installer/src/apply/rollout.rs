@@ -11,13 +11,12 @@ use kube::api::{PostParams, PropagationPolicy};
 use super::{Context, wait};
 use crate::errors::Failure;
 use crate::kubernetes::client::failed;
+use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::Object;
 use crate::printer::Printer;
 
 /// How long a pod may take to end: longer than any grace period of the chart.
 const END: Duration = Duration::from_mins(5);
-/// The operator's Lease.
-const LEASE: &str = "karpenter-leader-election";
 
 /// Starts the canary and waits until it could take over. If it can't, it goes, and the error says why.
 pub(super) async fn prove_canary(
@@ -86,6 +85,7 @@ async fn may_lead(context: &Context, canary: &Object) -> Result<(), Failure> {
     let pointer = "/spec/template/spec/serviceAccountName";
     let account = canary.body.pointer(pointer).and_then(serde_json::Value::as_str);
     let namespace = canary.namespace.as_deref().unwrap_or_default();
+    let lease = Place::of(&canary.body);
     let user = format!("system:serviceaccount:{namespace}:{}", account.unwrap_or("default"));
     let reviews: Api<SubjectAccessReview> = Api::all(context.cluster.client());
     let question = SubjectAccessReview {
@@ -94,8 +94,8 @@ async fn may_lead(context: &Context, canary: &Object) -> Result<(), Failure> {
             resource_attributes: Some(ResourceAttributes {
                 group: Some("coordination.k8s.io".to_owned()),
                 resource: Some("leases".to_owned()),
-                name: Some(LEASE.to_owned()),
-                namespace: Some(namespace.to_owned()),
+                name: Some(lease.name.clone()),
+                namespace: Some(lease.namespace.clone()),
                 verb: Some("patch".to_owned()),
                 ..ResourceAttributes::default()
             }),
@@ -107,9 +107,7 @@ async fn may_lead(context: &Context, canary: &Object) -> Result<(), Failure> {
     match answer.map_err(|source| failed("create", "subjectaccessreviews".to_owned(), source)) {
         Ok(answer) if answer.status.as_ref().is_some_and(|status| !status.allowed) => {
             Err(Failure::Canary {
-                why: format!(
-                    "{user} may not patch the Lease {namespace}/{LEASE}, so it could never lead"
-                ),
+                why: format!("{user} may not patch the Lease {lease}, so it could never lead"),
             })
         }
         Ok(_) => Ok(()),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::errors::{ExpectedError, Failure};
 use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::last_words;
 use crate::kubernetes::object::Object;
 use crate::printer::Printer;
 
@@ -94,6 +95,13 @@ pub fn condition<'a>(body: &'a Value, kind: &str) -> Option<(&'a str, &'a str, &
     Some((text("status"), text("reason"), text("message")))
 }
 
+/// Since when a condition has the status that it has.
+fn since<'a>(body: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = body.pointer("/status/conditions")?.as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == kind)?;
+    found["lastTransitionTime"].as_str()
+}
+
 /// Waits until a CRD is served.
 pub async fn established(cluster: &Cluster, crd: &Object) -> Result<(), Failure> {
     until(
@@ -138,14 +146,13 @@ pub fn readiness_lacks(live: Option<&Value>) -> Option<String> {
         None => Some("it does not exist".to_owned()),
         Some(None) => Some("the operator has not looked at it yet".to_owned()),
         Some(Some(("True", _, _))) => None,
-        Some(Some((_, reason, message))) => Some(
-            [reason, message]
-                .iter()
-                .filter(|text| !text.is_empty())
-                .copied()
-                .collect::<Vec<_>>()
-                .join(": "),
-        ),
+        Some(Some((_, reason, message))) => {
+            let said = [reason, message].into_iter().filter(|text| !text.is_empty());
+            let said = said.collect::<Vec<_>>().join(": ");
+            // Not how long ago: it is told again when it changes.
+            let since = live.and_then(|live| since(live, "Ready"));
+            Some(since.map_or_else(|| said.clone(), |since| format!("{said} (since {since})")))
+        }
     }
 }
 
@@ -191,8 +198,7 @@ const RESTARTS: i32 = 3;
 
 /// What the pods of a Deployment say about themselves, when it does not get ready.
 pub async fn pods_in_trouble(cluster: &Cluster, object: &Object) -> Option<String> {
-    let lines = pods(cluster, object).await?.iter().flat_map(troubles).collect::<Vec<_>>();
-    (!lines.is_empty()).then(|| lines.join("; "))
+    in_trouble(cluster, &pods(cluster, object).await?).await
 }
 
 /// The same, if one of them ends again and again.
@@ -206,8 +212,23 @@ pub async fn pods_that_crash(cluster: &Cluster, object: &Object) -> Option<Strin
                 && container.state.as_ref().is_some_and(|state| state.waiting.is_some())
         })
     };
-    let pods = pods(cluster, object).await?;
-    let lines = pods.iter().filter(|pod| crashes(pod)).flat_map(troubles).collect::<Vec<_>>();
+    let mut pods = pods(cluster, object).await?;
+    pods.retain(crashes);
+    in_trouble(cluster, &pods).await
+}
+
+/// What is wrong with these pods, in their own words. Each thing once: replicas tend to fail alike.
+async fn in_trouble(cluster: &Cluster, pods: &[Pod]) -> Option<String> {
+    let mut lines = Vec::new();
+    for pod in pods {
+        for trouble in troubles(cluster, pod).await {
+            if !lines.iter().any(|(_, known)| *known == trouble) {
+                lines.push((pod.metadata.name.clone().unwrap_or_default(), trouble));
+            }
+        }
+    }
+    let lines = lines.into_iter().map(|(name, trouble)| format!("{name}: {trouble}"));
+    let lines = lines.collect::<Vec<_>>();
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
@@ -225,31 +246,32 @@ async fn pods(cluster: &Cluster, object: &Object) -> Option<Vec<Pod>> {
     Some(pods.list(&ListParams::default().labels(&selector)).await.ok()?.items)
 }
 
-fn troubles(pod: &Pod) -> Vec<String> {
+async fn troubles(cluster: &Cluster, pod: &Pod) -> Vec<String> {
     let mut lines = Vec::new();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let Some(status) = &pod.status else { return lines };
     for condition in status.conditions.iter().flatten() {
         if condition.status != "True" && condition.type_ == "PodScheduled" {
-            lines.push(format!("{name}: {}", condition.message.as_deref().unwrap_or_default()));
+            lines.push(condition.message.clone().unwrap_or_default());
         }
     }
     for container in status.container_statuses.iter().flatten() {
         let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
         let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         if let Some(waiting) = waiting {
-            lines.push(format!(
-                "{name}: {} {}",
-                waiting.reason.as_deref().unwrap_or_default(),
-                waiting.message.as_deref().unwrap_or_default()
-            ));
+            // The message of a back-off names the pod and nothing else.
+            let reason = waiting.reason.as_deref().unwrap_or_default();
+            let message = waiting.message.as_deref().filter(|_| reason != "CrashLoopBackOff");
+            lines.push(format!("{reason} {}", message.unwrap_or_default()).trim().to_owned());
         }
         if let Some(ended) = ended {
-            lines.push(format!(
-                "{name}: last ended with code {}: {}",
-                ended.exit_code,
-                ended.message.as_deref().unwrap_or_default()
-            ));
+            let said = ended.message.clone().filter(|message| !message.trim().is_empty());
+            let said = match said {
+                Some(message) => message,
+                None => last_words::of(cluster, namespace, name, &container.name).await,
+            };
+            lines.push(format!("last ended with code {}: {}", ended.exit_code, said.trim()));
         }
     }
     lines
@@ -258,6 +280,58 @@ fn troubles(pod: &Pod) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn pods_that_end_are_told_with_their_own_last_words_and_once_for_all_replicas() {
+        use crate::kubernetes::double::Double;
+        use serde_json::json;
+        let path = "/api/v1/namespaces/kube-system/pods";
+        let pod = |name: &str| {
+            json!({
+                "metadata": {"name": name, "namespace": "kube-system"},
+                "status": {"containerStatuses": [{
+                    "name": "controller", "image": "x", "imageID": "", "ready": false, "restartCount": 4,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                    "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+                }]},
+            })
+        };
+        let said = json!({"level": "ERROR", "message": "missing field, cluster-name"});
+        let paths = ["tenon-a", "tenon-b"].map(|name| (name, format!("{path}/{name}")));
+        let logs = paths.clone().map(|(_, path)| format!("{path}/log"));
+        let mut objects = Vec::new();
+        for ((name, path), log) in paths.iter().zip(&logs) {
+            objects.push((path.as_str(), pod(name)));
+            objects.push((log.as_str(), said.clone()));
+        }
+        let server = Double::start(&objects).await;
+        let body = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "tenon", "namespace": "kube-system"},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}},
+        });
+        let deployment = Object::from_json(body, "deployments");
+        let trouble = pods_that_crash(&server.cluster(), &deployment).await;
+        assert_eq!(
+            trouble.as_deref(),
+            Some(
+                "tenon-a: CrashLoopBackOff; tenon-a: last ended with code 1: missing field, cluster-name"
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_not_ready_says_since_when() {
+        use serde_json::json;
+        let class = json!({"status": {"conditions": [{
+            "type": "Ready", "status": "False", "reason": "UnreadyConditions", "message": "SubnetsReady=False",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}});
+        assert_eq!(
+            readiness_lacks(Some(&class)).as_deref(),
+            Some("UnreadyConditions: SubnetsReady=False (since 2026-01-01T00:00:00Z)")
+        );
+    }
 
     #[test]
     fn what_is_waited_for_is_told_once_until_it_changes() {

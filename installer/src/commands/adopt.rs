@@ -7,10 +7,11 @@ use super::execution::{Execution, confirm};
 use super::moving::MoveArgs;
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
-use crate::adopt::{Found, found, settings, steps};
+use crate::adopt::{Found, fit, found, settings, steps};
+use crate::apply;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, SettingArgs};
-use crate::errors::{ExpectedError, count};
+use crate::errors::{ExpectedError, Failure, count};
 use crate::plan::Plan;
 use crate::printer::{Printer, counts, plan_text};
 use crate::settings::{Settings, Source};
@@ -52,29 +53,29 @@ pub async fn run(
     session.introduce(*printer);
     let plan = plan(args, &session, &found)?;
     let lines = lines(&session, &found, &plan).await?;
-    let report = |changed: usize| {
-        json!({
-            "schema": "tenon.sh/adopt/v1alpha1",
-            "target": session.target_json(),
-            "undo": args.undo,
-            "karpenter": {
-                "deployment": found.operator.live.key().path(),
-                "replicas": found.operator.replicas,
-                "version": version::running(&found.operator.live.body).map(|it| it.to_string()),
-                "layout": found.layout(&session.settings.cluster).in_words(),
-                "role": found.role.1.arn,
-                "nodeRoles": found.node_roles.keys().collect::<Vec<_>>(),
-                "queue": found.queue.as_ref().map(|(name, _)| name),
-                "rules": found.rules.keys().collect::<Vec<_>>(),
-            },
-            "actions": plan.steps,
-            "warnings": plan.warnings,
-            "callerActions": plan.caller_actions(),
-            "changed": changed,
-        })
-    };
+    let mut report = json!({
+        "schema": "tenon.sh/adopt/v1alpha1",
+        "target": session.target_json(),
+        "undo": args.undo,
+        "karpenter": {
+            "deployment": found.operator.live.key().path(),
+            "replicas": found.operator.replicas,
+            "version": version::running(&found.operator.live.body).map(|it| it.to_string()),
+            "layout": found.layout(&session.settings.cluster).in_words(),
+            "role": found.role.1.arn,
+            "nodeRoles": found.node_roles.keys().collect::<Vec<_>>(),
+            "queue": found.queue.as_ref().map(|(name, _)| name),
+            "rules": found.rules.keys().collect::<Vec<_>>(),
+            "lease": found.operator.lease().to_string(),
+        },
+        "actions": plan.steps,
+        "warnings": plan.warnings,
+        "callerActions": plan.caller_actions(),
+        "changed": 0,
+        "leader": null,
+    });
     if args.how.dry_run {
-        printer.json(&report(0));
+        printer.json(&report);
         printer.text(&lines.join("\n"));
         return Ok(0);
     }
@@ -86,7 +87,6 @@ pub async fn run(
     for line in &lines {
         printer.note(line);
     }
-    let report = report(plan.steps.len());
     if !plan.steps.is_empty() && !args.how.yes {
         let what = if args.undo { "return to Karpenter" } else { "adoption" };
         confirm(global, &format!("Do this {what}?")).await?;
@@ -113,16 +113,44 @@ pub async fn run(
         execution.run(plan.clone()).await?
     };
     drop(lock);
+    let leader = verify(args, &session, &found).await?;
+    report["changed"] = plan.steps.len().into();
+    report["leader"] = leader.as_deref().into();
     printer.json(&report);
+    let leads = leader.map_or_else(
+        || "nobody leads, because Karpenter's Deployment asks for no replica".to_owned(),
+        |leader| format!("{leader} leads"),
+    );
     printer.text(&match (done, args.undo) {
-        (0, _) => "Nothing was to be done.".to_owned(),
+        (0, _) => format!("Nothing was to be done: {leads}."),
         (_, false) => format!(
-            "Tenon leads now ({}). `tenon adopt --undo` gives the cluster back to Karpenter.",
+            "Tenon leads now ({}; {leads}). `tenon adopt --undo` gives the cluster back to Karpenter.",
             counts(&plan)
         ),
-        (_, true) => format!("Karpenter leads again ({}).", counts(&plan)),
+        (_, true) => format!("Karpenter leads again ({}; {leads}).", counts(&plan)),
     });
     Ok(0)
+}
+
+/// Waits until the right operator provably leads: also where no step was left to do, because a run that was killed may have left the Lease with a pod that is no
+/// more. Answers who leads, and nobody where Karpenter has no replica.
+async fn verify(
+    args: &AdoptArgs,
+    session: &Session,
+    found: &Found,
+) -> Result<Option<String>, ExpectedError> {
+    let operator = &found.operator;
+    let deployment = match session.desired.deployment() {
+        Some(ours) if !args.undo => ours,
+        _ if operator.replicas == 0 => return Ok(None),
+        _ => &operator.live,
+    };
+    let (context, seconds) = (session.context(), args.how.timeout.as_secs());
+    let leader = apply::adopt::await_leader(&context, &operator.lease(), deployment, seconds).await;
+    leader.map(Some).map_err(|error| match error {
+        Failure::Wait { what, last } => ExpectedError::Timeout { what, seconds, last },
+        error => observe_failed(error),
+    })
 }
 
 fn unfit(args: &AdoptArgs, reasons: Vec<String>) -> ExpectedError {
@@ -167,10 +195,12 @@ async fn look_again(mut session: Session) -> Result<(Session, Found), ExpectedEr
 /// Why this Karpenter can't be taken over.
 fn unsuited(operator: &found::Operator, cluster: &str) -> Vec<String> {
     let mut reasons = Vec::new();
-    if let Some(of) = operator.env.get("CLUSTER_NAME").filter(|of| *of != cluster) {
+    let of = operator.options.get("CLUSTER_NAME").filter(|of| of.value() != cluster);
+    if let Some(of) = of {
         reasons.push(format!(
-            "{} works for cluster {of}, and this is {cluster}: name the right one with --cluster",
-            operator.live.key()
+            "{} works for cluster {}, and this is {cluster}: name the right one with --cluster",
+            operator.live.key(),
+            of.shown()
         ));
     }
     let old = version::running(&operator.live.body).filter(|version| {
@@ -192,7 +222,15 @@ fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, Expe
             let reason = "it was handed over to another installation".to_owned();
             return Err(unfit(args, vec![reason]));
         }
+        let reasons = fit::against_return(found, &session.desired, &session.world);
+        if !reasons.is_empty() {
+            return Err(unfit(args, reasons));
+        }
         return Ok(steps::undo(found, &session.desired, &session.world, seconds));
+    }
+    let reasons = fit::against_adoption(found, &session.desired);
+    if !reasons.is_empty() {
+        return Err(unfit(args, reasons));
     }
     let plan = session.plan()?;
     Ok(steps::adopt(plan, found, &session.desired, seconds))

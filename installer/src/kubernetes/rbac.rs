@@ -4,6 +4,7 @@ use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
 
+use super::lease;
 use super::object::Object;
 use super::operator::{Release, metadata};
 use super::values::Values;
@@ -25,7 +26,7 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
         Object::new(&cluster_role(values, release, name, provider_rules())),
         Object::new(&cluster_role_binding(values, release, &core)),
         Object::new(&cluster_role_binding(values, release, name)),
-        Object::new(&role(values, release, name, &release.namespace, lease_rules())),
+        Object::new(&role(values, release, name, &release.namespace, lease_rules(values))),
         Object::new(&role(
             values,
             release,
@@ -123,12 +124,15 @@ fn provider_rules() -> Vec<PolicyRule> {
     ]
 }
 
-fn lease_rules() -> Vec<PolicyRule> {
+fn lease_rules(values: &Values) -> Vec<PolicyRule> {
+    let mut names = vec![lease::NAME];
+    let told = values.controller.env.iter().filter(|entry| entry.name == lease::NAME_VARIABLE);
+    names.extend(told.filter_map(|entry| entry.value.as_deref()).filter(|name| !name.is_empty()));
     let leases = ["leases"];
     let group = ["coordination.k8s.io"];
     vec![
         rule(&group, &leases, &["get", "watch"], &[]),
-        rule(&group, &leases, &["patch", "update"], &["karpenter-leader-election"]),
+        rule(&group, &leases, &["patch", "update"], &names),
         // RBAC can't name what is to be created.
         rule(&group, &leases, &["create"], &[]),
     ]

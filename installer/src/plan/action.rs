@@ -8,6 +8,7 @@ use crate::desired::{
 };
 use crate::kubernetes::aws_auth::Mapping;
 use crate::kubernetes::helm;
+use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::Object;
 use crate::ownership::Tags;
 
@@ -236,10 +237,10 @@ pub enum Action {
     },
     /// Wait until a pod of a Deployment leads.
     AwaitLeader {
-        /// Namespace of the Lease.
-        namespace: String,
-        /// Name of the Deployment.
-        deployment: String,
+        /// The Lease.
+        lease: Place,
+        /// Where the Deployment is.
+        deployment: Object,
         /// How long it may take, in seconds.
         seconds: u64,
     },

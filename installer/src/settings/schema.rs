@@ -25,6 +25,11 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn check(&mut self, schema: &'a Value, document: &Document, path: &str) {
+        let is_null = matches!(document.node, Node::Scalar(Value::Null));
+        if is_null && path.starts_with("deploy.values.") {
+            // As for Helm, it takes the default away.
+            return;
+        }
         let schema = self.resolve(schema, document);
         if let Some(allowed) = constants(schema) {
             if !allowed.contains(&&document.to_json()) {

@@ -26,6 +26,7 @@ pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), 
     }
     let Some(operator) = adopted.pop() else { return Ok((Vec::new(), Vec::new())) };
     let key = operator.live.key();
+    let operator = operator.with_sources(&context.cluster).await?;
     let read = found::read(&context.aws, &context.cluster, &context.cluster_name, operator).await?;
     Ok(match read {
         Ok(found) => (steps::leave(&found, &context.install_id), Vec::new()),

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tenon_crds::quantity::Quantity;
 
 use crate::errors::{count, some};
+use crate::kubernetes::selector;
 
 /// Nodes of NodePools carry it.
 const POOL: &str = "karpenter.sh/nodepool";
@@ -106,21 +107,7 @@ fn has_local_volume(pod: &Pod) -> bool {
 }
 
 fn selects(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
-    let Some(selector) = selector else { return false };
-    let labels = pod.labels();
-    let by_labels =
-        selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let by_expressions = selector.match_expressions.iter().flatten().all(|expression| {
-        let value = labels.get(&expression.key);
-        let listed = |value: &String| expression.values.iter().flatten().any(|of| of == value);
-        match expression.operator.as_str() {
-            "In" => value.is_some_and(listed),
-            "NotIn" => !value.is_some_and(listed),
-            "Exists" => value.is_some(),
-            _ => value.is_none(),
-        }
-    });
-    by_labels && by_expressions
+    selector.is_some_and(|selector| selector::selects(selector, pod.labels()))
 }
 
 fn blocking(budgets: &[PodDisruptionBudget], moving: &[&Pod]) -> Vec<String> {

@@ -12,9 +12,8 @@ use super::Sources;
 use super::kubernetes::{text, why};
 use crate::clock;
 use crate::kubernetes::client::Cluster;
+use crate::kubernetes::lease::Place;
 
-/// Upstream's name, so that both never lead at once.
-const LEASE: &str = "karpenter-leader-election";
 /// Enough for the last reconciliations of every kind.
 const LOG_LINES: i64 = 400;
 /// Older warnings are about what has changed since.
@@ -28,11 +27,10 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
         sources.desired.as_ref().ok().and_then(|desired| selector(desired)).unwrap_or_default();
     let cluster = &target.cluster;
     let namespace = &sources.settings.namespace;
-    let (pods, leader, events) = tokio::join!(
-        pods(cluster, namespace, &selector),
-        leader(cluster, namespace),
-        events(cluster)
-    );
+    let deployment = sources.desired.as_ref().ok().and_then(|desired| desired.deployment());
+    let lease = deployment.map(|it| Place::of(&it.body)).unwrap_or_else(|| Place::usual(namespace));
+    let (pods, leader, events) =
+        tokio::join!(pods(cluster, namespace, &selector), leader(cluster, &lease), events(cluster));
     let log = match &pods {
         Ok(pods) => {
             log(cluster, namespace, pods, leader.as_ref().ok().and_then(Option::as_ref)).await
@@ -103,12 +101,13 @@ async fn log(
     Ok(log.lines().filter(matters).map(str::to_owned).collect())
 }
 
-async fn leader(cluster: &Cluster, namespace: &str) -> Result<Option<LeaderView>, String> {
+async fn leader(cluster: &Cluster, lease: &Place) -> Result<Option<LeaderView>, String> {
     let gvk = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "leases");
-    let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &resource);
-    let found = api.get_opt(LEASE).await;
-    let found = found.map_err(|source| why("get", &format!("lease {LEASE}"), source))?;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client(), &lease.namespace, &resource);
+    let found = api.get_opt(&lease.name).await;
+    let found = found.map_err(|source| why("get", &format!("lease {lease}"), source))?;
     let Some(found) = found else { return Ok(None) };
     let found = serde_json::to_value(found).unwrap_or_default();
     let holder = text(&found, "/spec/holderIdentity");

@@ -1,6 +1,8 @@
 //! Karpenter taken over and given back, as plans.
 
-use std::collections::BTreeMap;
+mod carried;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use tenon_iam_policies::controller::controller_policies;
@@ -66,6 +68,7 @@ fn karpenter() -> Found {
         has_access_entry: true,
         queue: Some(("prod".to_owned(), QueueState::default())),
         rules: [("Karpenter-prod-Spot".to_owned(), RuleState::default())].into(),
+        host_ports: BTreeSet::new(),
     }
 }
 
@@ -225,7 +228,7 @@ fn by_terraform() -> Found {
     rename_nodes(&mut found, "Karpenter-prod-20260101000000000200000002");
     found.association.get_or_insert_default().role_arn.clone_from(&found.role.1.arn);
     found.queue = Some(("Karpenter-prod".to_owned(), QueueState::default()));
-    found.operator.env.insert("INTERRUPTION_QUEUE".to_owned(), "Karpenter-prod".to_owned());
+    found.operator.options.set("INTERRUPTION_QUEUE", "Karpenter-prod");
     let rules = ["HealthEvent", "SpotInterrupt", "InstanceRebalance", "InstanceStateChange"];
     found.rules = rules
         .map(|rule| (format!("Karpenter{rule}-20260101000000000300000003"), RuleState::default()))

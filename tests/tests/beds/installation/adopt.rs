@@ -26,6 +26,10 @@ const NODE_ROLE: &str = "KarpenterNodeRole-bed";
 const ROLE: &str = "bed-karpenter";
 const QUEUE: &str = "bed";
 const RULE: &str = "Karpenter-bed-SpotInterruptionRule";
+/// Karpenter leads by a Lease of another name than usual.
+const LEASE: &str = "other-leader-election";
+/// What its container is told by a ConfigMap.
+const MAP: &str = "karpenter-settings";
 const IMAGE: &str = "public.ecr.aws/karpenter/controller:1.14.1";
 
 fn arn(role: &str) -> String {
@@ -127,13 +131,28 @@ async fn kubernetes_side(bed: &Bed) {
             }
         }
         if kind == "Deployment" {
-            body["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
+            let container = &mut body["spec"]["template"]["spec"]["containers"][0];
+            container["image"] = IMAGE.into();
+            let env = container["env"].as_array_mut().expect("variables");
+            env.retain(|entry| entry["name"] != "BATCH_MAX_DURATION");
+            env.push(json!({ "name": "LEADER_ELECTION_NAME", "value": LEASE }));
+            env.push(json!({ "name": "TEAM", "valueFrom": from_map("team") }));
+            container["envFrom"] = json!([{ "configMapRef": { "name": MAP } }]);
+        }
+        if kind == "Role" {
+            // As whoever gives the Lease another name has to do as well.
+            let text = body.to_string().replace("karpenter-leader-election", LEASE);
+            body = serde_json::from_str(&text).expect("JSON");
         }
         if kind == "CustomResourceDefinition" {
             body.as_object_mut().expect("an object").remove("status");
         }
         apply(bed, &body).await;
     }
+}
+
+fn from_map(key: &str) -> Value {
+    json!({ "configMapKeyRef": { "name": MAP, "key": key } })
 }
 
 async fn apply(bed: &Bed, body: &Value) {
@@ -161,8 +180,42 @@ async fn apply(bed: &Bed, body: &Value) {
 
 async fn leader(bed: &Bed) -> String {
     let leases: Api<Lease> = Api::namespaced(bed.client(), "kube-system");
-    let lease = must(leases.get("karpenter-leader-election").await);
+    let lease = must(leases.get(LEASE).await);
     lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
+}
+
+/// A pod that is no more holds the Lease, as after a node that died.
+async fn dead_leader(bed: &Bed, name: &str) {
+    let leases: Api<Lease> = Api::namespaced(bed.client(), "kube-system");
+    let dead = json!({ "spec": { "holderIdentity": name, "leaseDurationSeconds": 15 } });
+    must(leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(dead)).await);
+}
+
+/// Whether Karpenter is to work without the Lease. Its pods stay as they are: the Deployment is paused.
+async fn alone(bed: &Bed, alone: bool) {
+    let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    let entry = if alone {
+        json!({ "name": "DISABLE_LEADER_ELECTION", "value": "true" })
+    } else {
+        json!({ "$patch": "delete", "name": "DISABLE_LEADER_ELECTION" })
+    };
+    let container = json!({ "name": "controller", "env": [entry] });
+    let template = json!({ "spec": { "containers": [container] } });
+    let patch = json!({ "spec": { "paused": alone, "template": template } });
+    must(api.patch("karpenter", &PatchParams::default(), &Patch::Strategic(patch)).await);
+}
+
+/// What Tenon's container is told that Karpenter's was.
+async fn carried_over(bed: &Bed) {
+    let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    let live = must(serde_json::to_value(must(api.get("tenon").await)));
+    let container = &live["spec"]["template"]["spec"]["containers"][0];
+    let env = container["env"].as_array().expect("variables");
+    let of = |name: &str| env.iter().find(|entry| entry["name"] == name);
+    let team = of("TEAM").expect("the variable is carried over");
+    assert_eq!(team["valueFrom"]["configMapKeyRef"]["key"], "team");
+    assert_eq!(of("BATCH_MAX_DURATION").expect("the option")["value"], "9s");
+    assert_eq!(container["envFrom"][0]["configMapRef"]["name"], MAP);
 }
 
 async fn replicas(bed: &Bed, name: &str) -> Option<i32> {
@@ -191,6 +244,12 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
         tenon(&bed, &["adopt", "--cluster", "bed", "--region", bed.region(), "--yes"], None).await;
     assert_eq!(nothing.code, 6, "{}", nothing.stderr);
     aws_side(&bed).await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": MAP, "namespace": "kube-system" },
+        "data": { "team": "a", "BATCH_MAX_DURATION": "9s" },
+    });
+    apply(&bed, &map).await;
     kubernetes_side(&bed).await;
     let before = must(bed.aws_inventory().await);
 
@@ -206,8 +265,8 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
     let target = ["--cluster", bed.cluster(), "--region", bed.region()];
     let adopt = [&["adopt", "--yes"][..], &target].concat();
     let undo = [&["adopt", "--undo", "--yes"][..], &target].concat();
-    let shown = [&["adopt", "--dry-run", "-o", "json"][..], &target].concat();
-    let shown = tenon(&bed, &shown, None).await;
+    let dry = [&["adopt", "--dry-run", "-o", "json"][..], &target].concat();
+    let shown = tenon(&bed, &dry, None).await;
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     let shown: Value = serde_json::from_str(&shown.stdout).expect("one document");
     assert_eq!(shown["karpenter"]["role"], arn(ROLE).as_str());
@@ -220,15 +279,34 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
     });
     assert_eq!(touched.count(), 0, "no NodePool is touched");
 
+    // Two that would lead at once are refused before anything is changed.
+    alone(&bed, true).await;
+    let refused = tenon(&bed, &adopt, None).await;
+    assert_eq!(refused.code, 6, "{}", refused.stderr);
+    assert!(refused.stderr.contains("DISABLE_LEADER_ELECTION=true"), "{}", refused.stderr);
+    assert_eq!(marked(&bed).await, [""; 0], "something was changed");
+    alone(&bed, false).await;
+
     // Killed after each of the first steps, it goes on.
     for _ in 0..4 {
         let killed = tenon(&bed, &adopt, Some(1)).await;
         assert_ne!(killed.code, 0, "it was not killed");
     }
+    // Killed right after the hand-over, with a Lease that a dead pod holds: the next run waits for one that lives.
+    let shown = tenon(&bed, &dry, None).await;
+    let shown: Value = serde_json::from_str(&shown.stdout).expect("one document");
+    let steps = shown["actions"].as_array().expect("steps");
+    assert_eq!(steps.last().expect("a step")["id"], "leader");
+    let killed = tenon(&bed, &adopt, Some(steps.len() - 1)).await;
+    assert_ne!(killed.code, 0, "it was not killed");
+    assert_eq!(replicas(&bed, "karpenter").await, Some(0));
+    dead_leader(&bed, "tenon-0000000000-dead0_1").await;
     let adopted = tenon(&bed, &adopt, None).await;
     assert_eq!(adopted.code, 0, "{}", adopted.stderr);
-    assert_eq!(replicas(&bed, "karpenter").await, Some(0));
-    assert!(leader(&bed).await.starts_with("tenon-"), "{}", leader(&bed).await);
+    let leads = leader(&bed).await;
+    assert!(leads.starts_with("tenon-") && !leads.contains("dead0"), "{leads}");
+    assert!(adopted.stdout.contains(&format!("{leads} leads")), "{}", adopted.stdout);
+    carried_over(&bed).await;
     let again = tenon(&bed, &adopt, None).await;
     assert!(again.stdout.contains("Nothing was to be done"), "{}{}", again.stdout, again.stderr);
     let status = [&["diff"][..], &target].concat();

@@ -1,0 +1,113 @@
+//! Whether both operators can stand beside each other with one of them at work: looked at before anything is changed, on the way there and on the way back.
+
+use serde_json::Value;
+
+use super::{Found, ports};
+use crate::desired::Desired;
+use crate::errors::some;
+use crate::kubernetes::lease::{self, Place, variable};
+use crate::kubernetes::object::label;
+use crate::observe::world::World;
+use crate::ownership::INSTALL_ID;
+
+/// Why they can't before a hand-over, each with what to do; nothing where it is done already.
+pub fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {
+    let operator = &found.operator;
+    let id = &desired.installation.id;
+    if operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id) {
+        return Vec::new();
+    }
+    let Some(ours) = desired.deployment() else { return Vec::new() };
+    let mut reasons = leaders(found, &ours.body);
+    reasons.extend(collision(found, ports::of_tenon(&desired.values), desired.values.host_network));
+    reasons
+}
+
+/// Why they can't before the way back; nothing where Tenon's pods are gone already.
+pub fn against_return(found: &Found, desired: &Desired, world: &World) -> Vec<String> {
+    let id = &desired.installation.id;
+    let live = desired.deployment().and_then(|ours| world.objects.get(&ours.key()));
+    let Some(live) = live.filter(|live| label(live, INSTALL_ID) == Some(id)) else {
+        return Vec::new();
+    };
+    let mut reasons = leaders(found, live);
+    if found.operator.replicas_now() == 0 {
+        let on_host = live["spec"]["template"]["spec"]["hostNetwork"] == true;
+        reasons.extend(collision(found, ports_of(live), on_host));
+    }
+    reasons
+}
+
+/// Why both would work at once, or wait for each other for ever.
+fn leaders(found: &Found, ours: &Value) -> Vec<String> {
+    let options = &found.operator.options;
+    let key = found.operator.live.key();
+    let mut reasons = Vec::new();
+    if let Some(given) = options.get(lease::DISABLED_VARIABLE).filter(|it| it.value() == "true") {
+        let from = origin(given);
+        reasons.push(format!(
+            "{key} has {}=true{from}: it works without the Lease, so both operators would work at once; take that away, wait until Karpenter's pods are new, and run this again",
+            lease::DISABLED_VARIABLE
+        ));
+    }
+    let hidden = [lease::NAME_VARIABLE, lease::NAMESPACE_VARIABLE];
+    let hidden =
+        hidden.into_iter().filter(|name| options.get(name).is_some_and(|it| it.is_secret()));
+    let hidden = hidden.map(str::to_owned).collect::<Vec<_>>();
+    if !hidden.is_empty() {
+        reasons.push(format!(
+            "{key} takes {} from a Secret, and Tenon would have to record it: put it into the Deployment or a ConfigMap",
+            some(&hidden, hidden.len())
+        ));
+        return reasons;
+    }
+    if variable(ours, lease::DISABLED_VARIABLE).as_deref() == Some("true") {
+        reasons.push(format!(
+            "Tenon's Deployment has {}=true, so both operators would work at once: take it out of controller.env in deploy.values",
+            lease::DISABLED_VARIABLE
+        ));
+    }
+    let (theirs, ours) = (found.operator.lease(), Place::of(ours));
+    if theirs != ours {
+        reasons.push(format!(
+            "Karpenter leads by the Lease {theirs} and Tenon by {ours}, so both operators would work at once: give both the same {} and {}, Tenon's in controller.env of deploy.values",
+            lease::NAME_VARIABLE,
+            lease::NAMESPACE_VARIABLE
+        ));
+    }
+    reasons
+}
+
+fn origin(given: &super::options::Given) -> String {
+    use super::options::Origin;
+    match &given.origin {
+        Origin::Flag => " (a flag of its container)".to_owned(),
+        Origin::ConfigMap(name) => format!(" (from ConfigMap {name})"),
+        Origin::Secret(name) => format!(" (from Secret {name})"),
+        Origin::Variable | Origin::Pod => String::new(),
+    }
+}
+
+/// The literal ports of a Deployment of Tenon's.
+fn ports_of(deployment: &Value) -> [u16; 2] {
+    let port = |name: &str, default: u16| {
+        variable(deployment, name).and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    [port("METRICS_PORT", 8080), port("HEALTH_PROBE_PORT", 8081)]
+}
+
+/// Why pods of both can't be on one node.
+fn collision(found: &Found, ours: [u16; 2], on_host: bool) -> Option<String> {
+    if !on_host || !found.operator.is_on_host_network() {
+        return None;
+    }
+    let theirs = ports::of_karpenter(found);
+    let both = ours.into_iter().filter(|port| theirs.contains(port));
+    let both = both.map(|port| port.to_string()).collect::<Vec<_>>();
+    (!both.is_empty()).then(|| {
+        format!(
+            "both operators would use port {} of the same nodes, so their pods can't stand beside each other: `tenon install --set controller.metrics.port=8082 --set controller.healthProbe.port=8083`, with ports that are free, gives Tenon others; for an adoption, give the same flags to it",
+            both.join(" and ")
+        )
+    })
+}
