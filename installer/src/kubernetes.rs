@@ -6,6 +6,7 @@
 pub mod aws_auth;
 pub mod canary;
 pub mod client;
+pub mod condition;
 pub mod crds;
 pub mod defaults;
 #[cfg(test)]

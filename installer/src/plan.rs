@@ -156,6 +156,26 @@ impl Plan {
         changes
     }
 
+    /// Whether a step brings something in AWS to what it should be that EC2NodeClasses need to be ready.
+    pub fn mends_for_nodes(&self) -> bool {
+        self.steps.iter().any(|step| {
+            matches!(
+                step.action,
+                Action::EnsureRole { .. }
+                    | Action::EnsureProfile { .. }
+                    | Action::CreateAssociation(_)
+                    | Action::UpdateAssociation { .. }
+                    | Action::EnsureProvider { .. }
+                    | Action::CreateAccessEntry { .. }
+                    | Action::MapRole(_)
+                    | Action::CreateQueue(_)
+                    | Action::UpdateQueue { .. }
+                    | Action::Tag { .. }
+                    | Action::AddPolicy { .. }
+            )
+        })
+    }
+
     /// Everything that the caller must be allowed to do, once each.
     pub fn caller_actions(&self) -> Vec<CallerAction> {
         let mut actions =

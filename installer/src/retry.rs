@@ -28,6 +28,8 @@ pub enum Lag {
     OtherChange,
     /// What a role is attached to, while it is being deleted.
     RoleInUse,
+    /// What was mended in AWS, for the operator, which looks at a failure again after a while.
+    Mended,
 }
 
 /// One line of the table.
@@ -91,6 +93,8 @@ impl Lag {
                 5,
                 24,
             ),
+            // Nothing of this is an error of AWS's: what the operator says is looked at.
+            Self::Mended => line(&[], &[], 2, 60),
             Self::RoleInUse => {
                 line(&["DeleteConflict", "ConcurrentModification", "ServiceFailure"], &[], 3, 20)
             }
@@ -124,6 +128,29 @@ where
     }
 }
 
+/// Looks until nothing is missing any more or the table's patience is at its end; answers what is missing then.
+///
+/// # Errors
+/// Of the first look that fails.
+pub async fn until_nothing_is_missing<T, E, F>(
+    lag: Lag,
+    mut look: impl FnMut() -> F,
+) -> Result<Vec<T>, E>
+where
+    F: Future<Output = Result<Vec<T>, E>>,
+{
+    let line = lag.line();
+    let mut tried = 1;
+    loop {
+        let missing = look().await?;
+        if missing.is_empty() || tried >= line.tries {
+            return Ok(missing);
+        }
+        tried += 1;
+        tokio::time::sleep(line.every).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -151,6 +178,25 @@ mod tests {
             }
         });
         assert_eq!(result.await, Ok(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_until_the_operator_has_seen_what_was_mended_and_not_for_ever() {
+        let looks = Cell::new(0);
+        let look = |until: u32| {
+            let looks = &looks;
+            move || async move {
+                looks.set(looks.get() + 1);
+                let missing = if looks.get() < until { vec!["default"] } else { Vec::new() };
+                Ok::<_, ()>(missing)
+            }
+        };
+        let began = tokio::time::Instant::now();
+        assert_eq!(until_nothing_is_missing(Lag::Mended, look(4)).await, Ok(Vec::new()));
+        assert_eq!(began.elapsed(), Duration::from_secs(6));
+        looks.set(0);
+        let missing = until_nothing_is_missing(Lag::Mended, look(u32::MAX)).await;
+        assert_eq!((missing, looks.get()), (Ok(vec!["default"]), 60));
     }
 
     #[tokio::test(start_paused = true)]

@@ -219,7 +219,7 @@ fn trust(seen: &Observed) -> Outcome {
     known(&seen.iam.trust_problems, |problems| Outcome::of(problems, "they can"))
 }
 
-fn controller_role(seen: &Observed) -> Outcome {
+pub(super) fn controller_role(seen: &Observed) -> Outcome {
     known(&seen.iam.controller_gaps, |gaps| match gaps {
         None => Outcome::Fail("the role does not exist".to_owned()),
         Some(gaps) => {

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::observed::Observed;
 use super::signatures::{explain, explain_denial};
-use super::{Check, Outcome, Severity, When, known};
+use super::{Check, Outcome, Severity, When, identity, known};
+use crate::kubernetes::condition::{self, Untrue, is_ready};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -58,7 +59,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Installed,
         title: "every EC2NodeClass is ready",
-        cause: "NodePools with an EC2NodeClass that is not ready launch nothing. Its conditions name what is missing.",
+        cause: "NodePools with an EC2NodeClass that is not ready launch nothing. Its conditions name what is missing, as the operator found it when it looked last.",
         fix: "kubectl describe ec2nodeclass",
         run: node_classes,
     },
@@ -172,38 +173,33 @@ fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Conditions that are not true: type, reason and message.
-fn untrue(object: &Value) -> Vec<String> {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, key: &str| {
-        condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let mut found = Vec::new();
-    for condition in conditions.into_iter().flatten() {
-        if text(condition, "status") == "True" || text(condition, "type") == "Ready" {
-            continue;
-        }
-        let (reason, message) = (text(condition, "reason"), text(condition, "message"));
-        let said = format!("{reason} {message}");
+/// Conditions that are not true: which, since when, what the operator says of it, and what is known about that.
+fn untrue(object: &Value, seen: &Observed) -> Vec<String> {
+    let now = Timestamp::from_second(seen.now).unwrap_or_default();
+    let tell = |condition: &Untrue| {
+        let said = condition.said.as_str();
         let cause =
-            explain(&said).map(|signature| format!(" ({}: {})", signature.id, signature.cause));
-        let denial = explain_denial(&said).map(|denial| format!(" ({denial})"));
-        found.push(format!(
-            "{} is not true: {}{}{}",
-            text(condition, "type"),
-            said.trim(),
+            explain(said).map(|signature| format!(" ({}: {})", signature.id, signature.cause));
+        let denial = explain_denial(said).map(|denial| format!(" ({denial})"));
+        format!(
+            "{}{}{}{}",
+            condition.in_words(now),
             cause.unwrap_or_default(),
-            denial.unwrap_or_default()
-        ));
-    }
-    found
+            denial.unwrap_or_default(),
+            mended(condition, seen).unwrap_or_default()
+        )
+    };
+    condition::untrue(object).iter().map(tell).collect()
 }
 
-fn is_ready(object: &Value) -> bool {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| {
-        condition["type"].as_str() == Some("Ready") && condition["status"].as_str() == Some("True")
-    })
+/// What the operator was denied, where its role allows everything now: what it says is what it found then.
+fn mended(condition: &Untrue, seen: &Observed) -> Option<&'static str> {
+    let is_denial = ["AuthCheckFailed", "UnauthorizedOperation", "AccessDenied", "not authorized"]
+        .iter()
+        .any(|text| condition.said.contains(text));
+    (is_denial && matches!(identity::controller_role(seen), Outcome::Pass(_))).then_some(
+        " (its role allows all that it needs now, see IA-11: this is what the operator found then; it looks again by itself, and says so as soon as it has)",
+    )
 }
 
 fn node_classes(seen: &Observed) -> Outcome {
@@ -212,7 +208,7 @@ fn node_classes(seen: &Observed) -> Outcome {
             .iter()
             .filter(|class| !is_ready(class))
             .map(|class| {
-                let why = untrue(class);
+                let why = untrue(class, seen);
                 let why =
                     if why.is_empty() { "it says nothing yet".to_owned() } else { why.join(", ") };
                 format!("{}: {why}", name(class))
@@ -247,7 +243,11 @@ fn node_pools(seen: &Observed) -> Outcome {
         let mut problems = Vec::new();
         for pool in pools {
             if !is_ready(pool) {
-                problems.push(format!("{} is not ready: {}", name(pool), untrue(pool).join(", ")));
+                problems.push(format!(
+                    "{} is not ready: {}",
+                    name(pool),
+                    untrue(pool, seen).join(", ")
+                ));
             }
             let limits = pool.pointer("/spec/limits").and_then(Value::as_object);
             for (resource, limit) in limits.into_iter().flatten() {

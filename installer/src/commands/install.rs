@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::execution::{Execution, confirm, may_ask};
@@ -14,15 +14,19 @@ use crate::canary::Canary;
 use crate::checks::observe::subnet_views;
 use crate::cleanup::Cleanup;
 use crate::cli::{GlobalArgs, InstallArgs};
+use crate::clock;
 use crate::desired::AGENT;
 use crate::errors::ExpectedError;
+use crate::kubernetes::condition::{is_ready, untrue};
 use crate::observe::facts;
 use crate::plan::Plan;
 use crate::plan::outlook::Outlook;
 use crate::plan::saved::SavedPlan;
 use crate::printer::{Printer, counts};
+use crate::retry::{Lag, until_nothing_is_missing};
 use crate::settings::{Settings, Source, overlay};
 use crate::target::{self, Target};
+use crate::uninstall::resources;
 use crate::wizard;
 
 /// Where the wizard writes its answers.
@@ -88,8 +92,13 @@ pub async fn run(
     };
     let done = execution.run(plan.clone()).await?;
     drop(lock);
+    let mut not_ready = Vec::new();
     if !args.no_wait {
         prove(args, &session, printer).await?;
+        not_ready = classes_not_ready(&session, done > 0 && plan.mends_for_nodes()).await?;
+        for line in &not_ready {
+            printer.note(line);
+        }
     }
     let canary = if args.canary {
         let context = session.context();
@@ -106,6 +115,7 @@ pub async fn run(
         "actions": plan.steps,
         "warnings": plan.warnings,
         "ready": !args.no_wait,
+        "notReady": not_ready,
         "canary": canary,
     }));
     printer.text(&match done {
@@ -137,6 +147,39 @@ async fn prove(
         wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
     }
     Ok(())
+}
+
+/// What the operator still says of EC2NodeClasses that are not ready, and since when: those that are not the installation's own, which was waited for. After
+/// something was mended that they need, it gets the time to find out.
+async fn classes_not_ready(session: &Session, mended: bool) -> Result<Vec<String>, ExpectedError> {
+    let look = || async {
+        let classes = session.target.cluster.list(&resources::node_classes()).await;
+        let classes = classes.map_err(observe_failed)?;
+        let lines = classes.into_iter().filter_map(|class| {
+            let name = class.metadata.name.clone().unwrap_or_default();
+            let is_own = session
+                .desired
+                .node_objects
+                .iter()
+                .any(|own| own.resource.kind == "EC2NodeClass" && own.name == name);
+            let is_going = class.metadata.deletion_timestamp.is_some();
+            let why = says(&class.data);
+            (!is_own && !is_going && !is_ready(&class.data))
+                .then(|| format!("EC2NodeClass {name} is not ready: {why}"))
+        });
+        Ok::<_, ExpectedError>(lines.collect())
+    };
+    if mended { until_nothing_is_missing(Lag::Mended, look).await } else { look().await }
+}
+
+fn says(class: &Value) -> String {
+    let now = clock::now();
+    let said = untrue(class).iter().map(|condition| condition.in_words(now)).collect::<Vec<_>>();
+    if said.is_empty() {
+        "the operator has not looked at it yet".to_owned()
+    } else {
+        said.join(", ")
+    }
 }
 
 async fn ask(
