@@ -91,7 +91,8 @@ impl<K: Ord + Clone, I: Clone, O> Batcher<K, I, O> {
             (std::mem::take(&mut members.items), std::mem::take(&mut members.followers))
         };
         observe(BatchSize { items: items.len(), open: started.elapsed() });
-        let mut answers = call(items).await.into_iter();
+        // A call is large. Followers have room for a pointer to one only, since they make none.
+        let mut answers = Box::pin(call(items)).await.into_iter();
         let own = answers.next().expect("one answer per item");
         for (follower, answer) in followers.into_iter().zip(answers) {
             // A follower that no longer waits has no use for its answer.

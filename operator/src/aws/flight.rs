@@ -45,7 +45,8 @@ impl<K: Ord + Clone, T: Clone> Flights<K, T> {
             }
         }
         let landing = Landing { flights: self, key: Some(key) };
-        let outcome = call().await;
+        // A call is large. Followers have room for a pointer to one only, since they make none.
+        let outcome = Box::pin(call()).await;
         if let Some(waiting) = landing.land() {
             // Nobody waits, as a rule.
             let _alone = waiting.send(outcome.clone());
