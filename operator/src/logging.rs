@@ -1,5 +1,7 @@
 //! Logs: JSON in a cluster, text on a terminal.
 
+pub mod json;
+
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
@@ -18,7 +20,7 @@ pub fn start(level: LogLevel) {
     if std::io::stdout().is_terminal() {
         logs.init();
     } else {
-        logs.json().flatten_event(true).init();
+        logs.event_format(json::Lines).init();
     }
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();

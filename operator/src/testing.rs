@@ -178,6 +178,17 @@ impl Logs {
         (logs, tracing::subscriber::set_default(subscriber))
     }
 
+    /// Begins to collect, as lines are written in a cluster.
+    pub(crate) fn collect_json() -> (Self, tracing::subscriber::DefaultGuard) {
+        let logs = Self::default();
+        let writer = logs.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .event_format(crate::logging::json::Lines)
+            .finish();
+        (logs, tracing::subscriber::set_default(subscriber))
+    }
+
     /// Those with this text.
     pub(crate) fn with(&self, text: &str) -> Vec<String> {
         let logs = String::from_utf8(self.0.lock().clone()).unwrap();
