@@ -264,6 +264,7 @@ impl Bench {
         let clock = Clock::anchored("2026-11-20T00:00:00Z".parse().unwrap());
         let (recorder, publisher) = Recorder::new(clock);
         let context = Context {
+            liveness: crate::liveness::Liveness::default(),
             client: api.client(),
             clock,
             recorder,

@@ -12,7 +12,6 @@ use tenon_crds::labels::{LabelRules, aws as keys};
 use tenon_crds::{ConditionStatus, EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
 
-use self::calls::CallMetrics;
 use self::catalog::{CatalogSettings, Catalogs, NoCatalog};
 use self::clients::Clients;
 use self::cluster::Cluster;

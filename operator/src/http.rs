@@ -10,7 +10,7 @@ use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use futures::{StreamExt as _, stream};
+use futures::{Stream, stream};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
@@ -96,23 +96,19 @@ async fn scrape(Shared(scrapes): Shared<Scrapes>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
     // One piece waits while the next is written.
-    let (sender, mut receiver) = mpsc::channel::<String>(1);
+    let (sender, receiver) = mpsc::channel::<String>(1);
     let runtime = Handle::current();
     let written = blocking(move || {
         let _permit = permit;
         metrics.write(&mut |piece| {
+            if stop.is_cancelled() {
+                return Err(Gone);
+            }
             let send = stop.run_until_cancelled(sender.send_timeout(piece, SCRAPER_PATIENCE));
             runtime.block_on(send).and_then(Result::ok).ok_or(Gone)
         })
     });
-    let pieces = stream::poll_fn(move |context| receiver.poll_recv(context)).map(Ok);
-    // Nothing but an end that tells whether it is one: without `# EOF`, and with a connection that breaks, no scraper takes a part for the whole.
-    let end = stream::once(written).filter_map(async |written| match written {
-        Some(Ok(())) => None,
-        Some(Err(gone)) => Some(Err(gone)),
-        None => Some(Err(Gone)),
-    });
-    let body = Body::from_stream(stream::select(pieces, end));
+    let body = Body::from_stream(pieces(receiver, written));
     ([(header::CONTENT_TYPE, TYPE)], body).into_response()
 }
 
@@ -132,6 +128,34 @@ fn health(liveness: &Liveness) -> (StatusCode, String) {
     }
 }
 
+/// What is written, piece by piece. A scrape that was cut off ends with an error: no scraper takes a part for the whole.
+fn pieces(
+    receiver: mpsc::Receiver<String>,
+    written: impl Future<Output = Option<Result<(), Gone>>>,
+) -> impl Stream<Item = Result<String, Gone>> {
+    let running = Some((receiver, Box::pin(written), None));
+    stream::unfold(running, async |running| {
+        let (mut receiver, mut written, mut ended) = running?;
+        loop {
+            tokio::select! {
+                biased;
+                piece = receiver.recv() => {
+                    if let Some(piece) = piece {
+                        return Some((Ok(piece), Some((receiver, written, ended))));
+                    }
+                    let ended = match ended {
+                        Some(ended) => ended,
+                        None => written.await,
+                    };
+                    return if ended == Some(Ok(())) { None } else { Some((Err(Gone), None)) };
+                }
+                // The writing gets on only while it is waited for.
+                end = &mut written, if ended.is_none() => ended = Some(end),
+            }
+        }
+    })
+}
+
 async fn serve(
     purpose: &'static str,
     listener: TcpListener,
@@ -146,6 +170,8 @@ async fn serve(
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
+
     use super::*;
 
     fn scrapes() -> Scrapes {

@@ -239,7 +239,8 @@ mod tests {
     async fn a_panic_that_is_isolated_is_counted_by_task_and_ends_nothing() {
         let metrics = Metrics::new();
         let stop = CancellationToken::new();
-        let mut tasks = Tasks::new(stop.clone()).observed(Observer { metrics: metrics.clone(), liveness: Liveness::default() });
+        let mut tasks = Tasks::new(stop.clone())
+            .observed(Observer { metrics: metrics.clone(), liveness: Liveness::default() });
         let (told, heard) = tokio::sync::oneshot::channel();
         tasks.spawn("careful", async move {
             let there = isolated(async { panic!("{} is odd", 3) }).await;

@@ -229,6 +229,7 @@ pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kw
         recorder,
         metrics: Metrics::new(),
         wake: Arc::new(Notify::new()),
+        liveness: crate::liveness::Liveness::default(),
         interrupted: Arc::new(Notify::new()),
         cluster_name: "test".into(),
     };

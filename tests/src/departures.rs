@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
@@ -25,8 +26,8 @@ impl Departures {
         let sink = Arc::clone(&gone);
         let mut task = JoinSet::new();
         task.spawn(async move {
-            // A watch that was interrupted goes on by itself; nobody interrupts it where this is used.
-            let mut events = std::pin::pin!(watcher(pods, config));
+            // A watch that was interrupted goes on by itself. Without a pause it would take a whole thread when the API server is gone, and never let go of it.
+            let mut events = std::pin::pin!(watcher(pods, config).default_backoff());
             while let Some(event) = events.next().await {
                 if let Ok(Event::Delete(pod)) = event {
                     sink.lock().push(pod);

@@ -41,6 +41,9 @@ pub struct Environment {
     /// Only scenarios whose names contain this text are played, of tests that play several on one bed.
     #[arg(long, env = "TENON_SCENARIO", default_value = "")]
     pub scenario: String,
+    /// How often an operator is started in the midst of drains, in each order in which it may get to know the cluster: more often to look for rare orders of events.
+    #[arg(long, env = "TENON_COLD_STARTS", default_value_t = 1)]
+    pub cold_starts: usize,
     /// The cargo that runs us; set by cargo itself.
     #[arg(long, env = "CARGO", default_value = "cargo")]
     pub cargo: PathBuf,

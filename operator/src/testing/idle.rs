@@ -130,6 +130,8 @@ impl CloudProvider for Idle {
         Vec::new()
     }
 
+    async fn synced(&self) {}
+
     fn node_class(&self, _: &NodeClassRef) -> Option<NodeClassState> {
         Some(NodeClassState { ready: Ok(()), unknown: false, deleting: false, generation: 1 })
     }
@@ -162,9 +164,9 @@ impl CloudProvider for Idle {
         Ok(None)
     }
 
-    fn start_watching(self: &Arc<Self>, _: &Context, _: &mut Tasks) {}
+    fn start_watching(self: &Arc<Self>, _: &Context, _: &State, _: &mut Tasks) {}
 
-    fn start_controllers(self: &Arc<Self>, _: &Context, _: &mut Tasks) {}
+    fn start_controllers(self: &Arc<Self>, _: &Context, _: &Writer, _: &mut Tasks) {}
 }
 
 /// An operator of a cluster with these objects, which are all there is.
@@ -202,6 +204,8 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
         recorder,
         metrics: Metrics::new(),
         wake: Arc::new(Notify::new()),
+        liveness: crate::liveness::Liveness::default(),
+        interrupted: Arc::new(Notify::new()),
         cluster_name: "test".into(),
     };
     let catalog = Catalog {

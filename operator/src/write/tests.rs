@@ -1,3 +1,6 @@
+use tenon_crds::EC2NodeClass;
+use tenon_crds::ec2nodeclass::EC2NodeClassSpec;
+
 use super::*;
 use crate::apiserver::{Bench, node, nodeclaim};
 
@@ -149,9 +152,9 @@ async fn a_nodeclaim_that_does_not_parse_is_annotated_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_nodeclass_is_written_only_as_it_was_read() {
     let bench = Bench::new().await;
-    let class = json!({ "metadata": { "name": "default" }, "spec": {} });
-    let class: tenon_crds::EC2NodeClass =
-        serde_json::from_value(bench.api.put::<tenon_crds::EC2NodeClass>(class)).unwrap();
+    let class = EC2NodeClass::new("default", EC2NodeClassSpec::default());
+    let stored = bench.api.put::<EC2NodeClass>(serde_json::to_value(class).unwrap());
+    let class: EC2NodeClass = serde_json::from_value(stored).unwrap();
     let finalizers = |all: Value| json!({ "metadata": { "finalizers": all } });
     let held = bench.write.patch_class(&class, finalizers(json!(["a"]))).await.unwrap();
     assert_eq!(held.metadata.finalizers.clone().unwrap(), ["a"]);

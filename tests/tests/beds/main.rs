@@ -5,6 +5,7 @@ mod api_faults;
 mod authentication;
 mod bed;
 mod checks;
+mod cold_start;
 mod control_plane;
 mod crd_cases;
 mod devices;

@@ -263,7 +263,8 @@ fn machines_in_a_placement_group_are_labelled_with_it_and_only_types_that_suppor
 
 #[test]
 fn what_has_no_price_is_offered_for_whoever_sets_one_and_can_not_be_had_until_then() {
-    let catalogs = mk_catalogs(&["m5.large"]);
+    let catalogs = mk_unpriced_catalogs(&["m5.large"]);
+    catalogs.prices.set_on_demand([("m5.large".to_owned(), MicroUsd(200))].into());
     let by_zone = BTreeMap::from([("eu-central-1a".to_owned(), MicroUsd(80))]);
     catalogs.prices.set_spot([("m5.large".to_owned(), by_zone)].into());
     let mut class = mk_class();

@@ -1,5 +1,6 @@
 use futures::FutureExt as _;
 use serde_json::json;
+use tenon_planner::snapshot::NodeClassRef;
 
 use super::*;
 use crate::apiserver::{Bench, node, nodeclaim};
@@ -44,7 +45,7 @@ async fn the_pods_of_a_machine_that_is_taken_away_wait_for_another_from_the_mess
     let snapshot = {
         let state = bench.state.read();
         assert!(state.pod(&ObjectKey::new("default", "pod")).is_some());
-        state.snapshot(&|_: &_| None, bench.context.clock.now())
+        state.snapshot(&|_: &NodeClassRef| None, bench.context.clock.now())
     };
     let [machine] = snapshot.nodes.as_slice() else { panic!("one machine") };
     assert!(machine.deleting, "its pods count as pending");

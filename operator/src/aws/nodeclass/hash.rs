@@ -83,6 +83,7 @@ fn migrated<'a>(claim: &ClaimUse, hash: &'a str) -> BTreeMap<&'static str, &'a s
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tenon_crds::ec2nodeclass::EC2NodeClassSpec;
 
     use super::super::add_finalizer;
     use super::*;
@@ -120,9 +121,9 @@ mod tests {
      {
         let bench = Bench::new().await;
         let provider = mk_provider(&[]);
-        let class = json!({ "metadata": { "name": "default" }, "spec": {} });
-        let class: EC2NodeClass =
-            serde_json::from_value(bench.api.put::<EC2NodeClass>(class)).unwrap();
+        let class = EC2NodeClass::new("default", EC2NodeClassSpec::default());
+        let stored = bench.api.put::<EC2NodeClass>(serde_json::to_value(class).unwrap());
+        let class: EC2NodeClass = serde_json::from_value(stored).unwrap();
         provider.classes.apply(class.clone());
         let held = add_finalizer(&provider, &bench.write, &Arc::new(class)).await.unwrap();
         let hashed = annotate(&provider, &bench.context, &bench.write, &held).await.unwrap();

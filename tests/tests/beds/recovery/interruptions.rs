@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
 use tenon_tests::bed::Bed;
+use tenon_tests::clock::Clock;
 use tenon_tests::front::calls::Call;
 use tenon_tests::front::control::Selection;
 use tenon_tests::user::{LIMIT, instance_of, one_of};
@@ -21,10 +22,7 @@ const POOL: &str = "interrupted";
 
 /// When the operator had the message that it deleted afterwards: the answer of the last receipt before the deletion.
 fn received(receipts: &[Call], deletion: &Call) -> Timestamp {
-    let answered = |call: &Call| {
-        let took = Duration::from_millis(call.millis);
-        must(call.time.checked_add(took))
-    };
+    let answered = |call: &Call| must(call.time.checked_add(Duration::from_millis(call.millis)));
     let before = receipts.iter().map(answered).filter(|&answered| answered <= deletion.time);
     before.max().expect("a message was received before it was deleted")
 }
@@ -42,7 +40,7 @@ pub(super) async fn a_machine_that_is_taken_away_is_replaced_at_once(bed: Arc<Be
     let claim = must(user.claims(POOL).await).remove(0);
     // The first machine of a leader is looked for among those that a former one launched. That is not what is measured here.
     control(&bed).calls().clear();
-    let sent = Timestamp::now();
+    let sent = Clock::system().now();
     let chosen = Selection::Instances(vec![instance_of(&claim)]);
     must(control(&bed).interrupt(chosen, None).await);
     let calls = || control(&bed).calls().of("ec2:CreateFleet");
