@@ -119,7 +119,7 @@ async fn answer(Shared(server): Shared<ApiServer>, request: Request) -> Response
     let mut stored = server.0.lock();
     stored.requests.push(format!("{} {path}", parts.method));
     let answer = match parts.method {
-        Method::GET => stored.list(path),
+        Method::GET => Ok(stored.list(path)),
         Method::POST => Ok(stored.create(path, body)),
         Method::PATCH => stored.patch(path, &body),
         Method::DELETE => stored.delete(path, &body),
@@ -134,10 +134,8 @@ impl Stored {
         self.version.to_string()
     }
 
-    fn list(&self, path: &str) -> Result<Value, Refused> {
-        if let Some(object) = self.objects.get(path) {
-            return Ok(object.clone());
-        }
+    /// The objects of a kind.
+    fn list(&self, path: &str) -> Value {
         let prefix = format!("{path}/");
         let items: Vec<&Value> = self
             .objects
@@ -146,7 +144,7 @@ impl Stored {
             .map(|(_, object)| object)
             .collect();
         let metadata = json!({ "resourceVersion": self.version.to_string() });
-        Ok(json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items }))
+        json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items })
     }
 
     fn create(&mut self, path: &str, mut object: Value) -> Value {

@@ -61,7 +61,7 @@ fn sqs_timeouts(config: &SdkConfig) -> TimeoutConfig {
 
 impl Clients {
     /// From the default chain.
-    pub async fn from_default_chain(calls: CallMetrics) -> Result<Self, NoRegion> {
+    pub async fn from_default_chain(calls: &CallMetrics) -> Result<Self, NoRegion> {
         let name = AppName::new(concat!("tenon-", env!("CARGO_PKG_VERSION")))
             .expect("letters, digits, dots and dashes");
         let config = aws_config::defaults(BehaviorVersion::latest())
@@ -78,12 +78,12 @@ impl Clients {
         Self::counted(config, None)
     }
 
-    fn counted(config: &SdkConfig, calls: Option<CallMetrics>) -> Result<Self, NoRegion> {
+    fn counted(config: &SdkConfig, calls: Option<&CallMetrics>) -> Result<Self, NoRegion> {
         /// The configuration of an SDK crate's client, with what makes this service another.
         macro_rules! config_of {
             ($sdk:ident $(, $set:ident($value:expr))*) => {{
                 let mut own = $sdk::config::Builder::from(config)$(.$set($value))*;
-                if let Some(calls) = &calls {
+                if let Some(calls) = calls {
                     own = own.interceptor(calls.clone());
                 }
                 own

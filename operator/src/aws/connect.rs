@@ -44,7 +44,7 @@ impl AwsProvider {
         clock: Clock,
         metrics: &Metrics,
     ) -> Result<Arc<Self>, ConnectError> {
-        let clients = Clients::from_default_chain(CallMetrics::new(metrics)).await?;
+        let clients = Clients::from_default_chain(&CallMetrics::new(metrics)).await?;
         ec2::check_access(&clients.ec2).await?;
         let cluster = Cluster::discover(clients.eks.clone(), &options, kubernetes).await?;
         cluster.refresh_version(kubernetes).await?;

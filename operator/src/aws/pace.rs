@@ -167,7 +167,7 @@ impl Bucket {
         state.throttled = Some(now);
         state.rate = (state.rate / 2.0).max(self.grant.rate * LEAST);
         // EC2's bucket is empty: ours was wrong.
-        state.tokens = 0.0;
+        state.tokens = state.tokens.min(0.0);
         Some(state.rate)
     }
 }

@@ -44,7 +44,7 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, task
             let seen = {
                 let state = state.read();
                 let node = state.node(&name).cloned();
-                node.and_then(|node| Some((state.claim_of(&node)?.clone(), node)))
+                node.and_then(|node| Some((Arc::clone(state.claim_of(&node)?), node)))
             };
             if let Some((claim, node)) = seen {
                 observe_memory(&this, &claim, &node);

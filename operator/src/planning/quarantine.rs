@@ -17,8 +17,11 @@ pub const PERIOD: SignedDuration = SignedDuration::from_mins(10);
 /// Shapes of pods that are not planned for now. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Quarantine {
-    shapes: Arc<Mutex<Vec<(Arc<PodShape>, Timestamp)>>>,
+    shapes: Arc<Mutex<Vec<LeftOut>>>,
 }
+
+/// A shape, and until when it is left out.
+type LeftOut = (Arc<PodShape>, Timestamp);
 
 impl Quarantine {
     /// Leaves pods of a shape out until then.

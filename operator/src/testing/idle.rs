@@ -170,6 +170,10 @@ impl CloudProvider for Idle {
 }
 
 /// An operator of a cluster with these objects, which are all there is.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test ends with its runtime, and nothing waits for the state's task"
+)]
 pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) {
     fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
         serde_json::from_value(value.clone()).unwrap()

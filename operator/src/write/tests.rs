@@ -41,7 +41,7 @@ async fn what_is_written_is_in_the_state_when_the_write_returns() {
     assert_eq!(bench.state.read().claim(&name).unwrap().node_name(), Some("node"));
 
     assert!(bench.write.delete_claim(&patched).await.unwrap());
-    let deleted = bench.state.read().claim(&name).unwrap().clone();
+    let deleted = bench.state.read().claim(&name).cloned().unwrap();
     assert!(bench.state.read().is_going(&deleted));
     bench.write.release_claim(&deleted).await.unwrap();
     assert!(bench.state.read().claim(&name).is_none());
@@ -130,7 +130,7 @@ async fn only_the_operators_own_finalizer_is_taken_off() {
     held["metadata"]["finalizers"] = json!(["example.com/other", "karpenter.sh/termination"]);
     let claim: NodeClaim = bench.seen(held).await;
     bench.write.delete_claim(&claim).await.unwrap();
-    let deleted = bench.state.read().claim("a").unwrap().clone();
+    let deleted = bench.state.read().claim("a").cloned().unwrap();
     bench.write.release_claim(&deleted).await.unwrap();
     let left = bench.state.read().claim("a").unwrap().metadata.finalizers.clone();
     assert_eq!(left.unwrap(), ["example.com/other"]);

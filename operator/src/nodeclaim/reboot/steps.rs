@@ -223,6 +223,7 @@ fn bound(text: Option<&str>) -> Result<Option<SignedDuration>, String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "objects are written down where they are used")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -44,6 +44,12 @@ impl<'c> Defaults<'c> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_box_returns,
+    clippy::unnecessary_wraps,
+    reason = "objects are written down where they are used"
+)]
 mod tests {
     use std::collections::BTreeSet;
 
