@@ -54,6 +54,7 @@ pub mod sqs;
 pub mod ssm;
 pub mod templates;
 pub mod token_review;
+pub mod user_keys;
 pub mod world;
 pub mod xml;
 

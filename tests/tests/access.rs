@@ -29,6 +29,8 @@ mod callers;
 mod controller;
 #[path = "access/eks.rs"]
 mod eks;
+#[path = "access/keys.rs"]
+mod keys;
 #[path = "access/prices.rs"]
 mod prices;
 #[path = "access/sessions.rs"]

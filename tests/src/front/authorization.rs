@@ -105,6 +105,11 @@ impl Authorization {
             Grants::Documents(documents) => {
                 Policies { identity: documents.clone(), limits: vec![] }
             }
+            Grants::User { name } => match self.policies.user(name, world).await {
+                Ok(policies) => policies,
+                Err(error) if error.code == "NoSuchEntity" => Policies::default(),
+                Err(error) => return Err(error),
+            },
             Grants::Role { name, session_policy } => {
                 let mut policies = match self.policies.role(name, world).await {
                     Ok(role) => role.policies.clone(),

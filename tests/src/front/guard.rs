@@ -16,6 +16,7 @@ use super::quotas::Quotas;
 use super::simulation::Simulation;
 use super::ssm::Ssm;
 use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
+use super::user_keys::UserKeys;
 use super::world::World;
 
 /// The parts, each shared with the front that it is installed in.
@@ -81,6 +82,7 @@ impl Guard {
             Box::new(Ssm::new()),
             Box::new(Pricing),
             Box::new(self.quotas.clone()),
+            Box::new(UserKeys::new(Arc::clone(&self.identities))),
             Box::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
         ]);
         config.endpoints.push(Box::new(Arc::clone(&self.sessions)));

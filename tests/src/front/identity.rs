@@ -34,6 +34,11 @@ pub enum Grants {
     Everything,
     /// What these documents allow.
     Documents(Vec<NamedDocument>),
+    /// What the policies of a user of IAM and of their groups allow, as moto holds them when a call is made.
+    User {
+        /// The user's name.
+        name: String,
+    },
     /// What the policies of a role allow, as moto holds them when a call is made.
     Role {
         /// The role's name.
@@ -54,6 +59,8 @@ pub struct Identity {
     pub secret_key: String,
     session_token: Option<String>,
     expires: Option<Timestamp>,
+    /// Whether IAM lets the key be used.
+    active: bool,
 }
 
 /// A role of which a session is opened.
@@ -79,7 +86,7 @@ pub enum Refusal {
     /// The call is not signed.
     #[error("Request is missing Authentication Token")]
     Unsigned,
-    /// Nobody has this access key, or the session token is not the one that belongs to it.
+    /// Nobody has this access key, it is not active, or the session token is not the one that belongs to it.
     #[error("The security token included in the request is invalid.")]
     Unknown,
     /// The session is over.
@@ -130,6 +137,31 @@ impl Identities {
         inner.add(principal, grants, None)
     }
 
+    /// Makes an access key known that IAM has made for one of its users.
+    pub fn add_key(&self, principal: Principal, name: &str, access_key: &str, secret_key: &str) {
+        let identity = Identity {
+            principal,
+            grants: Grants::User { name: name.to_owned() },
+            secret_key: secret_key.to_owned(),
+            session_token: None,
+            expires: None,
+            active: true,
+        };
+        self.inner.lock().by_key.insert(access_key.to_owned(), identity);
+    }
+
+    /// Lets a key be used, or not, from the next call on.
+    pub fn set_active(&self, access_key: &str, active: bool) {
+        if let Some(identity) = self.inner.lock().by_key.get_mut(access_key) {
+            identity.active = active;
+        }
+    }
+
+    /// Forgets a key that IAM has deleted.
+    pub fn remove_key(&self, access_key: &str) {
+        self.inner.lock().by_key.remove(access_key);
+    }
+
     /// Changes what a user may do, from the next call on. Returns whether there is such a key.
     pub fn set_grants(&self, access_key: &str, grants: Grants) -> bool {
         self.inner
@@ -172,7 +204,7 @@ impl Identities {
         let credential = credential.ok_or(Refusal::Unsigned)?;
         let inner = self.inner.lock();
         let identity = inner.by_key.get(&credential.access_key).ok_or(Refusal::Unknown)?;
-        if identity.session_token != credential.session_token {
+        if identity.session_token != credential.session_token || !identity.active {
             return Err(Refusal::Unknown);
         }
         if identity.expires.is_some_and(|expires| expires <= self.clock.now()) {
@@ -199,6 +231,7 @@ impl Inner {
             secret_key: secret_key.clone(),
             session_token: session_token.clone(),
             expires,
+            active: true,
         };
         self.by_key.insert(access_key.clone(), identity);
         Credentials { access_key, secret_key, session_token, expires }

@@ -90,6 +90,7 @@ impl Simulation {
             Some(Grants::Documents(documents)) => {
                 Ok(Some(Policies { identity: documents, limits: vec![] }))
             }
+            Some(Grants::User { name }) => self.policies.user(&name, world).await.map(Some),
             Some(Grants::Role { .. }) | None => {
                 Err(AwsError::new("NoSuchEntity", format!("{arn} is no user or role.")))
             }

@@ -1,4 +1,4 @@
-//! The policies of roles as moto stores them, kept until somebody writes to IAM.
+//! The policies of roles and users as moto stores them; roles' are kept until somebody writes to IAM.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,28 +91,7 @@ impl PolicyStore {
             name: format!("trust policy of {name}"),
             document: parse(&text("AssumeRolePolicyDocument"), name, "its trust policy")?,
         };
-        let mut identity = Vec::new();
-        let listed = moto.query("iam", "ListRolePolicies", [("RoleName", name)]).await?;
-        let listed = listed
-            .child("ListRolePoliciesResult")
-            .map_or(&[][..], |result| result.items("PolicyNames"));
-        for policy in listed {
-            let params = [("RoleName", name), ("PolicyName", policy.text.as_str())];
-            let answer = moto.query("iam", "GetRolePolicy", params).await?;
-            let document =
-                answer.at(&["GetRolePolicyResult", "PolicyDocument"]).map_or("", |text| &text.text);
-            identity.push(NamedDocument {
-                name: policy.text.clone(),
-                document: parse(document, name, &policy.text)?,
-            });
-        }
-        let attached = moto.query("iam", "ListAttachedRolePolicies", [("RoleName", name)]).await?;
-        let attached = attached
-            .child("ListAttachedRolePoliciesResult")
-            .map_or(&[][..], |result| result.items("AttachedPolicies"));
-        for policy in attached {
-            identity.push(self.managed(policy.get("PolicyArn").unwrap_or_default(), world).await?);
-        }
+        let identity = self.policies_of("Role", name, world).await?;
         let boundary =
             role.at(&["PermissionsBoundary", "PermissionsBoundaryArn"]).map(|arn| arn.text.clone());
         let mut limits = Vec::new();
@@ -128,6 +107,64 @@ impl PolicyStore {
             boundary,
             tags: tags(role),
         })
+    }
+
+    /// What a user may do, by their own policies and their groups'; `NoSuchEntity` when there is none.
+    pub async fn user(&self, name: &str, world: &World) -> Result<Policies, AwsError> {
+        let moto = world.moto();
+        let user = moto.query("iam", "GetUser", [("UserName", name)]).await?;
+        let mut identity = self.policies_of("User", name, world).await?;
+        let groups = moto.query("iam", "ListGroupsForUser", [("UserName", name)]).await?;
+        let groups = groups
+            .child("ListGroupsForUserResult")
+            .map_or(&[][..], |result| result.items("Groups"));
+        for group in groups {
+            let name = group.get("GroupName").unwrap_or_default();
+            identity.extend(self.policies_of("Group", name, world).await?);
+        }
+        let mut limits = Vec::new();
+        let boundary = ["GetUserResult", "User", "PermissionsBoundary", "PermissionsBoundaryArn"];
+        if let Some(arn) = user.at(&boundary) {
+            limits.push(self.managed(&arn.text, world).await?);
+        }
+        Ok(Policies { identity, limits })
+    }
+
+    /// The policies in and at a `Role`, `User` or `Group`.
+    async fn policies_of(
+        &self,
+        kind: &str,
+        name: &str,
+        world: &World,
+    ) -> Result<Vec<NamedDocument>, AwsError> {
+        let moto = world.moto();
+        let parameter = format!("{kind}Name");
+        let of = (parameter.as_str(), name);
+        let mut found = Vec::new();
+        let listed = moto.query("iam", &format!("List{kind}Policies"), [of]).await?;
+        let listed = listed
+            .child(&format!("List{kind}PoliciesResult"))
+            .map_or(&[][..], |result| result.items("PolicyNames"));
+        for policy in listed {
+            let action = format!("Get{kind}Policy");
+            let params = [of, ("PolicyName", policy.text.as_str())];
+            let answer = moto.query("iam", &action, params).await?;
+            let result = format!("{action}Result");
+            let document =
+                answer.at(&[result.as_str(), "PolicyDocument"]).map_or("", |text| &text.text);
+            found.push(NamedDocument {
+                name: policy.text.clone(),
+                document: parse(document, name, &policy.text)?,
+            });
+        }
+        let attached = moto.query("iam", &format!("ListAttached{kind}Policies"), [of]).await?;
+        let attached = attached
+            .child(&format!("ListAttached{kind}PoliciesResult"))
+            .map_or(&[][..], |result| result.items("AttachedPolicies"));
+        for policy in attached {
+            found.push(self.managed(policy.get("PolicyArn").unwrap_or_default(), world).await?);
+        }
+        Ok(found)
     }
 
     async fn managed(&self, arn: &str, world: &World) -> Result<NamedDocument, AwsError> {
