@@ -82,9 +82,7 @@ impl UnderWay {
                     }
                     return Some(item);
                 }
-                if self.upstream.is_none() {
-                    return None;
-                }
+                self.upstream.as_ref()?;
             }
             self.hear().await;
         }
@@ -132,6 +130,6 @@ impl UnderWay {
 
     async fn fall_silent(&mut self) {
         self.upstream = None;
-        pending().await
+        pending::<()>().await;
     }
 }
