@@ -25,6 +25,7 @@ use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::LIMIT;
 use tenon_tests::wait::{eventually, must};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 /// So long nothing must come; what comes at all comes within milliseconds.
@@ -147,9 +148,9 @@ async fn a_watch_gets_410_in_its_midst_at_its_start_and_as_a_list(
     let rule = faults.add_times(2, Requests::watches("configmaps"), Fault::Expire);
     let ended = soon("the error event", async {
         loop {
-            match must(watch.next().await.expect("an error comes before the end")) {
-                WatchEvent::Error(status) => return status.code,
-                _ => continue,
+            let event = must(watch.next().await.expect("an error comes before the end"));
+            if let WatchEvent::Error(status) = event {
+                return status.code;
             }
         }
     });
@@ -212,7 +213,7 @@ async fn connections_hang_and_new_ones_work(faults: &ApiFaults) {
         loop {
             match watch.next().await {
                 Some(Ok(WatchEvent::Added(it))) if it.name_any() == "after-the-hang" => return,
-                Some(Ok(_)) => continue,
+                Some(Ok(_)) => {}
                 other => panic!("a hung connection stays open: {other:?}"),
             }
         }
@@ -227,7 +228,7 @@ async fn connections_hang_and_new_ones_work(faults: &ApiFaults) {
     let ended = soon("the old watch ends", async {
         loop {
             match watch.next().await {
-                Some(Ok(_)) => continue,
+                Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,
             }
         }
@@ -235,8 +236,13 @@ async fn connections_hang_and_new_ones_work(faults: &ApiFaults) {
     ended.await;
 }
 
-/// A client of our own that speaks HTTP/2.
-async fn http2(faults: &ApiFaults, plane: &ControlPlane) -> SendRequest<Empty<Bytes>> {
+/// One connection of a client of our own that speaks HTTP/2.
+struct Http2 {
+    sender: SendRequest<Empty<Bytes>>,
+    _connection: JoinSet<hyper::Result<()>>,
+}
+
+async fn http2(faults: &ApiFaults, plane: &ControlPlane) -> Http2 {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(plane.ca().as_bytes()) {
         must(roots.add(must(certificate)));
@@ -249,13 +255,14 @@ async fn http2(faults: &ApiFaults, plane: &ControlPlane) -> SendRequest<Empty<By
     let stream = must(TlsConnector::from(Arc::new(config)).connect(name, stream).await);
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let (sender, connection) = must(handshake(TokioExecutor::new(), TokioIo::new(stream)).await);
-    tokio::spawn(connection);
-    sender
+    let mut tasks = JoinSet::new();
+    tasks.spawn(connection);
+    Http2 { sender, _connection: tasks }
 }
 
 /// Asks for a path as whoever has this token.
 fn ask(
-    connection: &SendRequest<Empty<Bytes>>,
+    connection: &Http2,
     faults: &ApiFaults,
     path: &str,
     token: &str,
@@ -263,7 +270,7 @@ fn ask(
     let request = http::Request::get(format!("https://127.0.0.1:{}{path}", faults.port()))
         .header("authorization", format!("Bearer {token}"))
         .body(Empty::new());
-    connection.clone().send_request(must(request))
+    connection.sender.clone().send_request(must(request))
 }
 
 async fn http2_is_spoken_and_one_silent_answer_holds_up_no_other(
