@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::options::{Given, Origin};
 use super::{Found, ports};
 use crate::desired::Desired;
 use crate::errors::some;
@@ -43,7 +44,9 @@ fn leaders(found: &Found, ours: &Value) -> Vec<String> {
     let options = &found.operator.options;
     let key = found.operator.live.key();
     let mut reasons = Vec::new();
-    if let Some(given) = options.get(lease::DISABLED_VARIABLE).filter(|it| it.value() == "true") {
+    if let Some(given) = options.get(lease::DISABLED_VARIABLE)
+        && found.operator.is_without_lease()
+    {
         let from = origin(given);
         reasons.push(format!(
             "{key} has {}=true{from}: it works without the Lease, so both operators would work at once; take that away, wait until Karpenter's pods are new, and run this again",
@@ -51,8 +54,7 @@ fn leaders(found: &Found, ours: &Value) -> Vec<String> {
         ));
     }
     let hidden = [lease::NAME_VARIABLE, lease::NAMESPACE_VARIABLE];
-    let hidden =
-        hidden.into_iter().filter(|name| options.get(name).is_some_and(|it| it.is_secret()));
+    let hidden = hidden.into_iter().filter(|name| options.get(name).is_some_and(Given::is_secret));
     let hidden = hidden.map(str::to_owned).collect::<Vec<_>>();
     if !hidden.is_empty() {
         reasons.push(format!(
@@ -78,8 +80,7 @@ fn leaders(found: &Found, ours: &Value) -> Vec<String> {
     reasons
 }
 
-fn origin(given: &super::options::Given) -> String {
-    use super::options::Origin;
+fn origin(given: &Given) -> String {
     match &given.origin {
         Origin::Flag => " (a flag of its container)".to_owned(),
         Origin::ConfigMap(name) => format!(" (from ConfigMap {name})"),

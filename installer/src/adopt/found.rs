@@ -129,6 +129,11 @@ impl Operator {
         }
     }
 
+    /// Whether it works without any Lease, so that none says who leads.
+    pub fn is_without_lease(&self) -> bool {
+        self.options.value(lease::DISABLED_VARIABLE) == Some("true")
+    }
+
     /// Whether its pods use the network of their nodes, so that their ports are the nodes'.
     pub fn is_on_host_network(&self) -> bool {
         self.live.body["spec"]["template"]["spec"]["hostNetwork"] == true
@@ -256,10 +261,10 @@ pub async fn read(
         rules = messaging::rules(aws, &rules_of(aws, &arn).await?).await?;
         queue = Some((name, state));
     }
-    let host_ports = match operator.is_on_host_network() {
-        true => ports::in_use(kube, account).await?,
-        false => BTreeSet::new(),
-    };
+    let mut host_ports = BTreeSet::new();
+    if operator.is_on_host_network() {
+        host_ports = ports::in_use(kube, account).await?;
+    }
     let role = (role_name, role);
     Ok(Ok(Found {
         operator,

@@ -197,7 +197,7 @@ impl Options {
     }
 
     /// All that is told.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Given)> {
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Given)> {
         self.given.iter().map(|(name, given)| (name.as_str(), given))
     }
 
@@ -373,7 +373,7 @@ mod tests {
         });
         let options = Options::of(&container, &sources());
         assert_eq!(options.value("LEADER_ELECTION_NAME"), Some("see https://hush"));
-        assert!(options.iter().all(|(_, given)| given.is_secret()));
+        assert!(options.all().all(|(_, given)| given.is_secret()));
         assert!(!format!("{options:?}").contains("hush"), "{options:?}");
     }
 

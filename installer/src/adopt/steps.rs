@@ -180,8 +180,9 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
     if let Some(deployment) = deployments.first() {
         last = step_id(deployment);
     }
-    // Also when our Deployment went in a run that was killed: nobody has looked since. Without replicas there is nobody who could lead.
-    if adopted && operator.replicas > 0 {
+    // Also when our Deployment went in a run that was killed: nobody has looked since. Without replicas there is nobody who could lead, and without a Lease
+    // nothing that could be looked at.
+    if adopted && operator.replicas > 0 && !operator.is_without_lease() {
         steps.push(leader(operator.lease(), &operator.live, &last, seconds));
         LEADER.clone_into(&mut last);
     }

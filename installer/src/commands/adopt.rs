@@ -118,7 +118,10 @@ pub async fn run(
     report["leader"] = leader.as_deref().into();
     printer.json(&report);
     let leads = leader.map_or_else(
-        || "nobody leads, because Karpenter's Deployment asks for no replica".to_owned(),
+        || match found.operator.replicas {
+            0 => "nobody leads, because Karpenter's Deployment asks for no replica".to_owned(),
+            _ => "Karpenter works without a Lease".to_owned(),
+        },
         |leader| format!("{leader} leads"),
     );
     printer.text(&match (done, args.undo) {
@@ -133,7 +136,7 @@ pub async fn run(
 }
 
 /// Waits until the right operator provably leads: also where no step was left to do, because a run that was killed may have left the Lease with a pod that is no
-/// more. Answers who leads, and nobody where Karpenter has no replica.
+/// more. Answers who leads, and nobody where Karpenter has no replica or works without a Lease.
 async fn verify(
     args: &AdoptArgs,
     session: &Session,
@@ -142,7 +145,7 @@ async fn verify(
     let operator = &found.operator;
     let deployment = match session.desired.deployment() {
         Some(ours) if !args.undo => ours,
-        _ if operator.replicas == 0 => return Ok(None),
+        _ if operator.replicas == 0 || operator.is_without_lease() => return Ok(None),
         _ => &operator.live,
     };
     let (context, seconds) = (session.context(), args.how.timeout.as_secs());

@@ -29,7 +29,7 @@ pub async fn of(cluster: &Cluster, namespace: &str, pod: &str, container: &str) 
     }
 }
 
-/// The lines of a log that say why a program ended: from the first of its last errors on, without what is repeated.
+/// What a log says of why a program ended: its last error, or its last lines where none stands out.
 fn in_words(log: &str) -> Option<String> {
     let lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines = lines.map(Line::of).collect::<Vec<_>>();

@@ -12,6 +12,7 @@ use super::Sources;
 use super::kubernetes::{text, why};
 use crate::clock;
 use crate::kubernetes::client::Cluster;
+use crate::kubernetes::last_words;
 use crate::kubernetes::lease::Place;
 
 /// Enough for the last reconciliations of every kind.
@@ -28,7 +29,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
     let cluster = &target.cluster;
     let namespace = &sources.settings.namespace;
     let deployment = sources.desired.as_ref().ok().and_then(|desired| desired.deployment());
-    let lease = deployment.map(|it| Place::of(&it.body)).unwrap_or_else(|| Place::usual(namespace));
+    let lease = deployment.map_or_else(|| Place::usual(namespace), |it| Place::of(&it.body));
     let (pods, leader, events) =
         tokio::join!(pods(cluster, namespace, &selector), leader(cluster, &lease), events(cluster));
     let log = match &pods {
@@ -57,7 +58,27 @@ async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<
     let found = api.list(&ListParams::default().labels(selector)).await;
     let found = found.map_err(|source| why("list", "pods", source))?;
     let json = |pod: &Pod| serde_json::to_value(pod).unwrap_or_default();
-    Ok(found.items.iter().map(|pod| pod_view(&json(pod))).collect())
+    let mut views = Vec::new();
+    for pod in found.items.iter().map(json) {
+        let mut view = pod_view(&pod);
+        if let Some(container) = ended(&pod) {
+            view.message = Some(last_words::of(cluster, namespace, &view.name, container).await);
+        }
+        views.push(view);
+    }
+    Ok(views)
+}
+
+/// The container that ended without a message of its own: its log has the reason, and what Kubernetes says of it is only that it waits.
+fn ended(pod: &Value) -> Option<&str> {
+    let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
+    let status = statuses.iter().find(|status| {
+        let waits = text(status, "/state/waiting/reason");
+        text(status, "/lastState/terminated/message").trim().is_empty()
+            && status.pointer("/lastState/terminated").is_some_and(Value::is_object)
+            && (waits.is_empty() || waits == "CrashLoopBackOff")
+    });
+    status?["name"].as_str()
 }
 
 fn pod_view(pod: &Value) -> PodView {
@@ -165,6 +186,24 @@ mod tests {
         let log = log(&server.cluster(), "kube-system", &pods, None).await;
         let path = "/api/v1/namespaces/kube-system/pods/karpenter-1/log";
         assert_eq!(log, Err(format!("get pods/log: {path} not found")));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_ends_again_and_again_is_told_with_its_last_words() {
+        let pod = json!({
+            "metadata": {"name": "karpenter-1", "namespace": "kube-system"},
+            "status": {"containerStatuses": [{
+                "name": "controller", "image": "x", "imageID": "", "ready": false, "restartCount": 4,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+            }]},
+        });
+        let said = json!({"level": "ERROR", "message": "missing field, cluster-name"});
+        let path = "/api/v1/namespaces/kube-system/pods/karpenter-1";
+        let log = format!("{path}/log");
+        let server = Double::start(&[(path, pod), (log.as_str(), said)]).await;
+        let views = pods(&server.cluster(), "kube-system", "a=b").await.expect("it answers");
+        assert_eq!(views[0].message.as_deref(), Some("missing field, cluster-name"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) const FAULTS: [(&str, &str); 9] = [
     ("AM-03", "is encrypted with arn:aws:kms:eu-central-1:123456789012:key/golden"),
     ("EX-12", "was made after its access entry"),
     ("IM-01", "403 Forbidden"),
-    ("NC-01", "SubnetsReady is not true"),
+    ("NC-01", "SubnetsReady is not true since"),
     ("NO-01", "the volume's KMS key can't be used"),
     ("NP-02", "lost is not ready"),
     ("OP-02", "was started"),

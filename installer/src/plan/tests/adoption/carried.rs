@@ -688,6 +688,11 @@ fn a_return_that_was_killed_looks_who_leads() {
     after.operator = Operator::of(live).expect("it is Karpenter");
     let back = steps::undo(&after, &desired, &world, SECONDS);
     assert!(ids(&back).contains(&"leader"), "{:?}", ids(&back));
+    // One that works without a Lease leaves nothing to look at.
+    let mut alone = after.clone();
+    alone.operator.options.set("DISABLE_LEADER_ELECTION", "true");
+    let back = steps::undo(&alone, &desired, &world, SECONDS);
+    assert!(!ids(&back).contains(&"leader"), "{:?}", ids(&back));
     // One that had no replicas has nobody who could lead.
     after.operator.replicas = 0;
     let back = steps::undo(&after, &desired, &world, SECONDS);
