@@ -2,6 +2,7 @@
 //! `TENON_BED_SLOTS` and cargo's test threads allow.
 
 mod api_faults;
+mod api_refusals;
 mod authentication;
 mod bed;
 mod checks;
