@@ -322,6 +322,9 @@ fn options_count_wherever_they_are_said() {
     }
 }
 
+/// What it is about, changes to the template of the pods, and what becomes of them.
+type Row = (&'static str, Vec<(&'static str, Value)>, Becomes);
+
 #[test]
 fn each_field_of_its_pods_is_carried_over_or_told() {
     let labels =
@@ -342,7 +345,7 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
     let certificate = json!([{"name": "ca", "configMap": {"name": "corporate-ca"}}]);
     let claim = json!([{"name": "ca", "persistentVolumeClaim": {"claimName": "c"}}]);
     let mount = json!([{"name": "ca", "mountPath": "/etc/ssl/corporate"}]);
-    let rows: Vec<(&str, Vec<(&str, Value)>, Becomes)> = vec![
+    let rows: Vec<Row> = vec![
         (
             "priority",
             vec![("/spec/priorityClassName", "mine".into())],
