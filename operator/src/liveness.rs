@@ -201,7 +201,7 @@ mod tests {
                     pass(30).await;
                     progressed();
                 }
-                std::future::pending().await
+                std::future::pending::<()>().await;
             })
         };
         assert_eq!(stuck_after(600, busy(20)).await, [""; 0]);
