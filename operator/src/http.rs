@@ -1,4 +1,7 @@
-//! The servers for probes and metrics.
+//! The servers for probes and metrics, and the one for whoever has to find out what the operator does.
+//!
+//! Probes and metrics listen where the cluster reaches them, and so do its tenants: they tell, and change nothing. What changes something, or costs much,
+//! listens on the pod's own loopback address: `kubectl port-forward` reaches it, for those who may.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use clap::ValueEnum as _;
 use futures::{Stream, stream};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -17,15 +21,17 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::liveness::Liveness;
+use crate::logging::Level;
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Gone;
+use crate::options::LogLevel;
 use crate::state::State;
 use crate::tasks::blocking;
 
 /// A server that can't listen.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --bind-address)"
+    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --debug-port, --bind-address)"
 )]
 pub struct ListenError {
     purpose: &'static str,
@@ -156,6 +162,46 @@ fn pieces(
     })
 }
 
+/// Answers `/debug/…` until `stop`: the log level, and with `profiles` what the allocator knows.
+pub async fn serve_debug(
+    listener: TcpListener,
+    level: Level,
+    profiles: bool,
+    stop: CancellationToken,
+) {
+    serve("debugging", listener, debug_router(level, profiles), stop).await;
+}
+
+fn debug_router(level: Level, profiles: bool) -> Router {
+    async fn show(Shared(level): Shared<Level>) -> String {
+        format!("{}\n", level.get().as_filter())
+    }
+    async fn change(Shared(level): Shared<Level>, text: String) -> (StatusCode, String) {
+        let Ok(wanted) = LogLevel::from_str(text.trim(), true) else {
+            let told = "the body has to be one of debug, info, warn, error\n".to_owned();
+            return (StatusCode::BAD_REQUEST, told);
+        };
+        let before = level.get().as_filter();
+        match level.set(wanted) {
+            Ok(()) => {
+                tracing::warn!(before, now = wanted.as_filter(), "log level changed");
+                (StatusCode::OK, format!("{}\n", wanted.as_filter()))
+            }
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        }
+    }
+    async fn heap() -> Response {
+        let stats = mimalloc::MiMalloc::stats_json();
+        let stats = stats.map(|stats| stats.to_string_lossy().into_owned());
+        match stats {
+            Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
+        }
+    }
+    let router = Router::new().route("/debug/log-level", get(show).put(change)).with_state(level);
+    if profiles { router.route("/debug/pprof/heap", get(heap)) } else { router }
+}
+
 async fn serve(
     purpose: &'static str,
     listener: TcpListener,
@@ -170,7 +216,10 @@ async fn serve(
 
 #[cfg(test)]
 mod tests {
+    use axum::http::Request;
     use futures::StreamExt as _;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
 
     use super::*;
 
@@ -218,6 +267,37 @@ mod tests {
             assert!(last.unwrap().is_err(), "a part is not taken for the whole");
         }
         let _all = scrapes.room.acquire_many(4).await.unwrap();
+    }
+
+    async fn ask(router: &Router, method: &str, path: &str, body: &str) -> (u16, String) {
+        let request = Request::builder().method(method).uri(path).body(Body::from(body.to_owned()));
+        let answer = router.clone().oneshot(request.unwrap()).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_log_level_is_told_and_changed_over_http() {
+        let (level, _logs) = crate::logging::tests::mk_level();
+        let router = debug_router(level.clone(), false);
+        let path = "/debug/log-level";
+        assert_eq!(ask(&router, "GET", path, "").await, (200, "info\n".to_owned()));
+        assert_eq!(ask(&router, "PUT", path, "debug\n").await, (200, "debug\n".to_owned()));
+        assert_eq!(level.get(), LogLevel::Debug);
+        let (status, told) = ask(&router, "PUT", path, "loud").await;
+        assert_eq!((status, told.contains("debug, info, warn, error")), (400, true), "{told}");
+        assert_eq!(level.get(), LogLevel::Debug);
+    }
+
+    #[tokio::test]
+    async fn profiles_are_there_only_when_they_are_asked_for() {
+        let (level, _logs) = crate::logging::tests::mk_level();
+        let path = "/debug/pprof/heap";
+        assert_eq!(ask(&debug_router(level.clone(), false), "GET", path, "").await.0, 404);
+        let (status, text) = ask(&debug_router(level, true), "GET", path, "").await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
     }
 
     #[tokio::test(start_paused = true)]

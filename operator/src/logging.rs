@@ -1,27 +1,54 @@
-//! Logs: JSON in a cluster, text on a terminal.
+//! Logs: JSON in a cluster, text on a terminal. How much is logged can be changed while the operator runs.
 
 pub mod json;
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::reload;
 
 use crate::options::LogLevel;
 use crate::tasks::{self, Panicked};
 
-/// Starts logging to standard output, panics included. Called once, by `main`.
-pub fn start(level: LogLevel) {
-    let level = level.as_filter();
-    // What libraries say about each request is of no use to anybody.
-    let filter = EnvFilter::new(format!(
-        "{level},hyper=warn,hyper_util=warn,tower=warn,rustls=warn,kube_client=warn,kube_runtime=error,h2=warn,aws_smithy_runtime=warn,aws_config=warn"
-    ));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter);
-    if std::io::stdout().is_terminal() {
-        logs.init();
-    } else {
-        logs.event_format(json::Lines).init();
+/// How much is logged. Clones share it.
+#[derive(Clone)]
+pub struct Level {
+    current: Arc<Mutex<LogLevel>>,
+    reload: Arc<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Level").field(&self.get()).finish()
     }
+}
+
+impl Level {
+    fn new(
+        level: LogLevel,
+        reload: impl Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self { current: Arc::new(Mutex::new(level)), reload: Arc::new(reload) }
+    }
+
+    /// What is logged now.
+    pub fn get(&self) -> LogLevel {
+        *self.current.lock()
+    }
+
+    /// Logs this much from now on. Fails only when nothing is logged any more, because the process ends.
+    pub fn set(&self, level: LogLevel) -> Result<(), reload::Error> {
+        let mut current = self.current.lock();
+        (self.reload)(filter(level))?;
+        *current = level;
+        Ok(())
+    }
+}
+
+/// Starts logging to standard output, panics included. Called once, by `main`.
+pub fn start(level: LogLevel) -> Level {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         let panicked = Panicked::new(info.payload());
@@ -29,6 +56,26 @@ pub fn start(level: LogLevel) {
         let backtrace = std::backtrace::Backtrace::capture();
         tracing::error!(location, controller = tasks::current(), %backtrace, "{panicked}");
     }));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter(level));
+    if std::io::stdout().is_terminal() {
+        let logs = logs.with_filter_reloading();
+        let handle = logs.reload_handle();
+        logs.init();
+        Level::new(level, move |filter| handle.reload(filter))
+    } else {
+        let logs = logs.event_format(json::Lines).with_filter_reloading();
+        let handle = logs.reload_handle();
+        logs.init();
+        Level::new(level, move |filter| handle.reload(filter))
+    }
+}
+
+/// Our own logs as they are asked for; what libraries say about each request is of no use to anybody.
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = level.as_filter();
+    EnvFilter::new(format!(
+        "{level},hyper=warn,hyper_util=warn,tower=warn,rustls=warn,kube_client=warn,kube_runtime=error,h2=warn,aws_smithy_runtime=warn,aws_config=warn"
+    ))
 }
 
 /// An error with everything that caused it, for a log line: JSON logs would otherwise keep only the outermost.
@@ -58,3 +105,30 @@ macro_rules! log_failure {
     };
 }
 pub(crate) use log_failure;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A level that changes the filter of a subscriber which nobody else uses.
+    pub(crate) fn mk_level() -> (Level, impl tracing::Subscriber + Send + Sync) {
+        let logs = tracing_subscriber::fmt().with_env_filter(filter(LogLevel::Info));
+        let logs = logs.with_writer(std::io::sink).with_filter_reloading();
+        let handle = logs.reload_handle();
+        (Level::new(LogLevel::Info, move |filter| handle.reload(filter)), logs.finish())
+    }
+
+    #[test]
+    fn what_is_logged_can_be_changed_while_the_operator_runs() {
+        let (level, logs) = mk_level();
+        tracing::subscriber::with_default(logs, || {
+            let debugs = || tracing::enabled!(tracing::Level::DEBUG);
+            assert!(!debugs());
+            level.set(LogLevel::Debug).unwrap();
+            assert!(debugs());
+            level.set(LogLevel::Error).unwrap();
+            assert!(!tracing::enabled!(tracing::Level::WARN));
+            assert_eq!(level.get(), LogLevel::Error);
+        });
+    }
+}

@@ -47,13 +47,16 @@ pub struct CoreOptions {
     /// Port of /healthz and /readyz.
     #[arg(long, env = "HEALTH_PROBE_PORT", default_value_t = 8081)]
     pub health_probe_port: u16,
+    /// Port of /debug, on the pod's loopback address only; 0 for none.
+    #[arg(long, env = "DEBUG_PORT", default_value_t = 8082)]
+    pub debug_port: u16,
     /// Accepted for compatibility; the API server's own fairness limits the client.
     #[arg(long, env = "KUBE_CLIENT_QPS", default_value_t = 200)]
     pub kube_client_qps: u32,
     /// Accepted for compatibility; the API server's own fairness limits the client.
     #[arg(long, env = "KUBE_CLIENT_BURST", default_value_t = 300)]
     pub kube_client_burst: u32,
-    /// Accepted for compatibility; there is no Go profile to serve.
+    /// Serve what the allocator knows about memory, under /debug/pprof/heap on the debug port.
     #[arg(long, env = "ENABLE_PROFILING", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_profiling: bool,
     /// Accepted for compatibility; the caches of a standby are always warm.

@@ -22,6 +22,7 @@ use crate::events::Recorder;
 use crate::leader::Election;
 use crate::leadership::{self, Replica};
 use crate::liveness::Liveness;
+use crate::logging::Level;
 use crate::metrics::{self, Metrics};
 use crate::node::evictions::Evictions;
 use crate::nodeoverlay::offers::LatestOffers;
@@ -75,7 +76,7 @@ pub enum Error {
 }
 
 /// Runs the operator until it is told to stop.
-pub async fn run(options: Options) -> Result<(), Error> {
+pub async fn run(options: Options, level: Level) -> Result<(), Error> {
     let config = kube::Config::infer().await.map_err(Error::Config)?;
     let namespace = namespace(&options.core, &config);
     let identity = identity(&options.core);
@@ -102,6 +103,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let election = Election::new(election_client, &namespace, lease, identity.clone(), clock);
     let election = (!options.core.disable_leader_election).then_some(election);
     let mut tasks = Tasks::new(CancellationToken::new()).observed(context.observer());
+    debug(&options.core, level, &mut tasks).await;
     let stopped = tasks.stop_token().clone();
     tasks.spawn_graceful("events", publisher.run(client, identity, stopped));
     match options.core.cloud_provider {
@@ -359,6 +361,25 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("disruption.queue", commands.run(o, s));
     operator.cloud.start_controllers(&operator.context, &operator.write, tasks);
+}
+
+/// Serves what helps to find out what the operator does. It is no reason not to work when it can't, e.g. beside another operator on the host's network.
+async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
+    if options.debug_port == 0 {
+        return;
+    }
+    let loopback = std::net::Ipv4Addr::LOCALHOST.into();
+    match http::listen("debugging", loopback, options.debug_port).await {
+        Ok(listener) => {
+            let stop = tasks.stop_token().clone();
+            let server = http::serve_debug(listener, level, options.enable_profiling, stop);
+            tasks.spawn_graceful("debug", server);
+        }
+        Err(error) => {
+            let error = crate::logging::chain(&error);
+            tracing::warn!(error, "the log level can't be changed while the operator runs");
+        }
+    }
 }
 
 /// The provider's policies for sick machines, once they have been checked.

@@ -28,14 +28,14 @@ async fn main() -> ExitCode {
         };
     }
     let options = Options::parse_from(args);
-    logging::start(options.core.log_level);
+    let level = logging::start(options.core.log_level);
     if let Err(problems) = options.validate() {
         for problem in &problems {
             tracing::error!("{problem}");
         }
         return ExitCode::from(2);
     }
-    match run::run(options).await {
+    match run::run(options, level).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %logging::chain(&error), "the operator ends");
