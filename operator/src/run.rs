@@ -215,7 +215,7 @@ async fn operate<P: CloudProvider>(
         signals.await;
         tracing::info!("told to stop");
         stopped.cancel();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     });
     let work = leadership::run(election.as_ref(), &leading, &stop);
     tokio::pin!(work);

@@ -203,7 +203,7 @@ mod tests {
 
     fn state() -> State {
         let (state, task) = State::new(Cluster::new(&[], LabelRules::core()));
-        tokio::spawn(task.run());
+        crate::testing::spawn(task.run());
         state
     }
 

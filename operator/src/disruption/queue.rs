@@ -282,9 +282,10 @@ impl Commands {
         }
         let now = operator.now();
         let stuck_for = now.duration_since(*started.stuck_since.get_or_init(|| now));
-        let patience = match failed.iter().all(|(_, error)| error.is_refused()) {
-            true => REFUSAL_PATIENCE,
-            false => FAILURE_PATIENCE,
+        let patience = if failed.iter().all(|(_, error)| error.is_refused()) {
+            REFUSAL_PATIENCE
+        } else {
+            FAILURE_PATIENCE
         };
         if stuck_for < patience {
             for (candidate, error) in &failed {

@@ -156,7 +156,8 @@ fn start(
     let (election, crew) = (shelf.election("me"), Arc::clone(crew));
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    let running = tokio::spawn(async move { run(Some(&election), &*crew, &stopped).await });
+    let running =
+        crate::testing::spawn(async move { run(Some(&election), &*crew, &stopped).await });
     (running, stop)
 }
 

@@ -53,6 +53,7 @@ pub trait Key: Ord + Clone + Debug + Send + Sync + 'static {
     fn each(&self, names: &[&'static str], with: &mut dyn FnMut(&str, &str));
 
     /// The same labels, each with the value [`OTHER`].
+    #[must_use]
     fn other(&self) -> Self;
 }
 
@@ -291,7 +292,7 @@ mod tests {
         let pools = |family: &Pools| -> Vec<String> {
             family.series.lock().keys().map(|[pool, _]| pool.clone()).collect()
         };
-        tokio::time::advance(KEPT - Duration::from_secs(1)).await;
+        tokio::time::advance(KEPT.saturating_sub(Duration::from_secs(1))).await;
         family.update(key("busy", "a"), |count| count.0 += 1);
         family.retire(&live(&["kept"], &[]), Instant::now());
         assert_eq!(pools(&family), ["", "busy", "gone", "kept"], "scrapers see the last value");

@@ -355,8 +355,8 @@ mod tests {
         plan.report.pods = vec![WaitingPod { pod: reference.clone(), reasons: Vec::new() }];
         decided(&metrics, &plan, clock.now());
         advance(Duration::from_secs(4)).await;
-        let mut plan = Plan::default();
-        plan.nominations = vec![Nomination { pod: reference, node: "n".into() }];
+        let nominations = vec![Nomination { pod: reference, node: "n".into() }];
+        let plan = Plan { nominations, ..Plan::default() };
         decided(&metrics, &plan, clock.now());
         advance(Duration::from_secs(1)).await;
         assert_eq!(

@@ -101,7 +101,7 @@ impl Evictions {
             }
             Some(known) if urge.replaces(known.urge) => {
                 known.urge = urge;
-                known.reason = reason.to_owned();
+                reason.clone_into(&mut known.reason);
                 // It was given until the former deadline.
                 known.agreed = known.agreed.filter(|(what, _)| *what != Agreed::Deleted);
                 self.queue.add(key);

@@ -82,7 +82,7 @@ pub async fn run<P: CloudProvider>(
         };
         match touched {
             Touched::NodeClaim(name) => {
-                state.claim(name).map(Arc::as_ref).into_iter().for_each(add)
+                state.claim(name).map(Arc::as_ref).into_iter().for_each(add);
             }
             Touched::Node(node) => claim_on(&state, node).into_iter().for_each(add),
             // The next pods can be asked to go.

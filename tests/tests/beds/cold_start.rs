@@ -142,7 +142,6 @@ async fn a_standby_takes_over_at_once(
     let leads = async || Ok(holder(user).await.starts_with(expected));
     must(eventually("the standby leads", LIMIT, leads).await);
     let took = began.elapsed();
-    println!("from SIGTERM to the new leader: {} ms", took.as_millis());
     // Without the watch it takes up to two seconds more, and without the release fifteen.
     assert!(took < Duration::from_secs(2), "{took:?}");
     standby

@@ -131,7 +131,7 @@ fn is_told(objects: &Objects) -> bool {
 /// Carries commands out until the one about `a` is done with, and tells how long that took.
 async fn carried_out(commands: &Commands, operator: &Arc<Operator<Kwok>>) -> Duration {
     let stop = CancellationToken::new();
-    let running = tokio::spawn(commands.clone().run(Arc::clone(operator), stop.clone()));
+    let running = crate::testing::spawn(commands.clone().run(Arc::clone(operator), stop.clone()));
     let began = tokio::time::Instant::now();
     while commands.has("a") {
         assert!(began.elapsed() < Duration::from_hours(1), "it is never done with");
