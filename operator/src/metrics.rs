@@ -323,4 +323,23 @@ mod tests {
             assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }
     }
+
+    #[test]
+    fn a_replica_that_leads_no_more_says_nothing_of_what_only_a_leader_measures() {
+        let metrics = Metrics::new();
+        metrics.unschedulable_pods.set(["provisioner"], 7.0);
+        metrics.allowed_disruptions.set(["default", "empty"], 1.0);
+        metrics.leader.set(["karpenter-leader-election"], 1.0);
+        metrics.nodes_drained.inc(["default"]);
+        metrics.forget_leading();
+        let text = metrics.encode().unwrap();
+        let told: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            told,
+            [
+                r#"karpenter_nodes_drained_total{nodepool="default"} 1"#,
+                r#"leader_election_master_status{name="karpenter-leader-election"} 1.0"#,
+            ]
+        );
+    }
 }

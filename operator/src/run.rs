@@ -297,6 +297,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
     }
 
     fn step_down(&self) {
+        self.operator.context.metrics.forget_leading();
         self.tell(false);
     }
 }

@@ -157,6 +157,18 @@ pub struct Core {
 }
 
 impl Core {
+    /// Forgets what only a leader measures: on a replica that leads no more it would stand as it was, beside what the new leader says.
+    pub fn forget_leading(&self) {
+        self.pod_deletion_cost_pending.clear();
+        self.unschedulable_pods.clear();
+        self.pending_pods_by_zone.clear();
+        self.ignored_pods.clear();
+        self.eligible_nodes.clear();
+        self.allowed_disruptions.clear();
+        self.nodes_consuming_budgets.clear();
+        self.node_pool_cost.clear();
+    }
+
     pub(super) fn new(registry: &Mutex<Families>) -> Self {
         const DISRUPTED: [&str; 5] =
             ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"];

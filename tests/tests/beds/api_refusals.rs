@@ -1,4 +1,7 @@
-//! What the API server refuses or forgets costs nobody a pod: a webhook that denies deletions, and a watch that expires in the midst of a burst.
+//! What the API server refuses or forgets costs nobody a pod: a webhook that denies deletions, a watch that expires in the midst of a burst, and connections on
+//! which nothing comes any more.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenon_tests::api_faults::{ApiFaults, Fault, Refusal, Requests};
@@ -8,6 +11,9 @@ use tenon_tests::progress::Progress;
 use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, User, one_of};
 use tenon_tests::wait::{eventually, must};
+
+/// A dead connection is noticed within 25 seconds, and this is how long the operator's manual allows.
+const NOTICED: Duration = Duration::from_secs(30);
 
 /// Machines that hold one pod each.
 fn machines() -> Value {
@@ -76,6 +82,24 @@ async fn an_expired_watch_in_a_burst_launches_nothing_twice(user: &User, faults:
     assert_eq!(faults.count(&Requests::of("create", "nodeclaims")), 15, "none was made in vain");
 }
 
+/// A network that drops packets tells nobody, and acknowledges what is sent: the operator has to find out by itself.
+async fn connections_that_hang_in_a_burst_are_left_within_half_a_minute(
+    user: &User,
+    faults: &ApiFaults,
+) {
+    let scenario = "hung";
+    must(user.pool(scenario, &machines(), &json!({})).await);
+    deploy(user, scenario, 15).await;
+    let begun = async || Ok(!user.claims(scenario).await?.is_empty());
+    must(eventually("the scale-up has begun", LIMIT, begun).await);
+    let watches = Requests::watches("pods");
+    let before = faults.count(&watches);
+    faults.hang_connections();
+    let again = async || Ok(faults.count(&watches) > before);
+    must(eventually("it watches on another connection", NOTICED, again).await);
+    must(user.runs(scenario, 15).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_and_expired_watches_cost_nobody_a_pod() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
@@ -87,6 +111,7 @@ async fn refusals_and_expired_watches_cost_nobody_a_pod() {
     must(operator.ready(LIMIT).await);
     an_expired_watch_in_a_burst_launches_nothing_twice(tenon.user(), &faults).await;
     a_denied_deletion_is_tried_again_and_leaves_the_pods_alone(tenon.user(), &faults).await;
+    connections_that_hang_in_a_burst_are_left_within_half_a_minute(tenon.user(), &faults).await;
     drop((operator, tenon));
     must(bed.stop().await);
 }
