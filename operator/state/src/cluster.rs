@@ -4,8 +4,10 @@ mod apply;
 mod attachments;
 mod buffers;
 mod devices;
+mod pods;
 mod quotas;
 pub(crate) mod spread;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

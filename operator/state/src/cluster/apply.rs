@@ -5,23 +5,11 @@ use std::sync::Arc;
 
 use kube::core::ObjectMeta;
 use tenon_crds::{NodeClaim, NodePool};
-use tenon_planner::resources::Resources;
 
+use super::versions::{Source, versions};
 use super::{Claim, Cluster, DaemonSet, name};
-use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version};
-use crate::pod::{self, Pod};
+use crate::change::{Change, Kind, Object, ObjectKey, Touched, version};
 use crate::{shape, wire};
-
-/// Where a version of an object comes from, which decides whether it replaces the one that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// An event of a watch: events may be older than what the operator wrote itself.
-    Watch,
-    /// A list, which is newer than everything that was known when it began.
-    List,
-    /// The answer to a write of the operator's own.
-    Own,
-}
 
 /// So many reboots of a machine are remembered at most: its next trouble is cured in another way before there are more.
 const MOST_REBOOTS: usize = 8;
@@ -95,29 +83,6 @@ impl Cluster {
             }
         }
         touched
-    }
-
-    /// The operator wrote this object: a list of its kind that is under way may not have that.
-    fn wrote(&mut self, kind: Kind, key: &ObjectKey) {
-        if let Some(meanwhile) = self.listing.get_mut(&kind) {
-            meanwhile.insert(key.clone());
-        }
-    }
-
-    /// Whether a version of an object replaces the one that is known.
-    pub(super) fn is_news(
-        &self,
-        source: Source,
-        kind: Kind,
-        key: &ObjectKey,
-        (new, known): (u64, u64),
-    ) -> bool {
-        let older_than_own = || self.listing.get(&kind).is_some_and(|it| it.contains(key));
-        // Objects without a version (in tests) are always news.
-        match source {
-            Source::List if !older_than_own() => new == 0 || new != known,
-            _ => new == 0 || new > known,
-        }
     }
 
     fn put(&mut self, object: Object, source: Source, touched: &mut Vec<Touched>) {
@@ -290,113 +255,6 @@ impl Cluster {
         touched.push(Touched::Node(name));
     }
 
-    /// Whether a version of an object is taken in: one that the operator wrote only while the object is known, for when the watch has already seen it go it
-    /// must not come back.
-    pub(super) fn takes(
-        &self,
-        source: Source,
-        kind: Kind,
-        key: &ObjectKey,
-        new: &ObjectMeta,
-        known: Option<&ObjectMeta>,
-    ) -> bool {
-        match known {
-            Some(known) => self.is_news(source, kind, key, versions(new, known)),
-            None => source != Source::Own,
-        }
-    }
-
-    /// Remembers what the operator wrote while a list is under way.
-    pub(super) fn note(&mut self, source: Source, kind: Kind, key: &ObjectKey) {
-        if source == Source::Own {
-            self.wrote(kind, key);
-        }
-    }
-
-    fn put_pod(&mut self, pod: &wire::Pod, source: Source, touched: &mut Vec<Touched>) {
-        let key = pod::key(pod);
-        let version = version(pod.metadata.resource_version.as_deref());
-        let before = self.pods.get(&key);
-        let older = before.is_some_and(|before| version != 0 && version < before.version);
-        // The operator writes nothing of pods that the state has: a list is newer than whatever is known.
-        if older && source != Source::List {
-            return;
-        }
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
-        let shape = shape::shape(&key.namespace, &labels, &pod.spec, &self.rules);
-        // Most updates change nothing that scheduling sees.
-        let shape = match before {
-            Some(before) if *before.shape == shape => Arc::clone(&before.shape),
-            _ => self.shapes.intern(shape),
-        };
-        let mut after = Pod::from_wire(pod, version, shape);
-        if self.spread.is_none()
-            && let Some(after) = &mut after
-        {
-            // With many pods their controllers' names are much, and only the spread asks for them.
-            after.controller = None;
-        }
-        self.replace_pod(key, after, touched);
-    }
-
-    fn replace_pod(&mut self, key: ObjectKey, after: Option<Pod>, touched: &mut Vec<Touched>) {
-        let before = self.pods.remove(&key);
-        let event = pod::event(before.as_ref(), after.as_ref());
-        if let Some(before) = &before {
-            self.release(&key, before);
-        }
-        if let Some(after) = after {
-            self.occupy(&key, &after);
-            if after.node.is_some() {
-                self.planned.remove(&key);
-            }
-            self.pods.insert(key.clone(), after);
-        } else {
-            self.planned.remove(&key);
-        }
-        if event != PodEvent::default() || before.is_some() {
-            touched.push(Touched::Pod(key, event));
-        }
-    }
-
-    fn occupy(&mut self, key: &ObjectKey, pod: &Pod) {
-        let Some(node) = &pod.node else { return };
-        let usage = self.usage.entry(node.clone()).or_default();
-        usage.pods.insert(key.clone());
-        usage.requests.add(&pod.shape.requests);
-        if pod.is_daemon() {
-            usage.daemon_requests.add(&pod.shape.requests);
-        }
-        let Some(limits) = &pod.limits else { return };
-        usage.limits.add(limits);
-        if pod.is_daemon() {
-            usage.daemon_limits.add(limits);
-        }
-    }
-
-    fn release(&mut self, key: &ObjectKey, pod: &Pod) {
-        let Some(node) = &pod.node else { return };
-        let Some(usage) = self.usage.get_mut(node) else { return };
-        usage.pods.remove(key);
-        let take = |sum: &mut Resources, amounts: &Resources| {
-            sum.subtract(amounts);
-            sum.extended.retain(|_, amount| *amount != 0);
-        };
-        take(&mut usage.requests, &pod.shape.requests);
-        if pod.is_daemon() {
-            take(&mut usage.daemon_requests, &pod.shape.requests);
-        }
-        if let Some(limits) = &pod.limits {
-            take(&mut usage.limits, limits);
-            if pod.is_daemon() {
-                take(&mut usage.daemon_limits, limits);
-            }
-        }
-        if usage.pods.is_empty() {
-            self.usage.remove(node);
-        }
-    }
-
     fn delete(&mut self, kind: Kind, key: &ObjectKey, at: u64, touched: &mut Vec<Touched>) {
         let metadata_is_newer =
             |metadata: &ObjectMeta| at != 0 && version(metadata.resource_version.as_deref()) > at;
@@ -564,12 +422,6 @@ impl Cluster {
 
 pub(super) fn key(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), name(metadata))
-}
-
-/// Resource versions of what came and of what is known.
-fn versions(new: &ObjectMeta, known: &ObjectMeta) -> (u64, u64) {
-    let version = |metadata: &ObjectMeta| version(metadata.resource_version.as_deref());
-    (version(new), version(known))
 }
 
 fn reindex(

@@ -9,8 +9,9 @@ use tenon_crds::capacitybuffer::{ACTIVE_CAPACITY, ScalableReference};
 use tenon_planner::snapshot::PodShape;
 
 use super::Cluster;
-use super::apply::{Source, key};
+use super::apply::key;
 use super::quotas::{Pods, Quota, Quotas, Shares};
+use super::versions::Source;
 use crate::change::{Kind, ObjectKey, Touched};
 use crate::pod::{PodClaim, pod_claim};
 use crate::{resources, shape, wire};

@@ -1,0 +1,102 @@
+//! How pods come, change and go, and what is bound to each Node follows.
+
+use std::sync::Arc;
+
+use tenon_planner::resources::Resources;
+
+use super::Cluster;
+use super::versions::Source;
+use crate::change::{ObjectKey, PodEvent, Touched, version};
+use crate::pod::{self, Pod};
+use crate::{shape, wire};
+
+impl Cluster {
+    pub(super) fn put_pod(&mut self, pod: &wire::Pod, source: Source, touched: &mut Vec<Touched>) {
+        let key = pod::key(pod);
+        let version = version(pod.metadata.resource_version.as_deref());
+        let before = self.pods.get(&key);
+        let older = before.is_some_and(|before| version != 0 && version < before.version);
+        // The operator writes nothing of pods that the state has: a list is newer than whatever is known.
+        if older && source != Source::List {
+            return;
+        }
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let shape = shape::shape(&key.namespace, &labels, &pod.spec, &self.rules);
+        // Most updates change nothing that scheduling sees.
+        let shape = match before {
+            Some(before) if *before.shape == shape => Arc::clone(&before.shape),
+            _ => self.shapes.intern(shape),
+        };
+        let mut after = Pod::from_wire(pod, version, shape);
+        if self.spread.is_none()
+            && let Some(after) = &mut after
+        {
+            // With many pods their controllers' names are much, and only the spread asks for them.
+            after.controller = None;
+        }
+        self.replace_pod(key, after, touched);
+    }
+
+    pub(super) fn replace_pod(
+        &mut self,
+        key: ObjectKey,
+        after: Option<Pod>,
+        touched: &mut Vec<Touched>,
+    ) {
+        let before = self.pods.remove(&key);
+        let event = pod::event(before.as_ref(), after.as_ref());
+        if let Some(before) = &before {
+            self.release(&key, before);
+        }
+        if let Some(after) = after {
+            self.occupy(&key, &after);
+            if after.node.is_some() {
+                self.planned.remove(&key);
+            }
+            self.pods.insert(key.clone(), after);
+        } else {
+            self.planned.remove(&key);
+        }
+        if event != PodEvent::default() || before.is_some() {
+            touched.push(Touched::Pod(key, event));
+        }
+    }
+
+    fn occupy(&mut self, key: &ObjectKey, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        let usage = self.usage.entry(node.clone()).or_default();
+        usage.pods.insert(key.clone());
+        usage.requests.add(&pod.shape.requests);
+        if pod.is_daemon() {
+            usage.daemon_requests.add(&pod.shape.requests);
+        }
+        let Some(limits) = &pod.limits else { return };
+        usage.limits.add(limits);
+        if pod.is_daemon() {
+            usage.daemon_limits.add(limits);
+        }
+    }
+
+    fn release(&mut self, key: &ObjectKey, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        let Some(usage) = self.usage.get_mut(node) else { return };
+        usage.pods.remove(key);
+        let take = |sum: &mut Resources, amounts: &Resources| {
+            sum.subtract(amounts);
+            sum.extended.retain(|_, amount| *amount != 0);
+        };
+        take(&mut usage.requests, &pod.shape.requests);
+        if pod.is_daemon() {
+            take(&mut usage.daemon_requests, &pod.shape.requests);
+        }
+        if let Some(limits) = &pod.limits {
+            take(&mut usage.limits, limits);
+            if pod.is_daemon() {
+                take(&mut usage.daemon_limits, limits);
+            }
+        }
+        if usage.pods.is_empty() {
+            self.usage.remove(node);
+        }
+    }
+}
