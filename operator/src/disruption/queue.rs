@@ -5,6 +5,7 @@
 //! one back fails, the next pass removes their traces ([`super::clean_up`]), and what still makes sense is planned again.
 
 pub(crate) mod deletion;
+mod marks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -13,20 +14,19 @@ use std::time::Duration;
 use futures::future::{join_all, try_join_all};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use serde_json::json;
-use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, INITIALIZED};
-use tenon_crds::{NodeClaim, TaintEffect, labels};
+use tenon_crds::NodeClaim;
+use tenon_crds::conditions::nodeclaim::INITIALIZED;
 use tenon_planner::plan::{Candidate, Command};
-use tenon_planner::snapshot::{DisruptionReason, Refusal};
+use tenon_planner::snapshot::Refusal;
 use tokio_util::sync::CancellationToken;
 
 use self::deletion::delete;
+pub(super) use self::marks::clear;
+use self::marks::mark;
 use super::moves::consolidation_type;
-use super::set_reason;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
-use crate::nodeclaim::conditions;
 use crate::operator::Operator;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
@@ -362,37 +362,6 @@ impl Commands {
     }
 }
 
-/// Takes the taint and the reason of a disruption off a node that stays. A failure is logged; the next pass tries again.
-pub(super) async fn clear<P: CloudProvider>(
-    operator: &Operator<P>,
-    claim: &NodeClaim,
-    node: Option<&Node>,
-) {
-    let untainted = async {
-        match node.filter(|node| !node.is_deleting()) {
-            Some(node) => untaint(operator, node).await,
-            None => Ok(()),
-        }
-    };
-    let cleared = async {
-        if claim.metadata.deletion_timestamp.is_some() {
-            return Ok(());
-        }
-        clear_reason(operator, claim).await
-    };
-    let (untainted, cleared) = tokio::join!(untainted, cleared);
-    for error in untainted.err().into_iter().chain(cleared.err()) {
-        if error.is_conflict() || error.is_not_found() {
-            continue;
-        }
-        tracing::warn!(
-            nodeclaim = name(&claim.metadata),
-            error = %crate::logging::chain(&error),
-            "failed to take a disruption back; trying again with the next pass"
-        );
-    }
-}
-
 /// A command that can't be carried on now; it rests and is tried again.
 #[derive(Clone, Copy, Debug)]
 struct Stuck;
@@ -464,60 +433,6 @@ fn timeout(n_candidates: usize) -> SignedDuration {
     let millis = i64::try_from(n_candidates).unwrap_or(i64::MAX).saturating_mul(80);
     SignedDuration::from_millis(millis)
         .clamp(SignedDuration::from_mins(10), SignedDuration::from_hours(1))
-}
-
-/// Taints a candidate's node, and writes down why.
-async fn mark<P: CloudProvider>(
-    operator: &Operator<P>,
-    claim: &NodeClaim,
-    node: Option<&Arc<Node>>,
-    reason: DisruptionReason,
-) -> Result<(), WriteError> {
-    if let Some(node) = node {
-        taint(operator, node).await?;
-    }
-    let mut claim = claim.clone();
-    set_reason(&mut claim, &format!("{reason:?}"), operator.now());
-    operator.write.patch_claim_status(&claim).await?;
-    Ok(())
-}
-
-async fn taint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<(), WriteError> {
-    if node.has_taint(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule.as_str()) {
-        return Ok(());
-    }
-    let mut taints = node.spec.taints.clone();
-    taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
-    taints.push(tenon_crds::Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule).into());
-    operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
-    Ok(())
-}
-
-/// Takes the taint of a disruption off a node.
-async fn untaint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<(), WriteError> {
-    let mut taints = node.spec.taints.clone();
-    taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
-    if taints.len() < node.spec.taints.len() {
-        operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
-        tracing::info!(
-            node = node.name(),
-            "removed the taint of a disruption that does not happen"
-        );
-    }
-    Ok(())
-}
-
-/// Takes back that a NodeClaim is disrupted.
-async fn clear_reason<P: CloudProvider>(
-    operator: &Operator<P>,
-    claim: &NodeClaim,
-) -> Result<(), WriteError> {
-    let mut claim = claim.clone();
-    let mut set = conditions(&mut claim, operator.now());
-    if set.clear(DISRUPTION_REASON).expect("DisruptionReason is independent") {
-        operator.write.patch_claim_status(&claim).await?;
-    }
-    Ok(())
 }
 
 /// Says in the log that a command is being carried out.

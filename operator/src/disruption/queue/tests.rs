@@ -1,11 +1,13 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
+use tenon_crds::labels;
 use tenon_crds::labels::LabelRules;
 use tenon_planner::plan::Repair;
 use tenon_planner::resources::MicroUsd;
-use tenon_planner::snapshot::RepairAction;
+use tenon_planner::snapshot::{DisruptionReason, RepairAction};
 
 use super::*;
 use crate::kwok::Kwok;
