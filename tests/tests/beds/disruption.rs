@@ -58,12 +58,17 @@ async fn names(user: &User, scenario: &str) -> BTreeSet<String> {
     must(user.claims(scenario).await).iter().map(ResourceExt::name_any).collect()
 }
 
-/// The only NodeClaim of a scenario, and the name of its Node.
+/// The only NodeClaim of a scenario, and the name of its Node. Pods may run there a moment before the NodeClaim says that its Node has joined.
 async fn only(user: &User, scenario: &str) -> (DynamicObject, String) {
+    let joined = async || {
+        let claims = user.claims(scenario).await?;
+        Ok(claims.iter().all(|claim| claim.data["status"]["nodeName"].is_string()))
+    };
+    must(eventually(&format!("{scenario}: its NodeClaim names its Node"), LIMIT, joined).await);
     let mut claims = must(user.claims(scenario).await);
     assert_eq!(claims.len(), 1, "{scenario}");
     let claim = claims.remove(0);
-    let node = claim.data["status"]["nodeName"].as_str().expect("its Node has joined").to_owned();
+    let node = claim.data["status"]["nodeName"].as_str().expect("it was there").to_owned();
     (claim, node)
 }
 
