@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::INITIALIZED;
-use tenon_planner::plan::{Candidate, Command};
+use tenon_planner::plan::{Candidate, Command, Repair};
 use tenon_planner::snapshot::Refusal;
 use tokio_util::sync::CancellationToken;
 
@@ -448,16 +448,21 @@ fn tell_started(command: &Command) {
         "disrupting node(s)"
     );
     if let Some(repair) = &command.repair {
-        tracing::info!(
-            condition = repair.condition,
-            status = repair.status,
-            reason = repair.reason,
-            reason_regex = repair.policy,
-            eligible_at = %repair.eligible_at,
-            drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
-            "selected repair policy"
-        );
+        tell_repair(repair);
     }
+}
+
+/// Says in the log why a sick node is repaired.
+pub(super) fn tell_repair(repair: &Repair) {
+    tracing::info!(
+        condition = repair.condition,
+        status = repair.status,
+        reason = repair.reason,
+        reason_regex = repair.policy,
+        eligible_at = %repair.eligible_at,
+        drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
+        "selected repair policy"
+    );
 }
 
 fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {

@@ -8,6 +8,7 @@ use tenon_crds::{NodeClaim, labels};
 use tenon_planner::plan::{Candidate, Command, Repair};
 
 use super::queue::deletion::count;
+use super::queue::tell_repair;
 use super::set_reason;
 use crate::actuate::lower;
 use crate::cloud_provider::CloudProvider;
@@ -21,15 +22,7 @@ use crate::write::WriteError;
 /// Requests the reboots of a command; answers whether one was. What failed is logged, and decided on anew by the next pass.
 pub(super) async fn request<P: CloudProvider>(operator: &Operator<P>, command: &Command) -> bool {
     let Some(repair) = &command.repair else { return false };
-    tracing::info!(
-        condition = repair.condition,
-        status = repair.status,
-        reason = repair.reason,
-        reason_regex = repair.policy,
-        eligible_at = %repair.eligible_at,
-        drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
-        "selected repair policy"
-    );
+    tell_repair(repair);
     let mut requested = false;
     for candidate in &command.candidates {
         match commit(operator, candidate, repair).await {
