@@ -86,6 +86,8 @@ pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 /// Taint (`NoExecute`) of nodes that are not registered yet.
 pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
+/// Taint (`NoSchedule`) of nodes whose pods are not nominated yet; ours.
+pub const NOT_NOMINATED_TAINT: &str = "tenon.sh/not-nominated";
 /// Taint (`NoSchedule`) of nodes that are being rebooted.
 pub const REBOOTING_TAINT: &str = "karpenter.sh/rebooting";
 

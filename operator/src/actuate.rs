@@ -11,7 +11,7 @@ use kube::core::ObjectMeta;
 use tenon_crds::{
     NillableDuration, NodeClaim, NodeClaimSpec, NodeClassReference, ResourceRequirements, labels,
 };
-use tenon_planner::plan::{Launch, LaunchReason, Nomination};
+use tenon_planner::plan::{Launch, LaunchReason, Nomination, PodRef};
 use tenon_planner::snapshot::{self, DisruptionReason, Requirement};
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +112,7 @@ pub async fn launch<P: CloudProvider>(
         .iter()
         .map(|pod| (ObjectKey::new(pod.namespace.as_str(), pod.name.as_str()), name.clone()))
         .collect();
-    operator.state.apply(Change::Planned(planned)).await;
+    operator.state.apply(Change::Planned(planned, operator.now())).await;
     if launch.reason == LaunchReason::Provisioned {
         for reference in &launch.pods {
             let message = format!("Pod should schedule on: nodeclaim/{name}");
@@ -137,6 +137,11 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
     let until = nominated_until(operator);
     let machines: BTreeSet<String> = nominations.iter().map(|n| n.node.clone()).collect();
     operator.state.apply(Change::Nominated(machines, until)).await;
+    let planned = nominations.iter().map(|nomination| {
+        let PodRef { namespace, name, .. } = &nomination.pod;
+        (ObjectKey::new(namespace.as_str(), name.as_str()), nomination.node.clone())
+    });
+    operator.state.apply(Change::Planned(planned.collect(), operator.now())).await;
     let messages: Vec<String> = {
         let state = operator.state.read();
         let message = |key: &str| match state.claim(key) {
@@ -155,7 +160,7 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
     }
 }
 
-fn nominated<P>(operator: &Operator<P>, reference: &tenon_planner::plan::PodRef, message: String) {
+fn nominated<P>(operator: &Operator<P>, reference: &PodRef, message: String) {
     let event = Event::normal(&pod(reference), Reason::Nominated, message).limited(5.0, 10.0);
     operator.context.recorder.publish(event);
 }

@@ -31,6 +31,7 @@ pub mod node;
 pub mod nodeclaim;
 pub mod nodeoverlay;
 pub mod nodepool;
+pub mod nomination;
 pub mod operator;
 pub mod options;
 pub mod planning;

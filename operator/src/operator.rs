@@ -9,6 +9,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
 use crate::actuate::ledger::Ledger;
 use crate::cloud_provider::{CloudProvider, Context};
 use crate::nodeoverlay::offers::{LatestOffers, Offers};
+use crate::nomination::Nominations;
 use crate::options::CoreOptions;
 use crate::planning::quarantine::Quarantine;
 use crate::state::State;
@@ -35,6 +36,8 @@ pub struct Operator<P> {
     pub offers: LatestOffers,
     /// Pods that the planner can't cope with.
     pub quarantine: Quarantine,
+    /// Nodes that wait until their pods are nominated.
+    pub nominations: Nominations,
     /// What the machines of NodePools have together, for whoever launches more.
     pub ledger: Ledger,
 }

@@ -116,6 +116,9 @@ pub struct CoreOptions {
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; 0 takes every node that can go.
     #[arg(long, env = "FEW_NODES", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub few_nodes: u8,
+    /// Tell kube-scheduler which node each pod was planned for, by the pod's `status.nominatedNodeName`. From Kubernetes 1.35 on.
+    #[arg(long, env = "NOMINATE_PODS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    pub nominate_pods: bool,
     /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: `podTopologySpread.defaultConstraints`,
     /// or a KubeSchedulerConfiguration. Empty is none.
     #[arg(long, env = "SCHEDULER_CONFIG", default_value = "", hide_default_value = true)]

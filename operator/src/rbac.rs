@@ -63,6 +63,8 @@ pub const CLUSTER: &[Rule] = &[
     rule("", &["events"], &["create"]),
     rule("", &["nodes"], &["patch", "delete"]),
     rule("", &["pods/eviction"], &["create"]),
+    // Nominations.
+    rule("", &["pods/status"], &["patch"]),
     rule("", &["pods"], &["delete", "patch"]),
 ];
 

@@ -27,6 +27,7 @@ use crate::metrics::{self, Metrics};
 use crate::node::evictions::Evictions;
 use crate::nodeoverlay::offers::LatestOffers;
 use crate::nodepool::registration::Health;
+use crate::nomination::Nominations;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
 use crate::planning::quarantine::Quarantine;
@@ -37,7 +38,7 @@ use crate::tasks::{TaskEnded, Tasks};
 use crate::write::Writer;
 use crate::{
     capacitybuffer, client, clock::Clock, deletioncost, disruption, http, kwok, node, nodeclaim,
-    nodeoverlay, nodepool, provisioning,
+    nodeoverlay, nodepool, nomination, provisioning,
 };
 
 /// How often the log says what a standby still waits for before it campaigns.
@@ -205,6 +206,7 @@ async fn operate<P: CloudProvider>(
         policy,
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
+        nominations: Nominations::default(),
         ledger: Ledger::default(),
     };
     let leading = Leading { operator, wake };
@@ -290,6 +292,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             policy: operator.policy.clone(),
             offers: LatestOffers::default(),
             quarantine: Quarantine::default(),
+            nominations: Nominations::default(),
             ledger: Ledger::default(),
         };
         start(&Arc::new(operator), self.wake.clone(), tasks);
@@ -346,6 +349,8 @@ fn start<P: CloudProvider>(
     tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("node.protection", node::protection::run(o, s));
+    let (o, s) = own();
+    tasks.spawn_graceful("pod.nomination", nomination::run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("pod.deletioncost", deletioncost::run(o, s));
     let gates = &operator.options.feature_gates;

@@ -242,6 +242,7 @@ pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kw
         options,
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
+        nominations: crate::nomination::Nominations::default(),
         ledger: crate::actuate::ledger::Ledger::default(),
     };
     (Arc::new(operator), publisher)

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, N
 use crate::state::State;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::cluster::name;
-use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER};
+use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER, NOMINATION_MANAGER};
 use crate::watch::Watched;
 use crate::watch::guarded::Guarded;
 use crate::watch::wire::Node;
@@ -396,6 +396,27 @@ impl Writer {
         let params = PatchParams::apply(DELETION_COST_MANAGER);
         let applied = api.patch_metadata(&key.name, &params, &Patch::Apply(pod)).await;
         let verb = "applying the deletion cost of";
+        applied.map(drop).map_err(|source| error(verb, "Pod", &key.to_string(), source))
+    }
+
+    /// Nominates a Node for a pod that waits, or takes the nomination back. Refused as a conflict where somebody else, such as a preemption, has nominated
+    /// one, and when the pod was made again; the state hears of it from the watch, as kube-scheduler does.
+    pub async fn nominate(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        node: Option<&str>,
+    ) -> Result<(), WriteError> {
+        let api: Api<PartialObjectMeta<KubePod>> =
+            Api::namespaced(self.client.clone(), &key.namespace);
+        let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "uid": uid } });
+        if let Some(node) = node {
+            pod["status"] = json!({ "nominatedNodeName": node });
+        }
+        let params = PatchParams::apply(NOMINATION_MANAGER);
+        // Of the answer, which is the whole pod, only metadata is read.
+        let applied = api.patch_status(&key.name, &params, &Patch::Apply(pod)).await;
+        let verb = "nominating a node for";
         applied.map(drop).map_err(|source| error(verb, "Pod", &key.to_string(), source))
     }
 

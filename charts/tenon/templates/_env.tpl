@@ -50,6 +50,7 @@
       (list "LARGEST_SHARE" $settings.largestShare)
       (list "FEW_NODES" $settings.fewNodes)
       (list "SCHEDULER_CONFIG" $settings.schedulerConfig)
+      (list "NOMINATE_PODS" (ternary "" "false" $settings.nominatePods))
       (list "VM_MEMORY_OVERHEAD_PERCENT" $settings.vmMemoryOverheadPercent)
       (list "ISOLATED_VPC" $settings.isolatedVPC)
       (list "STATIC_INSTANCE_PROFILES" $settings.staticInstanceProfiles)

@@ -331,6 +331,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("LARGEST_SHARE", &settings.largest_share),
         ("FEW_NODES", &settings.few_nodes),
         ("SCHEDULER_CONFIG", &settings.scheduler_config),
+        ("NOMINATE_PODS", if settings.nominate_pods { "" } else { "false" }),
     ] {
         if !value.is_empty() {
             env.push(plain(name, value));

@@ -111,6 +111,7 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
         rule(&["events.k8s.io"], &["events"], &["create", "patch"], &[]),
         rule(&[""], &["nodes"], &["patch", "delete", "update"], &[]),
         rule(&[""], &["pods/eviction"], &["create"], &[]),
+        rule(&[""], &["pods/status"], &["patch"], &[]),
         rule(&[""], &["pods"], &["delete", "patch"], &[]),
     ];
     rules.extend(values.additional_cluster_role_rules.iter().cloned());

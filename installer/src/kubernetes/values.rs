@@ -262,6 +262,8 @@ pub struct OperatorSettings {
     pub largest_share: String,
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; empty: the operator's default.
     pub few_nodes: String,
+    /// Whether kube-scheduler is told which node each pod was planned for.
+    pub nominate_pods: bool,
     /// The topology spread that kube-scheduler gives pods without constraints of their own, in YAML; empty: none.
     pub scheduler_config: String,
     /// Feature gates.
@@ -293,6 +295,7 @@ impl Default for OperatorSettings {
             node_price: String::new(),
             largest_share: String::new(),
             few_nodes: String::new(),
+            nominate_pods: true,
             scheduler_config: String::new(),
             feature_gates: FeatureGates::default(),
         }

@@ -77,6 +77,8 @@ pub struct Core {
     pub reboot_duration: Histograms<1>,
     /// `karpenter_nodes_reboot_recovery_duration_seconds{}`: from when the cloud has accepted it until the machine is back.
     pub reboot_recovery_duration: Histograms<0>,
+    /// `tenon_planned_pods_bound_total{as_planned}`: pods that were planned for, and were bound.
+    pub planned_pods_bound: Counters<1>,
     /// `karpenter_pods_eviction_requests_total{code}`
     pub eviction_requests: Counters<1>,
     /// `karpenter_pods_drained_total{reason}`
@@ -262,6 +264,12 @@ impl Core {
                 "From when the cloud has accepted a reboot until the node is back",
                 [],
                 REBOOT_BUCKETS,
+            ),
+            planned_pods_bound: counters(
+                registry,
+                "tenon_planned_pods_bound",
+                "Pods that were planned for and bound, by whether kube-scheduler bound them where they were planned",
+                ["as_planned"],
             ),
             eviction_requests: counters(
                 registry,

@@ -84,6 +84,9 @@ pub fn observe(state: &State, metrics: Metrics, clock: Clock) {
                 metrics.pod_provisioning_bound_duration.observe([&dynamic], since(placed));
             }
         }
+        if let Some(as_planned) = event.as_planned {
+            metrics.planned_pods_bound.inc([&as_planned.to_string()]);
+        }
         if let Some(created) = event.started {
             metrics.pod_startup_duration.observe([], since(created));
             if let Some(placed) = placed {

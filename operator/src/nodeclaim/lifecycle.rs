@@ -150,7 +150,7 @@ async fn reconcile<P: CloudProvider>(
         launch::tell(&claim, launched);
     }
     registered.tell(operator, &claim);
-    if let (true, Some(node)) = (initialized, &registered.node) {
+    if let (true, Some(node)) = (initialized.new, &registered.node) {
         initialization::tell(&claim, node);
     }
     if !was_registered && is_true(&claim, REGISTERED) {
@@ -164,7 +164,11 @@ async fn reconcile<P: CloudProvider>(
     if let launch::Outcome::Failed(source) = launched {
         return Err(Error::Launch { claim: name.to_owned(), source });
     }
-    Ok(liveness.action())
+    let held = initialized.held_until.map_or(Action::Wait, |until| {
+        let left = until.duration_since(operator.now()).try_into().unwrap_or_default();
+        Action::After(left)
+    });
+    Ok(liveness.action().min(held))
 }
 
 /// A NodeClaim and the Nodes that say that they are its machine.

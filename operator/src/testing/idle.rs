@@ -228,6 +228,7 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
         offers: crate::nodeoverlay::offers::LatestOffers::default(),
         quarantine: crate::planning::quarantine::Quarantine::default(),
         ledger: crate::actuate::ledger::Ledger::default(),
+        nominations: crate::nomination::Nominations::default(),
     };
     (Arc::new(operator), api)
 }

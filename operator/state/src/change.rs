@@ -195,8 +195,10 @@ pub enum Change {
     TookLead,
     /// The reboot of the NodeClaim with this uid was decided at this moment.
     Rebooting(String, Timestamp),
-    /// Pods were last planned onto a NodeClaim.
-    Planned(BTreeMap<ObjectKey, String>),
+    /// Pods were planned onto machines (by [`tenon_planner::snapshot::Node::key`]) at this moment; the last plan counts.
+    Planned(BTreeMap<ObjectKey, String>, Timestamp),
+    /// Pods are, or are not, nominated to the Nodes of the machines that they are planned onto: then they count as if they were there.
+    Nominating(bool),
 }
 
 /// What a change touched, for those who have to look again.
@@ -223,6 +225,8 @@ pub struct PodEvent {
     pub provisionable: bool,
     /// It was bound just now; when it was created.
     pub bound: Option<Timestamp>,
+    /// It was bound just now to the machine that it was planned onto, or to another one.
+    pub as_planned: Option<bool>,
     /// It left the phase Pending just now; when it was created.
     pub started: Option<Timestamp>,
     /// It came, went, was bound, ended, or began to terminate, and is no daemon: what `lastPodEventTime` is about.

@@ -4,6 +4,7 @@ mod apply;
 mod attachments;
 mod buffers;
 mod devices;
+pub(crate) mod plans;
 mod pods;
 mod quotas;
 pub(crate) mod spread;
@@ -87,8 +88,8 @@ pub struct Cluster {
     pub(super) refused: BTreeMap<String, Refusal>,
     /// When reboots were decided, by the uid of the NodeClaim: no more than count against a further one.
     pub(super) reboots: BTreeMap<String, Vec<Timestamp>>,
-    /// The NodeClaim that a pending pod was last planned onto.
-    planned: BTreeMap<ObjectKey, String>,
+    /// The machines that pending pods were last planned onto.
+    pub(super) plans: plans::Plans,
 }
 
 /// A NodeClaim.
@@ -160,7 +161,7 @@ impl Cluster {
             marked: BTreeSet::new(),
             refused: BTreeMap::new(),
             reboots: BTreeMap::new(),
-            planned: BTreeMap::new(),
+            plans: plans::Plans::default(),
         }
     }
 
@@ -331,16 +332,6 @@ impl Cluster {
     /// Why the API server did not let a NodeClaim be deleted when it was last asked.
     pub fn refusal(&self, claim: &str) -> Option<&Refusal> {
         self.refused.get(claim)
-    }
-
-    /// The pods that were last planned onto a NodeClaim and are not bound yet.
-    pub fn planned_onto<'a>(
-        &'a self,
-        claim: &'a str,
-    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Pod)> {
-        let keys = self.planned.iter().filter(move |(_, onto)| *onto == claim).map(|(key, _)| key);
-        keys.filter_map(|key| self.pods.get_key_value(key))
-            .filter(|(_, pod)| pod.node.is_none() && !pod.is_terminating())
     }
 
     /// What the machines of a NodePool have together, without those that go; `nodes` is their number.

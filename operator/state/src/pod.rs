@@ -18,6 +18,12 @@ pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The field manager that applies [`DELETION_COST`] for the operator: pods say by it whose value they have.
 pub const DELETION_COST_MANAGER: &str = "tenon-pod-deletion-cost";
 
+/// The field manager that nominates Nodes for the operator: pods say by it who has.
+pub const NOMINATION_MANAGER: &str = "tenon-nomination";
+
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 /// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about the pod")]
@@ -32,6 +38,10 @@ pub struct Pod {
     pub node: Option<String>,
     /// kube-scheduler found no place for it, and it preempts nothing.
     pub unschedulable: bool,
+    /// The Node that it is to be bound to (`status.nominatedNodeName`).
+    pub nominated: Option<Nominated>,
+    /// Another scheduler than kube-scheduler's default profile places it.
+    pub other_scheduler: bool,
     /// `metadata.creationTimestamp`.
     pub created_at: Timestamp,
     /// When its deletion was asked for, plus its grace period.
@@ -86,6 +96,15 @@ pub enum PodClaim {
     },
     /// None was needed.
     Nothing,
+}
+
+/// A Node that is kept for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nominated {
+    /// Its name.
+    pub node: Box<str>,
+    /// The operator has nominated it, nobody else since.
+    pub ours: bool,
 }
 
 /// Who controls a pod.
@@ -166,7 +185,12 @@ impl Pod {
             |type_: &str| status.conditions.iter().find(|condition| condition.type_ == type_);
         let refused = condition("PodScheduled")
             .is_some_and(|condition| condition.reason.as_deref() == Some("Unschedulable"));
-        let preempting = status.nominated_node_name.as_deref().is_some_and(|name| !name.is_empty());
+        let nominated = status.nominated_node_name.as_deref().filter(|name| !name.is_empty());
+        let nominated = nominated.map(|node| Nominated {
+            node: node.into(),
+            ours: is_applied_by(metadata, NOMINATION_MANAGER),
+        });
+        let preempting = nominated.as_ref().is_some_and(|nominated| !nominated.ours);
         let movable = !matches!(owner, Owner::DaemonSet(_) | Owner::Node);
         let annotation =
             |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
@@ -175,6 +199,11 @@ impl Pod {
             version,
             shape,
             unschedulable: refused && !preempting && node.is_none() && movable,
+            nominated,
+            other_scheduler: spec
+                .scheduler_name
+                .as_deref()
+                .is_some_and(|name| !name.is_empty() && name != DEFAULT_SCHEDULER),
             node,
             created_at: created_at(metadata),
             deletion: metadata.deletion_timestamp.as_ref().map(|time| time.0),
@@ -182,7 +211,9 @@ impl Pod {
             disruption_cost: annotation(labels::DISRUPTION_COST).map(|text| cost(text)),
             deletion_cost: match annotation(DELETION_COST) {
                 None => DeletionCost::Unset,
-                Some(text) if is_ours(metadata) => DeletionCost::Ours(cost(text)),
+                Some(text) if is_applied_by(metadata, DELETION_COST_MANAGER) => {
+                    DeletionCost::Ours(cost(text))
+                }
                 Some(text) => DeletionCost::Given(cost(text)),
             },
             owner,
@@ -293,11 +324,10 @@ fn cost(text: &str) -> i32 {
     text.parse().unwrap_or(0)
 }
 
-/// Whether the operator has applied the pod's deletion cost, and nobody has set another one since: then it would not be the manager any more.
-fn is_ours(metadata: &ObjectMeta) -> bool {
+/// Whether this manager has applied something that nobody has set to another value since: then it would not be a manager any more.
+fn is_applied_by(metadata: &ObjectMeta, manager: &str) -> bool {
     metadata.managed_fields.iter().flatten().any(|entry| {
-        entry.manager.as_deref() == Some(DELETION_COST_MANAGER)
-            && entry.operation.as_deref() == Some("Apply")
+        entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
     })
 }
 
@@ -373,6 +403,7 @@ pub fn event(before: Option<&Pod>, after: Option<&Pod>) -> PodEvent {
         bound: bound.map(|(_, pod)| pod.created_at),
         started: started.map(|(_, pod)| pod.created_at),
         node: newest.and_then(|pod| pod.node.clone()),
+        as_planned: None,
         provisionable: after.is_some_and(|pod| pod.unschedulable),
         moved: moved && !daemon,
     }
@@ -429,6 +460,13 @@ mod tests {
             (json!({}), true),
             (json!({"spec": {"nodeName": "n"}}), false),
             (json!({"status": {"nominatedNodeName": "n"}}), false),
+            (
+                json!({
+                    "metadata": {"managedFields": [{"manager": "tenon-nomination", "operation": "Apply"}]},
+                    "status": {"nominatedNodeName": "n"},
+                }),
+                true,
+            ),
             (
                 json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}),
                 false,

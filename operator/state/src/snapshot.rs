@@ -48,7 +48,7 @@ impl Cluster {
         let claims = Claims::of(self, &kept, &mut catalogs);
         let machines = self.machines();
         let nodes: Vec<plan::Node> =
-            machines.iter().map(|machine| self.machine(machine, &catalogs)).collect();
+            machines.iter().map(|machine| self.machine(machine, &catalogs, now)).collect();
         // kube-scheduler knows Nodes by name.
         let by_name: BTreeMap<&str, NodeId> = nodes
             .iter()
@@ -63,6 +63,12 @@ impl Cluster {
             .iter()
             .map(|(key, pod)| {
                 let mut planned = self.pod_in(key, pod, &by_name, (&mut shapes, &mounts), now);
+                if let Some(machine) = self.expected_on(key, now) {
+                    let index = machines.binary_search_by_key(&machine, |machine| machine.key);
+                    if let Ok(index) = index {
+                        planned.placement = plan::Placement::Bound(NodeId(id(index)));
+                    }
+                }
                 if let Some(claims) = &claims {
                     claims.add_to(key, &mut planned, &mut shapes);
                 }
@@ -128,6 +134,7 @@ impl Cluster {
         &self,
         machine: &Machine<'_>,
         catalogs: &BTreeMap<NodeClassRef, Arc<plan::Catalog>>,
+        now: Timestamp,
     ) -> plan::Node {
         let &Machine { key, claim, node } = machine;
         let phase = phase(claim.map(AsRef::as_ref), node);
@@ -170,7 +177,7 @@ impl Cluster {
             capacity,
             allocatable,
             deleting,
-            nominated_until: self.nominated_until(key),
+            nominated_until: self.nominated_until(key).max(self.settling_until(key, now)),
             do_not_disrupt: protection == Some("true"),
             refusal: self.refused.get(key).cloned(),
             created_at: claim
@@ -428,7 +435,9 @@ pub fn is_ephemeral(taint: &Taint) -> bool {
         ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute") => true,
         ("node.kubernetes.io/unreachable", "NoSchedule") => true,
         ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule") => true,
-        (labels::UNREGISTERED_TAINT, "NoExecute") => true,
+        (labels::UNREGISTERED_TAINT, "NoExecute") | (labels::NOT_NOMINATED_TAINT, "NoSchedule") => {
+            true
+        }
         (key, _) => key.starts_with("readiness.k8s.io/"),
     }
 }

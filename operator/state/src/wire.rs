@@ -202,6 +202,8 @@ pub struct PodSpec {
     pub overhead: ResourceList,
     /// Resources of the pod as a whole.
     pub resources: Option<ContainerResources>,
+    /// `schedulerName`.
+    pub scheduler_name: Option<String>,
     /// `priority`.
     pub priority: i32,
     /// `priorityClassName`.
@@ -304,7 +306,7 @@ pub struct PodStatus {
     pub phase: Option<String>,
     /// `conditions`.
     pub conditions: Vec<Condition>,
-    /// The Node that it waits for after a preemption.
+    /// The Node that it is expected on: kube-scheduler writes it after a preemption, and others may where they make room.
     pub nominated_node_name: Option<String>,
     /// `startTime`.
     pub start_time: Option<Timestamp>,

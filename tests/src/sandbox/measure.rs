@@ -1,5 +1,7 @@
 //! `sandbox measure`: what the operator costs, on the provider that needs no cloud. Prints the figures of `docs/src/reference/measurements.md`.
 
+mod mix;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use super::{Failure, Output};
 use crate::bed::{Bed, BedConfig, Parts};
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
-use crate::unclouded::Unclouded;
+use crate::unclouded::{Operator, Unclouded};
 use crate::user::{User, one_of};
 use crate::wait::eventually;
 
@@ -28,6 +30,9 @@ const NAME: &str = "measure";
 /// Arguments of `sandbox measure`.
 #[derive(Debug, Args)]
 pub(super) struct MeasureArgs {
+    /// What is measured
+    #[arg(value_enum, default_value_t = Case::Alike)]
+    case: Case,
     /// How many pods are created at once
     #[arg(long, default_value_t = 1000)]
     pods: usize,
@@ -37,6 +42,18 @@ pub(super) struct MeasureArgs {
     /// Give up after so many seconds
     #[arg(long, default_value_t = 300)]
     limit: u64,
+    /// A flag of the operator, e.g. `--operator=--nominate-pods=false`; may be given several times
+    #[arg(long = "operator", value_name = "FLAG", allow_hyphen_values = true)]
+    flags: Vec<String>,
+}
+
+/// Workloads to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Case {
+    /// Pods that are all alike come and go
+    Alike,
+    /// Half of the pods small, half large, as upstream's performance suite has them; then three in ten go
+    Mix,
 }
 
 /// The figures.
@@ -80,14 +97,21 @@ pub(super) async fn run(
     };
     let bed = Bed::start(config).await?;
     let bed_start_seconds = started.elapsed().as_secs_f64();
-    let figures = measure(&bed, &programs, &args, bed_start_seconds, progress).await;
+    let figures = match args.case {
+        Case::Alike => measure(&bed, &programs, &args, bed_start_seconds, progress)
+            .await
+            .and_then(|figures| Ok(serde_json::to_value(figures)?)),
+        Case::Mix => mix::measure(&bed, &programs, &args, progress)
+            .await
+            .and_then(|figures| Ok(serde_json::to_value(figures)?)),
+    };
     if figures.is_err() {
         let kept = bed.stop_and_keep().await;
         anstream::eprintln!("the logs are in {}", kept.join("logs").display());
     } else {
         bed.stop().await?;
     }
-    let figures = serde_json::to_value(figures?)?;
+    let figures = figures?;
     match output {
         Output::Json => anstream::println!("{figures:#}"),
         Output::Text => {
@@ -107,6 +131,11 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+fn start(tenon: &Unclouded, args: &MeasureArgs) -> Result<Operator, Failure> {
+    let flags: Vec<&str> = args.flags.iter().map(String::as_str).collect();
+    tenon.start_with("measured", &flags)
+}
+
 async fn measure(
     bed: &Bed,
     programs: &TenonPrograms,
@@ -119,7 +148,7 @@ async fn measure(
     let user = tenon.user();
 
     let started = Instant::now();
-    let operator = tenon.start("measured")?;
+    let operator = start(&tenon, args)?;
     operator.ready(limit).await?;
     let operator_ready_seconds = started.elapsed().as_secs_f64();
     let rss_idle_mib = resident_mib(operator.process().pid())?;

@@ -1,7 +1,8 @@
 //! Initialisation: the Node is ready for pods. Once said it is not taken back.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
-use serde_json::json;
+use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED};
 use tenon_crds::{ConditionStatus, NodeClaim, labels};
 
@@ -14,29 +15,45 @@ use crate::state::snapshot::is_ephemeral;
 use crate::watch::wire::Node;
 use crate::write::WriteError;
 
-/// Initialises a registered NodeClaim; whether that was done just now, which is to be written down and then told ([`tell`]).
+/// A Node is held back no longer than this after its registration, and not once something else than its readiness keeps it from being initialised.
+const HELD: SignedDuration = SignedDuration::from_mins(1);
+
+/// What came out of initialisation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Initialized {
+    /// It was initialised just now, which is to be written down and then told ([`tell`]).
+    pub new: bool,
+    /// Until when its Node may be held back, if it is.
+    pub held_until: Option<Timestamp>,
+}
+
+/// Initialises a registered NodeClaim, and lets pods onto its Node that was held back for them.
 pub(super) async fn initialize<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &mut NodeClaim,
     node: Option<&Node>,
-) -> Result<bool, WriteError> {
+) -> Result<Initialized, WriteError> {
     let now = operator.now();
     let mut set = conditions(claim, now);
     if !set.is_true(REGISTERED) {
-        return Ok(false);
+        return Ok(Initialized::default());
     }
-    let Some(known) = set.get(INITIALIZED).cloned() else { return Ok(false) };
+    let registered = set.get(REGISTERED).map(|known| known.last_transition_time.0);
+    let Some(known) = set.get(INITIALIZED).cloned() else { return Ok(Initialized::default()) };
     match known.status {
         ConditionStatus::Unknown => {}
         ConditionStatus::True => {
             set.set_true_because(INITIALIZED, &known.reason, &known.message);
-            return Ok(false);
+            if let Some(node) = node.filter(|node| is_held(node)) {
+                operator.write.patch_node(node, open(node)).await?;
+            }
+            return Ok(Initialized::default());
         }
-        ConditionStatus::False => return Ok(false),
+        ConditionStatus::False => return Ok(Initialized::default()),
     }
     // The boot that is about to end would satisfy the checks.
     if set.is_true(REBOOTING) {
-        return Ok(false);
+        return Ok(Initialized::default());
     }
     let waits = match node {
         None => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
@@ -44,15 +61,52 @@ pub(super) async fn initialize<P: CloudProvider>(
     };
     if let Some((reason, message)) = waits {
         conditions(claim, now).set_unknown(INITIALIZED, reason, &message);
-        return Ok(false);
+        let Some(node) = node.filter(|node| is_held(node)) else {
+            return Ok(Initialized::default());
+        };
+        let until = registered.and_then(|since| since.checked_add(HELD).ok()).unwrap_or(now);
+        let passes = matches!(reason, "NodeNotReady" | "KnownEphemeralTaintsExist");
+        if passes && now < until {
+            return Ok(Initialized { new: false, held_until: Some(until) });
+        }
+        operator.write.patch_node(node, open(node)).await?;
+        return Ok(Initialized::default());
     }
-    let Some(node) = node else { return Ok(false) };
-    if node.label(labels::INITIALIZED) != Some("true") {
-        let body = json!({"metadata": {"labels": {labels::INITIALIZED: "true"}}});
+    let Some(node) = node else { return Ok(Initialized::default()) };
+    let turn = match is_held(node) {
+        true => operator.nominations.turn(&operator.state, claim, node).await,
+        false => None,
+    };
+    // It may have changed meanwhile.
+    let newest = operator.state.read().node(node.name()).cloned();
+    let newest = newest.filter(|newest| newest.metadata.uid == node.metadata.uid);
+    let node = newest.as_deref().unwrap_or(node);
+    if node.label(labels::INITIALIZED) != Some("true") || is_held(node) {
+        let mut body = open(node);
+        body["metadata"] = json!({"labels": {labels::INITIALIZED: "true"}});
         operator.write.patch_node(node, body).await?;
     }
+    drop(turn);
     conditions(claim, now).set_true(INITIALIZED);
-    Ok(true)
+    Ok(Initialized { new: true, held_until: None })
+}
+
+/// Whether a Node is held back until its pods are nominated.
+fn is_held(node: &Node) -> bool {
+    node.has_taint(labels::NOT_NOMINATED_TAINT, "NoSchedule")
+}
+
+/// The patch that holds a Node back no longer; nothing where it is not.
+fn open(node: &Node) -> Value {
+    if !is_held(node) {
+        return json!({});
+    }
+    let taints = node.spec.taints.iter().filter(|taint| !is_our_hold(taint));
+    json!({"spec": {"taints": taints.collect::<Vec<_>>()}})
+}
+
+fn is_our_hold(taint: &Taint) -> bool {
+    taint.key == labels::NOT_NOMINATED_TAINT && taint.effect == "NoSchedule"
 }
 
 /// Says that a NodeClaim has been initialised, once its status does.
@@ -90,7 +144,8 @@ fn waits_for(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
         let message = format!("StartupTaint \"{}\" still exists", text(taint));
         return Some(("StartupTaintsExist", message));
     }
-    if let Some(taint) = node.spec.taints.iter().find(|taint| is_ephemeral(taint)) {
+    let is_passing = |taint: &&Taint| is_ephemeral(taint) && !is_our_hold(taint);
+    if let Some(taint) = node.spec.taints.iter().find(is_passing) {
         let message = format!("KnownEphemeralTaint \"{}\" still exists", text(taint));
         return Some(("KnownEphemeralTaintsExist", message));
     }
@@ -115,7 +170,6 @@ fn text(taint: &Taint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
     use tenon_crds::TaintEffect;
 
     #[test]

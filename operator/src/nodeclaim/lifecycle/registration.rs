@@ -57,7 +57,8 @@ pub(super) async fn register<P: CloudProvider>(
         }
         (ConditionStatus::Unknown, [node]) => {
             let unguarded = !has_joined_properly(node);
-            let node = match sync(claim, node) {
+            let hold = operator.nominations.hold(&operator.state, claim);
+            let node = match sync(claim, node, hold) {
                 Some(body) => operator.write.patch_node(node, body).await?,
                 None => (**node).clone(),
             };
@@ -128,8 +129,8 @@ fn has_joined_properly(node: &Node) -> bool {
         || node.has_taint(labels::UNREGISTERED_TAINT, "NoExecute")
 }
 
-/// The patch that makes a Node the NodeClaim's; `None` when it is already.
-fn sync(claim: &NodeClaim, node: &Node) -> Option<Value> {
+/// The patch that makes a Node the NodeClaim's; `None` when it is already. `hold` keeps pods away until they are nominated.
+fn sync(claim: &NodeClaim, node: &Node, hold: bool) -> Option<Value> {
     if node.label(labels::REGISTERED) == Some("true") {
         return None;
     }
@@ -150,6 +151,14 @@ fn sync(claim: &NodeClaim, node: &Node) -> Option<Value> {
     }
     let mut labels = claim.metadata.labels.clone().unwrap_or_default();
     labels.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    let mut taints = synced_taints(claim, node);
+    if hold && !node.has_taint(labels::NOT_NOMINATED_TAINT, "NoSchedule") {
+        taints.push(Taint {
+            key: labels::NOT_NOMINATED_TAINT.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        });
+    }
     Some(json!({
         "metadata": {
             "finalizers": finalizers,
@@ -157,7 +166,7 @@ fn sync(claim: &NodeClaim, node: &Node) -> Option<Value> {
             "labels": labels,
             "annotations": claim.metadata.annotations.clone().unwrap_or_default(),
         },
-        "spec": {"taints": synced_taints(claim, node)},
+        "spec": {"taints": taints},
     }))
 }
 
@@ -208,7 +217,7 @@ mod tests {
                 {"key": "kept", "effect": "NoSchedule", "value": "already"},
             ]},
         }));
-        let patch = sync(&claim(), &node).unwrap();
+        let patch = sync(&claim(), &node, false).unwrap();
         assert_eq!(patch["metadata"]["labels"]["team"], "a");
         assert_eq!(patch["metadata"]["labels"]["karpenter.sh/registered"], "true");
         assert_eq!(patch["metadata"]["finalizers"], json!(["other", "karpenter.sh/termination"]));
@@ -222,7 +231,7 @@ mod tests {
             "metadata": {"name": "n", "labels": {"karpenter.sh/do-not-sync-taints": "true"}},
             "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
         }));
-        assert_eq!(taint_keys(&sync(&claim(), &node).unwrap()), Vec::<&str>::new());
+        assert_eq!(taint_keys(&sync(&claim(), &node, false).unwrap()), Vec::<&str>::new());
     }
 
     #[test]
@@ -243,6 +252,6 @@ mod tests {
     fn a_registered_node_is_not_touched_again() {
         let node =
             node(json!({"metadata": {"name": "n", "labels": {"karpenter.sh/registered": "true"}}}));
-        assert_eq!(sync(&claim(), &node), None);
+        assert_eq!(sync(&claim(), &node, true), None);
     }
 }

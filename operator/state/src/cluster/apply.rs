@@ -69,12 +69,17 @@ impl Cluster {
             }
             Change::TookLead => {
                 self.nominated.clear();
-                self.planned.clear();
+                self.plans.clear();
                 for name in std::mem::take(&mut self.marked) {
                     touched.push(Touched::NodeClaim(name));
                 }
             }
-            Change::Planned(pods) => self.planned.extend(pods),
+            Change::Planned(mut pods, at) => {
+                // Pods that are still to be evicted come again under other names.
+                pods.retain(|key, _| self.pods.get(key).is_some_and(|pod| pod.node.is_none()));
+                self.plans.extend(pods, at);
+            }
+            Change::Nominating(on) => self.plans.nominating = on,
             Change::Rebooting(uid, at) => {
                 let reboots = self.reboots.entry(uid).or_default();
                 reboots.push(at);
@@ -411,7 +416,7 @@ impl Cluster {
         self.marked.remove(name);
         self.refused.remove(name);
         self.nominated.remove(name);
-        self.planned.retain(|_, onto| onto != name);
+        self.plans.forget_machine(name);
         self.reboots.remove(claim.object.metadata.uid.as_deref().unwrap_or_default());
         for node in claim.object.provider_id().into_iter().flat_map(|id| self.nodes_of(id)) {
             touched.push(Touched::Node(node.name().to_owned()));

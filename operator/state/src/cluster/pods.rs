@@ -44,18 +44,22 @@ impl Cluster {
         touched: &mut Vec<Touched>,
     ) {
         let before = self.pods.remove(&key);
-        let event = pod::event(before.as_ref(), after.as_ref());
+        let mut event = pod::event(before.as_ref(), after.as_ref());
+        // What kube-scheduler says of a pod while it is on its way to a machine is no news.
+        event.provisionable &= !self.plans.nominates(&key);
+        event.as_planned =
+            event.bound.and_then(|_| self.is_as_planned(&key, event.node.as_deref()?));
         if let Some(before) = &before {
             self.release(&key, before);
         }
         if let Some(after) = after {
             self.occupy(&key, &after);
             if after.node.is_some() {
-                self.planned.remove(&key);
+                self.plans.forget_pod(&key);
             }
             self.pods.insert(key.clone(), after);
         } else {
-            self.planned.remove(&key);
+            self.plans.forget_pod(&key);
         }
         if event != PodEvent::default() || before.is_some() {
             touched.push(Touched::Pod(key, event));

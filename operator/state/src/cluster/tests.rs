@@ -222,7 +222,7 @@ fn what_was_intended_when_this_replica_led_before_is_forgotten_when_it_leads_aga
     cluster.apply(pod_change(pod("p", 1, None, 1, &json!({}))));
     cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
     cluster.apply(Change::Nominated(BTreeSet::from(["a".to_owned()]), Timestamp::MAX));
-    cluster.apply(Change::Planned([(key, "a".to_owned())].into()));
+    cluster.apply(Change::Planned([(key, "a".to_owned())].into(), Timestamp::UNIX_EPOCH));
     let touched = cluster.apply(Change::TookLead);
     assert_eq!(touched, [Touched::NodeClaim("a".to_owned())]);
     assert!(!cluster.is_going(cluster.claim("a").unwrap()));
@@ -246,10 +246,84 @@ fn pods_that_were_planned_onto_a_nodeclaim_are_found_until_they_are_bound() {
     let mut cluster = empty();
     cluster.apply(pod_change(pod("x", 1, None, 1, &json!({}))));
     let key = ObjectKey::new("default", "x");
-    cluster.apply(Change::Planned([(key, "a".to_owned())].into()));
+    cluster.apply(Change::Planned([(key, "a".to_owned())].into(), Timestamp::UNIX_EPOCH));
     assert_eq!(cluster.planned_onto("a").count(), 1);
     cluster.apply(pod_change(pod("x", 2, Some("n"), 1, &json!({}))));
     assert_eq!(cluster.planned_onto("a").count(), 0);
+}
+
+/// Pod `x` waits, and is planned onto the NodeClaim `a`, whose Node is `n`.
+fn with_a_plan(extra: &Value) -> Cluster {
+    let mut cluster = empty();
+    let mut waits = json!({"status": {"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
+    for (key, value) in extra.as_object().unwrap() {
+        waits[key] = value.clone();
+    }
+    cluster.apply(claim_change(claim("a", 1, Some("p"))));
+    cluster.apply(node_change(node("n", 1, Some("p"))));
+    cluster.apply(pod_change(pod("x", 1, None, 1, &waits)));
+    let key = ObjectKey::new("default", "x");
+    cluster.apply(Change::Planned([(key, "a".to_owned())].into(), Timestamp::UNIX_EPOCH));
+    cluster
+}
+
+/// NodeClaim `a`, initialised at this second.
+fn initialized(version: u64, second: i64) -> NodeClaim {
+    let mut claim = claim("a", version, Some("p"));
+    let at = Timestamp::from_second(second).unwrap();
+    let set = &mut claim.status.as_mut().unwrap().conditions;
+    let condition = json!({"type": "Initialized", "status": "True", "reason": "Initialized", "message": "",
+        "lastTransitionTime": at.to_string()});
+    set.push(serde_json::from_value(condition).unwrap());
+    claim
+}
+
+#[test]
+fn a_pod_that_is_nominated_is_expected_on_its_machine_until_that_took_too_long() {
+    let key = ObjectKey::new("default", "x");
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let mut cluster = with_a_plan(&json!({}));
+    assert_eq!(cluster.expected_on(&key, at(0)), None, "nothing is nominated in this cluster");
+    cluster.apply(Change::Nominating(true));
+    // As long as the machine comes up, however long that takes.
+    assert_eq!(cluster.expected_on(&key, at(600)), Some("a"));
+    cluster.apply(claim_change(initialized(2, 600)));
+    assert_eq!(cluster.expected_on(&key, at(614)), Some("a"));
+    assert_eq!(cluster.settling_until("a", at(614)), Some(at(629)));
+    assert_eq!(cluster.expected_on(&key, at(615)), None);
+    assert_eq!(cluster.settling_until("a", at(615)), None);
+    // Planned anew, e.g. onto the same machine.
+    cluster.apply(Change::Planned([(key.clone(), "a".to_owned())].into(), at(620)));
+    assert_eq!(cluster.expected_on(&key, at(634)), Some("a"));
+    cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
+    assert_eq!(cluster.expected_on(&key, at(634)), None, "its machine goes");
+}
+
+#[test]
+fn other_schedulers_and_allocators_decide_for_themselves() {
+    let key = ObjectKey::new("default", "x");
+    for spec in [
+        json!({"schedulerName": "other"}),
+        json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}),
+    ] {
+        let mut cluster = with_a_plan(&json!({ "spec": spec }));
+        cluster.apply(Change::Nominating(true));
+        assert_eq!(cluster.expected_on(&key, Timestamp::UNIX_EPOCH), None, "{spec}");
+    }
+}
+
+#[test]
+fn it_is_told_whether_a_pod_was_bound_where_it_was_planned() {
+    for (node, expected) in [("n", true), ("m", false)] {
+        let mut cluster = with_a_plan(&json!({}));
+        let touched = cluster.apply(pod_change(pod("x", 2, Some(node), 1, &json!({}))));
+        let [Touched::Pod(_, event)] = touched.as_slice() else { panic!("{touched:?}") };
+        assert_eq!(event.as_planned, Some(expected));
+        let touched = cluster.apply(pod_change(pod("x", 3, Some(node), 1, &json!({}))));
+        let [Touched::Pod(_, event)] = touched.as_slice() else { panic!("{touched:?}") };
+        assert_eq!(event.as_planned, None, "once");
+    }
 }
 
 #[test]

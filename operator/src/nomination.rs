@@ -1,0 +1,306 @@
+//! Plans that come true: kube-scheduler is told which Node each waiting pod was planned for.
+//!
+//! kube-scheduler tries the Node in a pod's `status.nominatedNodeName` first and keeps that Node's room from pods of equal or lower priority. It takes a nomination
+//! away, and looks at every waiting pod again, whenever it tries the pod and the Node does not take it yet. So a nomination holds only when kube-scheduler knows of
+//! it before the Node opens and does not try the pod in between, and Nodes open best all at once: each that does makes it try all pods that wait.
+//!
+//! A Node that pods were planned for is therefore registered with a taint of our own ([`labels::NOT_NOMINATED_TAINT`]), which goes when nothing else keeps pods
+//! away any more, its pods are nominated and the watch has shown that ([`Nominations::turn`]), together with others that become ready at the same moment. A
+//! nomination that got lost all the same is written again at once, as long as the Node has room for the pod, and one that no longer holds is taken back.
+
+mod upkeep;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Taint;
+use parking_lot::Mutex;
+use tenon_crds::conditions::nodeclaim as condition;
+use tenon_crds::{NodeClaim, labels};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::cloud_provider::CloudProvider;
+use crate::liveness;
+use crate::operator::Operator;
+use crate::state::State;
+use crate::state::change::{Change, ObjectKey};
+use crate::state::cluster::{Cluster, is_true, name};
+use crate::state::snapshot::is_ephemeral;
+use crate::tasks::isolated;
+use crate::watch::wire::{self, Node};
+
+/// The first minor version of Kubernetes 1 in which others than kube-scheduler may nominate Nodes (feature gate NominatedNodeNameForExpectation).
+const SINCE_MINOR: u32 = 35;
+
+/// How many nominations are written at once.
+const CONCURRENCY: usize = 32;
+
+/// A Node that could open waits so long for others of its launch, at most.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// NodeClaims that are younger are waited for, as far as they have no Node that could open: machines that take longer come one by one.
+const JOINING: SignedDuration = SignedDuration::from_secs(5);
+
+/// So long the watch may take to show the nominations.
+const SEEN: Duration = Duration::from_millis(500);
+
+/// What kube-scheduler's watch may be behind the operator's.
+const BEHIND: Duration = Duration::from_millis(20);
+
+/// So long the Nodes of a round may take to open.
+const OPEN: Duration = Duration::from_secs(2);
+
+/// A Node is held back no longer than this, whatever happens.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Nodes that want to open, and whether pods are nominated at all.
+#[derive(Debug, Default)]
+pub struct Nominations {
+    on: AtomicBool,
+    requests: Mutex<Vec<Request>>,
+    wake: Notify,
+    /// Nodes whose pods are nominated although they don't take pods yet.
+    opening: Mutex<BTreeSet<String>>,
+}
+
+/// A Node that could open.
+#[derive(Debug)]
+struct Request {
+    claim: String,
+    node: String,
+    go: oneshot::Sender<Turn>,
+}
+
+/// A Node may open now. To be dropped when it has.
+#[derive(Debug)]
+pub struct Turn(
+    #[expect(dead_code, reason = "what is counted is that it is there")] mpsc::Sender<()>,
+);
+
+impl Nominations {
+    /// Whether the Node of a NodeClaim is to be held back until its pods are nominated.
+    ///
+    /// Not where something else than its readiness opens it: a device plugin, say, is a pod that has to run there first.
+    pub fn hold(&self, state: &State, claim: &NodeClaim) -> bool {
+        const BASIC: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+        let requests = &claim.spec.resources.requests;
+        self.on.load(Ordering::Relaxed)
+            && claim.spec.startup_taints.is_empty()
+            && requests.keys().all(|resource| BASIC.contains(&resource.as_str()))
+            && expects_pods(&state.read(), &name(&claim.metadata))
+    }
+
+    /// Waits until the pods that were planned onto a NodeClaim are nominated to its Node, which nothing but [`labels::NOT_NOMINATED_TAINT`] keeps closed.
+    pub async fn turn(&self, state: &State, claim: &NodeClaim, node: &Node) -> Option<Turn> {
+        let claim = name(&claim.metadata);
+        if !self.on.load(Ordering::Relaxed) || !expects_pods(&state.read(), &claim) {
+            return None;
+        }
+        let (go, turn) = oneshot::channel();
+        self.requests.lock().push(Request { claim, node: node.name().to_owned(), go });
+        self.wake.notify_one();
+        timeout(PATIENCE, turn).await.ok()?.ok()
+    }
+
+    /// Whether nominations to a Node are to be written although it takes no pods yet.
+    fn is_opening(&self, node: &str) -> bool {
+        self.opening.lock().contains(node)
+    }
+}
+
+/// Nominates pods until `stop`, where the cluster knows that and the options ask for it.
+pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+    if !operator.options.nominate_pods {
+        return stop.cancelled().await;
+    }
+    let Some(true) = stop.run_until_cancelled(is_known(&operator)).await else {
+        return stop.cancelled().await;
+    };
+    operator.state.apply(Change::Nominating(true)).await;
+    operator.nominations.on.store(true, Ordering::Relaxed);
+    let upkeep = upkeep::run(Arc::clone(&operator), stop.clone());
+    let rounds = async {
+        while stop.run_until_cancelled(requested(&operator.nominations)).await.is_some() {
+            let round = isolated(liveness::turn(liveness::WORK, round(&operator)));
+            if let Some(Err(panicked)) = stop.run_until_cancelled(round).await {
+                crate::planning::tell(&panicked);
+            }
+        }
+        operator.nominations.on.store(false, Ordering::Relaxed);
+    };
+    tokio::join!(upkeep, rounds);
+}
+
+/// Whether pods were planned onto a NodeClaim that kube-scheduler has still to place.
+fn expects_pods(state: &Cluster, claim: &str) -> bool {
+    state.planned_onto(claim).any(|(_, pod)| !pod.other_scheduler)
+}
+
+/// Whether the cluster's version knows nominations of others than kube-scheduler.
+async fn is_known<P: CloudProvider>(operator: &Operator<P>) -> bool {
+    const AGAIN: Duration = Duration::from_secs(5);
+    loop {
+        match operator.context.client.apiserver_version().await {
+            Ok(version) => {
+                let known = version.major != "1" || minor(&version.minor) >= SINCE_MINOR;
+                if !known {
+                    tracing::info!(
+                        version = version.git_version,
+                        "pods are not nominated to the nodes that they are planned for: that takes Kubernetes 1.{SINCE_MINOR}"
+                    );
+                }
+                return known;
+            }
+            Err(error) => {
+                tracing::debug!(error = %error, "the version of the API server is not known yet");
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Some distributions put a `+` behind it.
+fn minor(text: &str) -> u32 {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
+    digits.parse().unwrap_or(0)
+}
+
+/// Waits until a Node wants to open.
+async fn requested(nominations: &Nominations) {
+    while nominations.requests.lock().is_empty() {
+        nominations.wake.notified().await;
+    }
+}
+
+/// Nominates the pods of all Nodes that could open, then lets these open together.
+async fn round<P: CloudProvider>(operator: &Operator<P>) {
+    let nominations = &operator.nominations;
+    let deadline = Instant::now() + TOGETHER;
+    while others_join(operator) && Instant::now() < deadline {
+        timeout(BEHIND, nominations.wake.notified()).await.ok();
+    }
+    let mut round = std::mem::take(&mut *nominations.requests.lock());
+    round.retain(|request| !request.go.is_closed());
+    nominations.opening.lock().extend(round.iter().map(|request| request.node.clone()));
+    let wanted = to_nominate(&operator.state.read(), &round);
+    write_all(operator, &wanted).await;
+    tracing::debug!(
+        nodes = round.len(),
+        pods = wanted.len(),
+        "nominated pods to nodes that open now"
+    );
+    let deadline = Instant::now() + SEEN;
+    while Instant::now() < deadline && any_missing(&operator.state.read(), &wanted) {
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(BEHIND).await;
+    let (turn, mut opened) = mpsc::channel(1);
+    let nodes: Vec<String> = round.iter().map(|request| request.node.clone()).collect();
+    for request in round {
+        request.go.send(Turn(turn.clone())).ok();
+    }
+    drop(turn);
+    timeout(OPEN, opened.recv()).await.ok();
+    let mut opening = nominations.opening.lock();
+    for node in nodes {
+        opening.remove(&node);
+    }
+}
+
+/// A pod, its uid, and the Node that it is to be nominated to.
+type Nomination = (ObjectKey, String, String);
+
+fn to_nominate(state: &Cluster, round: &[Request]) -> Vec<Nomination> {
+    let mut wanted = Vec::new();
+    for request in round {
+        for (key, pod) in state.planned_onto(&request.claim) {
+            if pod.nominated.is_none() && !pod.other_scheduler {
+                wanted.push((key.clone(), pod.uid.clone(), request.node.clone()));
+            }
+        }
+    }
+    wanted
+}
+
+/// Writes nominations. What fails is written again when the Nodes are open.
+async fn write_all<P: CloudProvider>(operator: &Operator<P>, wanted: &[Nomination]) {
+    let mut left = wanted.iter();
+    let mut running = FuturesUnordered::new();
+    let mut told = false;
+    loop {
+        while running.len() < CONCURRENCY {
+            let Some((key, uid, node)) = left.next() else { break };
+            running.push(operator.write.nominate(key, uid, Some(node)));
+        }
+        let Some(result) = running.next().await else { return };
+        if let Err(error) = result
+            && !std::mem::replace(&mut told, true)
+        {
+            let error = crate::logging::chain(&error);
+            tracing::debug!(error, "a pod could not be nominated");
+        }
+    }
+}
+
+/// Whether the nomination of a pod has not been seen yet.
+fn any_missing(state: &Cluster, wanted: &[Nomination]) -> bool {
+    let missing =
+        |key| state.pod(key).is_some_and(|pod| pod.node.is_none() && pod.nominated.is_none());
+    wanted.iter().any(|(key, ..)| missing(key))
+}
+
+/// Whether Nodes are about to join that have not asked to open yet.
+fn others_join<P: CloudProvider>(operator: &Operator<P>) -> bool {
+    let asked: BTreeSet<String> =
+        operator.nominations.requests.lock().iter().map(|it| it.claim.clone()).collect();
+    let now = operator.now();
+    let state = operator.state.read();
+    let mut machines = state.planned_machines();
+    machines.any(|machine| {
+        state.claim(machine).is_some_and(|claim| {
+            let age = now.duration_since(wire::created_at(&claim.metadata));
+            !asked.contains(machine)
+                && age < JOINING
+                && !is_true(claim, condition::INITIALIZED)
+                && !state.is_going(claim)
+        })
+    })
+}
+
+/// Whether kube-scheduler puts pods on a Node that were planned for it.
+fn is_open(claim: &NodeClaim, node: &Node) -> bool {
+    !node.is_deleting() && !node.spec.taints.iter().any(|taint| closes(claim, taint))
+}
+
+/// Whether a Node that takes no pods yet is about to: it has become ready, and the control plane takes the taint away that says otherwise.
+fn is_about_to_open(claim: &NodeClaim, node: &Node) -> bool {
+    let ready = |taint: &Taint| taint.key == "node.kubernetes.io/not-ready";
+    node.is_ready()
+        && !node.is_deleting()
+        && !node.spec.taints.iter().any(|taint| closes(claim, taint) && !ready(taint))
+}
+
+/// Whether a taint keeps away the pods that were planned for the NodeClaim.
+fn closes(claim: &NodeClaim, taint: &Taint) -> bool {
+    let startup = claim.spec.startup_taints.iter();
+    let passes = || {
+        is_ephemeral(taint)
+            || startup
+                .into_iter()
+                .any(|it| it.key == taint.key && it.effect.as_str() == taint.effect)
+    };
+    (taint.effect == "NoSchedule" || taint.effect == "NoExecute")
+        && (taint.key == labels::DISRUPTED_TAINT
+            || taint.key == "node.kubernetes.io/unschedulable"
+            || passes())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+use serde_json::{Value, json};
+use tenon_crds::labels::LabelRules;
+
+use super::*;
+use crate::state::change::Object;
+use crate::testing::{self, ApiServer, KINDS};
+
+/// A NodeClaim whose Node has joined.
+fn machine(cluster: &mut Cluster, name: &str, taints: &Value) {
+    let id = format!("kwok://{name}");
+    let claim = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": name, "uid": name, "creationTimestamp": "1970-01-01T00:00:00Z"},
+        "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}},
+        "status": {"providerID": id},
+    });
+    let node = json!({
+        "metadata": {"name": format!("node-{name}"), "uid": name},
+        "spec": {"providerID": id, "taints": taints},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let claim = serde_json::from_value(claim).unwrap();
+    cluster.apply(Change::Applied(Object::NodeClaim(Box::new(claim))));
+    let node = serde_json::from_value(node).unwrap();
+    cluster.apply(Change::Applied(Object::Node(Box::new(node))));
+}
+
+/// A pod of three cores that waits, or is nominated by somebody.
+fn pod(name: &str, version: u64, nominated: Option<(&str, &str)>) -> Change {
+    let managers =
+        nominated.map(|(_, manager)| json!([{"manager": manager, "operation": "Apply"}]));
+    let pod = json!({
+        "metadata": {"namespace": "default", "name": name, "uid": name, "resourceVersion": version.to_string(), "managedFields": managers},
+        "spec": {"containers": [{"resources": {"requests": {"cpu": "3"}}}]},
+        "status": {"phase": "Pending", "nominatedNodeName": nominated.map(|(node, _)| node),
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    });
+    Change::Applied(Object::Pod(Box::new(serde_json::from_value(pod).unwrap())))
+}
+
+fn planned(pairs: &[(&str, &str)]) -> Change {
+    let pairs = pairs.iter().map(|(pod, machine)| (key(pod), (*machine).to_owned()));
+    Change::Planned(pairs.collect(), jiff::Timestamp::UNIX_EPOCH)
+}
+
+fn key(pod: &str) -> ObjectKey {
+    ObjectKey::new("default", pod)
+}
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(KINDS, LabelRules::core());
+    cluster.apply(Change::Nominating(true));
+    cluster
+}
+
+const OURS: &str = crate::state::pod::NOMINATION_MANAGER;
+
+mod upkeep {
+    use super::super::upkeep::{Wanted, wanted};
+    use super::*;
+
+    fn of(cluster: &Cluster, pod: &str) -> Wanted {
+        wanted(cluster, &key(pod), |node| node == "node-opening", jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    fn node(name: &str) -> Wanted {
+        Wanted::Node(name.to_owned())
+    }
+
+    #[test]
+    fn a_nomination_is_written_where_the_node_takes_pods_or_is_about_to() {
+        let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule"}]);
+        let not_nominated = taint("tenon.sh/not-nominated");
+        for (name, taints, expected) in [
+            ("a", json!([]), node("node-a")),
+            ("a", taint("node.kubernetes.io/not-ready"), node("node-a")),
+            ("a", taint("dedicated"), node("node-a")),
+            ("a", taint("karpenter.sh/disrupted"), Wanted::Nothing),
+            ("a", not_nominated.clone(), Wanted::Nothing),
+            ("opening", not_nominated, node("node-opening")),
+        ] {
+            let mut cluster = cluster();
+            machine(&mut cluster, name, &taints);
+            cluster.apply(pod("x", 1, None));
+            assert_eq!(of(&cluster, "x"), Wanted::Nothing, "it was not planned for yet");
+            cluster.apply(planned(&[("x", name)]));
+            assert_eq!(of(&cluster, "x"), expected, "{taints}");
+        }
+    }
+
+    #[test]
+    fn the_nomination_of_a_preemption_is_left_alone() {
+        let mut cluster = cluster();
+        machine(&mut cluster, "a", &json!([]));
+        cluster.apply(pod("x", 1, Some(("node-b", "kube-scheduler"))));
+        cluster.apply(planned(&[("x", "a")]));
+        assert_eq!(of(&cluster, "x"), Wanted::Nothing);
+        cluster.apply(pod("x", 2, Some(("node-b", OURS))));
+        assert_eq!(of(&cluster, "x"), node("node-a"));
+        cluster.apply(pod("x", 3, Some(("node-a", OURS))));
+        assert_eq!(of(&cluster, "x"), Wanted::Nothing);
+    }
+
+    #[test]
+    fn a_nomination_is_taken_back_when_it_holds_no_more() {
+        let mut cluster = cluster();
+        machine(&mut cluster, "a", &json!([]));
+        cluster.apply(pod("x", 1, Some(("node-a", OURS))));
+        assert_eq!(of(&cluster, "x"), Wanted::Back, "nobody has planned it");
+        cluster.apply(planned(&[("x", "a")]));
+        assert_eq!(of(&cluster, "x"), Wanted::Nothing);
+        cluster.apply(Change::Marked(["a".to_owned()].into()));
+        assert_eq!(of(&cluster, "x"), Wanted::Back, "its machine goes");
+    }
+
+    #[test]
+    fn a_node_whose_room_somebody_has_taken_is_not_nominated_again() {
+        let mut cluster = cluster();
+        machine(&mut cluster, "a", &json!([]));
+        cluster.apply(pod("x", 1, None));
+        cluster.apply(pod("y", 1, Some(("node-a", OURS))));
+        cluster.apply(planned(&[("x", "a"), ("y", "a")]));
+        assert_eq!(of(&cluster, "x"), Wanted::Nothing);
+        cluster.apply(pod("y", 2, None));
+        assert_eq!(of(&cluster, "x"), node("node-a"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_opens_when_its_pods_have_been_seen_nominated_and_with_those_that_are_ready_then() {
+    let taints = json!([{"key": "tenon.sh/not-nominated", "effect": "NoSchedule"}]);
+    let mut cluster = cluster();
+    for name in ["a", "b"] {
+        machine(&mut cluster, name, &taints);
+    }
+    for (name, onto) in [("x", "a"), ("y", "b"), ("z", "b")] {
+        cluster.apply(pod(name, 1, None));
+        cluster.apply(planned(&[(name, onto)]));
+    }
+    let server = ApiServer::answering(|_| (200, json!({"metadata": {}})));
+    let (operator, _publisher) = testing::operator(&server, cluster);
+    operator.nominations.on.store(true, Ordering::Relaxed);
+    let turn = |name: &'static str| {
+        let operator = Arc::clone(&operator);
+        async move {
+            let (claim, node) = {
+                let state = operator.state.read();
+                (
+                    Arc::clone(state.claim(name).unwrap()),
+                    Arc::clone(state.node(&format!("node-{name}")).unwrap()),
+                )
+            };
+            assert!(operator.nominations.hold(&operator.state, &claim));
+            operator.nominations.turn(&operator.state, &claim, &node).await
+        }
+    };
+    let (a, b) = (testing::spawn(turn("a")), testing::spawn(turn("b")));
+    while operator.nominations.requests.lock().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let watch = {
+        let operator = Arc::clone(&operator);
+        let server = server.clone();
+        async move {
+            while server.requests().len() < 3 {
+                tokio::task::yield_now().await;
+            }
+            assert!(operator.nominations.is_opening("node-a"));
+            for (name, node) in [("x", "node-a"), ("y", "node-b"), ("z", "node-b")] {
+                operator.state.apply(pod(name, 2, Some((node, OURS)))).await;
+            }
+        }
+    };
+    let opened = async {
+        let (a, b) = (a.await.unwrap(), b.await.unwrap());
+        let state = operator.state.read();
+        let seen = |pod: &str| state.pod(&key(pod)).is_some_and(|pod| pod.nominated.is_some());
+        assert!(["x", "y", "z"].iter().all(|pod| seen(pod)));
+        assert!(a.is_some() && b.is_some());
+    };
+    tokio::join!(round(&operator), watch, opened);
+    let paths: BTreeSet<String> = server.requests().iter().map(|it| it.path.clone()).collect();
+    let path = |pod| format!("/api/v1/namespaces/default/pods/{pod}/status");
+    assert_eq!(paths, ["x", "y", "z"].map(path).into());
+    assert!(!operator.nominations.is_opening("node-a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_held_back_for_longer_than_a_few_seconds_whatever_happens() {
+    let mut cluster = cluster();
+    machine(&mut cluster, "a", &json!([]));
+    cluster.apply(pod("x", 1, None));
+    cluster.apply(planned(&[("x", "a")]));
+    let server = ApiServer::answering(|_| (200, json!({})));
+    let (operator, _publisher) = testing::operator(&server, cluster);
+    let (claim, node) = {
+        let state = operator.state.read();
+        (Arc::clone(state.claim("a").unwrap()), Arc::clone(state.node("node-a").unwrap()))
+    };
+    let before = Instant::now();
+    // Where nothing is nominated nobody waits at all.
+    assert!(!operator.nominations.hold(&operator.state, &claim));
+    assert!(operator.nominations.turn(&operator.state, &claim, &node).await.is_none());
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    operator.nominations.on.store(true, Ordering::Relaxed);
+    // Nobody runs rounds.
+    assert!(operator.nominations.turn(&operator.state, &claim, &node).await.is_none());
+    assert_eq!(before.elapsed(), PATIENCE);
+}
+
+#[test]
+fn nodes_that_wait_for_something_else_are_not_held_back() {
+    let nominations = Nominations::default();
+    nominations.on.store(true, Ordering::Relaxed);
+    let mut cluster = cluster();
+    machine(&mut cluster, "a", &json!([]));
+    cluster.apply(pod("x", 1, None));
+    cluster.apply(planned(&[("x", "a")]));
+    let claim = (**cluster.claim("a").unwrap()).clone();
+    let (state, _task) = State::new(cluster);
+    assert!(nominations.hold(&state, &claim));
+    let mut agent = claim.clone();
+    agent
+        .spec
+        .startup_taints
+        .push(tenon_crds::Taint::new("agent", tenon_crds::TaintEffect::NoSchedule));
+    assert!(!nominations.hold(&state, &agent));
+    let mut device = claim.clone();
+    device.spec.resources.requests.insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
+    assert!(!nominations.hold(&state, &device));
+    let mut empty = claim;
+    empty.metadata.name = Some("b".to_owned());
+    assert!(!nominations.hold(&state, &empty), "no pods were planned onto it");
+}
+
+#[test]
+fn versions_of_distributions_are_understood() {
+    for (text, expected) in [("36", 36), ("34+", 34), ("", 0)] {
+        assert_eq!(minor(text), expected);
+    }
+}

@@ -1,0 +1,190 @@
+//! Nominations stay what was planned: one that got lost is written again, one that no longer holds is taken back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenon_planner::resources::Resources;
+use tokio_util::sync::CancellationToken;
+
+use super::{is_about_to_open, is_open};
+use crate::cloud_provider::CloudProvider;
+use crate::operator::Operator;
+use crate::state::change::{ObjectKey, Touched};
+use crate::state::cluster::Cluster;
+use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::write::WriteError;
+
+const BACKOFF: Backoff = Backoff { min: Duration::from_millis(250), max: Duration::from_secs(10) };
+
+/// How many nominations are written at once.
+const WORKERS: usize = 32;
+
+/// How often a nomination to the same Node is written. kube-scheduler takes it away with every attempt that fails, and something that the plan did not know of
+/// may be in the pod's way.
+const ATTEMPTS: u8 = 8;
+
+/// How often all pods are looked through for nominations that hold no more.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// By pod: its uid, the Node that it was nominated to last, and how often.
+type Attempts = Mutex<BTreeMap<ObjectKey, (String, Box<str>, u8)>>;
+
+pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+    let queue = WorkQueue::new();
+    let sink = queue.clone();
+    let state = operator.state.clone();
+    operator.state.subscribe(move |touched| match touched {
+        Touched::Pod(key, _) => {
+            let state = state.read();
+            if state.is_planned(key) || is_ours(&state, key) {
+                sink.add(key.clone());
+            }
+        }
+        Touched::Node(node) => {
+            let state = state.read();
+            let claim = state.node(node).and_then(|node| state.claim_of(node));
+            let claim = claim.and_then(|claim| claim.metadata.name.as_deref());
+            for (key, _) in state.planned_onto(claim.unwrap_or(node)) {
+                sink.add(key.clone());
+            }
+        }
+        _ => {}
+    });
+    let attempts = Arc::new(Attempts::default());
+    let sweeps = async {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            let state = operator.state.read();
+            attempts.lock().retain(|key, (uid, ..)| {
+                state.pod(key).is_some_and(|pod| pod.uid == *uid && pod.node.is_none())
+            });
+            for (key, _) in
+                state.pods().filter(|(_, pod)| pod.nominated.as_ref().is_some_and(|it| it.ours))
+            {
+                queue.add(key.clone());
+            }
+        }
+    };
+    let work = queue.clone().run(WORKERS, BACKOFF, stop, |key| {
+        let (operator, attempts) = (Arc::clone(&operator), Arc::clone(&attempts));
+        async move {
+            let result = reconcile(&operator, &attempts, &key).await;
+            settle(&operator.context, "pod.nomination", &key.to_string(), result)
+        }
+    });
+    tokio::select! {
+        () = sweeps => {}
+        () = work => {}
+    }
+}
+
+fn is_ours(state: &Cluster, key: &ObjectKey) -> bool {
+    state.pod(key).and_then(|pod| pod.nominated.as_ref()).is_some_and(|it| it.ours)
+}
+
+/// What is to be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// It is as it should be, or somebody else's.
+    Nothing,
+    /// This Node.
+    Node(String),
+    /// None.
+    Back,
+}
+
+async fn reconcile<P: CloudProvider>(
+    operator: &Operator<P>,
+    attempts: &Attempts,
+    key: &ObjectKey,
+) -> Result<Action, WriteError> {
+    let (uid, wanted) = {
+        let state = operator.state.read();
+        let Some(pod) = state.pod(key) else { return Ok(Action::Wait) };
+        let opening = |node: &str| operator.nominations.is_opening(node);
+        (pod.uid.clone(), wanted(&state, key, opening, operator.now()))
+    };
+    let node = match &wanted {
+        Wanted::Nothing => return Ok(Action::Wait),
+        Wanted::Back => None,
+        Wanted::Node(node) => {
+            let mut attempts = attempts.lock();
+            let entry = attempts.entry(key.clone()).or_insert_with(|| (uid.clone(), "".into(), 0));
+            if entry.0 != uid || *entry.1 != **node {
+                *entry = (uid.clone(), node.as_str().into(), 0);
+            }
+            if entry.2 >= ATTEMPTS {
+                return Ok(Action::Wait);
+            }
+            entry.2 += 1;
+            Some(node.as_str())
+        }
+    };
+    match operator.write.nominate(key, &uid, node).await {
+        // Somebody else was faster, or it is bound or gone.
+        Err(error) if matches!(error.code(), Some(403 | 404 | 409 | 422)) => Ok(Action::Wait),
+        result => result.map(|()| Action::Wait),
+    }
+}
+
+/// What a pod's nomination should become.
+pub(super) fn wanted(
+    state: &Cluster,
+    key: &ObjectKey,
+    opening: impl Fn(&str) -> bool,
+    now: jiff::Timestamp,
+) -> Wanted {
+    let Some(pod) = state.pod(key).filter(|pod| pod.node.is_none() && !pod.is_terminating()) else {
+        return Wanted::Nothing;
+    };
+    let nominated = pod.nominated.as_ref();
+    if nominated.is_some_and(|it| !it.ours) {
+        return Wanted::Nothing;
+    }
+    let nominated = nominated.map(|it| &*it.node);
+    let nothing = if nominated.is_some() { Wanted::Back } else { Wanted::Nothing };
+    let Some(machine) = state.expected_on(key, now) else { return nothing };
+    let claim = state.claim(machine);
+    let node = match claim {
+        Some(claim) => state.node_of(claim),
+        None => state.node(machine),
+    };
+    let Some(node) = node else { return nothing };
+    if nominated == Some(node.name()) {
+        return Wanted::Nothing;
+    }
+    let takes_pods = match claim {
+        Some(claim) => {
+            opening(node.name()) || is_open(claim, node) || is_about_to_open(claim, node)
+        }
+        None => node.is_ready(),
+    };
+    if !takes_pods || !has_room(state, machine, node.name(), key) {
+        return nothing;
+    }
+    Wanted::Node(node.name().to_owned())
+}
+
+/// Whether a Node has room for one more pod, beside those that are bound and nominated to it.
+fn has_room(state: &Cluster, machine: &str, node: &str, key: &ObjectKey) -> bool {
+    let (Some(object), Some(pod)) = (state.node(node), state.pod(key)) else { return false };
+    let mut used = state.usage(node).map(|usage| usage.requests.clone()).unwrap_or_default();
+    let mut n_pods = state.usage(node).map_or(0, |usage| usage.pods.len());
+    for (other, nominated) in state.planned_onto(machine) {
+        if other != key && nominated.nominated.as_ref().is_some_and(|it| &*it.node == node) {
+            used.add(&nominated.shape.requests);
+            n_pods += 1;
+        }
+    }
+    used.add(&pod.shape.requests);
+    let allocatable = crate::state::resources::from_list(&object.status.allocatable);
+    fits(&used, &allocatable, n_pods)
+}
+
+fn fits(used: &Resources, allocatable: &Resources, n_pods: usize) -> bool {
+    let pods = allocatable.get("pods");
+    used.iter().all(|(name, amount)| amount <= allocatable.get(name))
+        && (pods == 0 || i64::try_from(n_pods).unwrap_or(i64::MAX) < pods)
+}

@@ -1,0 +1,124 @@
+//! What was planned for pods that wait: the machine that each is expected on, until it is bound or the plan has not come true in time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use tenon_crds::conditions::nodeclaim as condition;
+
+use super::{Cluster, condition_of, is_true};
+use crate::change::ObjectKey;
+use crate::pod::Pod;
+
+/// So long kube-scheduler has to put a pod on a machine that is up. Then it is planned for anew: something must be in its way that the plan did not know of.
+pub(crate) const SETTLING: SignedDuration = SignedDuration::from_secs(15);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Plans {
+    /// By pod: the machine's [key](tenon_planner::snapshot::Node::key), and when that was planned.
+    by_pod: BTreeMap<ObjectKey, (String, Timestamp)>,
+    by_machine: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// Pods are nominated to the Nodes that they are planned onto.
+    pub(super) nominating: bool,
+}
+
+impl Plans {
+    /// Whether a pod is expected on a machine, or was until lately.
+    pub(super) fn nominates(&self, pod: &ObjectKey) -> bool {
+        self.nominating && self.by_pod.contains_key(pod)
+    }
+
+    pub(super) fn extend(&mut self, pods: BTreeMap<ObjectKey, String>, at: Timestamp) {
+        for (pod, machine) in pods {
+            self.forget_pod(&pod);
+            self.by_machine.entry(machine.clone()).or_default().insert(pod.clone());
+            self.by_pod.insert(pod, (machine, at));
+        }
+    }
+
+    pub(super) fn forget_pod(&mut self, pod: &ObjectKey) {
+        let Some((machine, _)) = self.by_pod.remove(pod) else { return };
+        if let Some(pods) = self.by_machine.get_mut(&machine) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.by_machine.remove(&machine);
+            }
+        }
+    }
+
+    pub(super) fn forget_machine(&mut self, machine: &str) {
+        for pod in self.by_machine.remove(machine).into_iter().flatten() {
+            self.by_pod.remove(&pod);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_pod.clear();
+        self.by_machine.clear();
+    }
+}
+
+impl Cluster {
+    /// The pods that were last planned onto a machine and are not bound yet.
+    pub fn planned_onto<'a>(
+        &'a self,
+        machine: &str,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Pod)> + use<'a> {
+        let keys = self.plans.by_machine.get(machine).into_iter().flatten();
+        keys.filter_map(|key| self.pods.get_key_value(key))
+            .filter(|(_, pod)| pod.node.is_none() && !pod.is_terminating())
+    }
+
+    /// Whether a pod was planned onto a machine that it is not bound to yet.
+    pub fn is_planned(&self, pod: &ObjectKey) -> bool {
+        self.plans.by_pod.contains_key(pod)
+    }
+
+    /// Whether a pod was planned onto the machine of this Node; `None` where it was not planned for.
+    pub(super) fn is_as_planned(&self, pod: &ObjectKey, node: &str) -> Option<bool> {
+        let (machine, _) = self.plans.by_pod.get(pod)?;
+        let planned = match self.claim(machine) {
+            Some(claim) => self.node_of(claim).map(|node| node.name()),
+            None => Some(machine.as_str()),
+        };
+        Some(planned == Some(node))
+    }
+
+    /// Until when pods that wait are expected on a machine, as far as can be told now.
+    pub(crate) fn settling_until(&self, machine: &str, now: Timestamp) -> Option<Timestamp> {
+        let mut pods = self.plans.by_machine.get(machine)?.iter();
+        pods.any(|pod| self.expected_on(pod, now).is_some())
+            .then(|| now.checked_add(SETTLING).unwrap_or(Timestamp::MAX))
+    }
+
+    /// The machines that pods were planned onto which are not bound yet.
+    pub fn planned_machines(&self) -> impl Iterator<Item = &str> {
+        self.plans.by_machine.keys().map(String::as_str)
+    }
+
+    /// The machine (by [`tenon_planner::snapshot::Node::key`]) that a pod which waits is nominated to, or will be as soon as the machine's Node is there. It counts
+    /// as if it were bound to it: no other plan is made for it, and its room is nobody else's.
+    ///
+    /// `None` for pods that were not planned for, that another scheduler places, that ask for devices (DRA), and where it took too long.
+    pub fn expected_on(&self, pod: &ObjectKey, now: Timestamp) -> Option<&str> {
+        if !self.plans.nominating {
+            return None;
+        }
+        let (machine, planned_at) = self.plans.by_pod.get(pod)?;
+        let pod = self.pods.get(pod)?;
+        let waits = pod.node.is_none() && !pod.is_terminating() && pod.unschedulable;
+        // Devices are taken when kube-scheduler allocates them, not before.
+        if !waits || pod.other_scheduler || !pod.claims.is_empty() {
+            return None;
+        }
+        let up_since = match self.claim(machine) {
+            Some(claim) if self.is_going(claim) => return None,
+            Some(claim) if !is_true(claim, condition::INITIALIZED) => return Some(machine),
+            Some(claim) => condition_of(claim, condition::INITIALIZED).map(|(_, since)| since),
+            None if self.node(machine)?.is_deleting() => return None,
+            None => None,
+        };
+        let since = up_since.map_or(*planned_at, |up| up.max(*planned_at));
+        (now.duration_since(since) < SETTLING).then_some(machine)
+    }
+}
