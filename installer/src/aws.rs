@@ -114,8 +114,12 @@ impl AwsError {
             "AuthFailure",
             "ExpiredToken",
             "ExpiredTokenException",
+            "IncompleteSignature",
+            "IncompleteSignatureException",
             "InvalidClientTokenId",
             "InvalidAccessKeyId",
+            "InvalidSignatureException",
+            "RequestExpired",
             "SignatureDoesNotMatch",
             "UnrecognizedClientException",
         ])
@@ -214,6 +218,10 @@ mod tests {
         assert!(error(Some("UnauthorizedOperation")).is_denied());
         assert!(error(Some("AWS.SimpleQueueService.NonExistentQueue")).is_not_found());
         assert!(error(Some("EntityAlreadyExists")).is_there_already());
+        // A wrong secret, as EKS and STS word it, and a session that is over, as EC2 does.
+        for code in ["InvalidSignatureException", "SignatureDoesNotMatch", "RequestExpired"] {
+            assert!(error(Some(code)).is_unknown_caller(), "{code}");
+        }
         // An emulator that doesn't know an action answers 404 without a code: that is no "not found".
         assert!(!error(None).is_not_found());
     }

@@ -49,6 +49,7 @@ pub mod rewrite;
 pub mod seed;
 mod server;
 pub mod service;
+pub mod signature;
 pub mod simulation;
 pub mod sqs;
 pub mod ssm;

@@ -5,19 +5,26 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials as SdkCredentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
 use axum::body::Bytes;
+use axum::http::Uri;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::{Document, Features, Partition, Scope};
+use tenon_tests::clock::Clock;
 use tenon_tests::front::guard::Guard;
 use tenon_tests::front::identity::{Credentials, Grants};
+use tenon_tests::front::moto_client::version;
 use tenon_tests::front::policy::NamedDocument;
 use tenon_tests::front::request::Params;
 use tenon_tests::front::response::AwsError;
 use tenon_tests::front::seed::{self, Seed};
+use tenon_tests::front::signature::sign;
 use tenon_tests::front::world::Cluster;
 use tenon_tests::front::xml::Element;
 use tenon_tests::front::{Front, FrontConfig};
@@ -35,6 +42,8 @@ mod keys;
 mod prices;
 #[path = "access/sessions.rs"]
 mod sessions;
+#[path = "access/signatures.rs"]
+mod signatures;
 #[path = "access/tokens.rs"]
 mod tokens;
 
@@ -160,8 +169,29 @@ impl Aws {
         })
     }
 
+    /// The same caller with a wrong secret.
+    fn with_secret(&self, secret_key: &str) -> Self {
+        let mut other = self.clone();
+        secret_key.clone_into(&mut other.credentials.secret_key);
+        other
+    }
+
+    /// The same caller in another region.
     fn in_region(&self, region: &str) -> Self {
         Self { region: region.to_owned(), ..self.clone() }
+    }
+
+    /// What AWS's own SDK needs to make calls as this caller.
+    fn sdk(&self) -> SdkConfig {
+        let Credentials { access_key, secret_key, session_token, .. } = self.credentials.clone();
+        let credentials =
+            SdkCredentials::new(access_key, secret_key, session_token, None, "a test");
+        SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(self.region.clone()))
+            .endpoint_url(SHARED.front.url())
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .build()
     }
 
     async fn send(
@@ -172,20 +202,19 @@ impl Aws {
         headers: &[(&str, &str)],
         body: String,
     ) -> Answer {
-        let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", SHARED.front.url())).header(
-            "authorization",
-            format!(
-                "AWS4-HMAC-SHA256 Credential={}/20261120/{}/{service}/aws4_request, SignedHeaders=host, Signature=0",
-                self.credentials.access_key, self.region
-            ),
-        );
-        if let Some(token) = &self.credentials.session_token {
-            request = request.header("x-amz-security-token", token);
-        }
+        let uri: Uri = format!("{}{path}", SHARED.front.url()).parse().expect("a URI");
+        let body = Bytes::from(body);
+        let now = Clock::system().now();
+        let scope = (service, self.region.as_str());
+        let signed = sign(&self.credentials, scope, method, &uri, headers, &body, now);
+        let mut request = hyper::Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(Bytes::from(body))).expect("request");
+        for (name, value) in signed {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body)).expect("request");
         let response = Client::builder(TokioExecutor::new())
             .build_http()
             .request(request)
@@ -217,7 +246,7 @@ impl Aws {
         mut params: Params,
     ) -> Result<Element, AwsError> {
         params.set("Action", action);
-        params.set("Version", "2016-11-15");
+        params.set("Version", version(service));
         let form = [("content-type", "application/x-www-form-urlencoded")];
         let answer = self.send(service, "POST", "/", &form, params.to_form()).await;
         let root =

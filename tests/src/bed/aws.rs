@@ -174,7 +174,8 @@ impl Aws {
 
     /// AWS calls as the administrator.
     pub fn caller(&self) -> Caller {
-        Caller::new(self.front.url(), self.front.world().region(), self.guard.administrator())
+        let world = self.front.world();
+        Caller::new(self.front.url(), world.region(), self.guard.administrator(), world.clock())
     }
 
     /// The machines.

@@ -1,14 +1,17 @@
 //! AWS calls of the bed's administrator, through the front as anybody's: for tests that prepare an account or look at it.
 
 use axum::body::Bytes;
-use http::{Method, Request};
+use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
+use crate::clock::Clock;
 use crate::front::identity::Credentials;
+use crate::front::moto_client::version;
+use crate::front::signature::sign;
 use crate::front::xml::Element;
 
 /// Makes calls. Cheap to clone.
@@ -16,7 +19,8 @@ use crate::front::xml::Element;
 pub struct Caller {
     base: String,
     region: String,
-    access_key: String,
+    credentials: Credentials,
+    clock: Clock,
     http: Client<HttpConnector, Full<Bytes>>,
 }
 
@@ -44,11 +48,12 @@ pub enum CallError {
 }
 
 impl Caller {
-    pub(super) fn new(url: &str, region: &str, credentials: &Credentials) -> Self {
+    pub(super) fn new(url: &str, region: &str, credentials: &Credentials, clock: Clock) -> Self {
         Self {
             base: url.to_owned(),
             region: region.to_owned(),
-            access_key: credentials.access_key.clone(),
+            credentials: credentials.clone(),
+            clock,
             http: Client::builder(TokioExecutor::new()).build_http(),
         }
     }
@@ -67,7 +72,7 @@ impl Caller {
             percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
                 .to_string()
         };
-        let mut form = format!("Action={action}&Version=2016-11-15");
+        let mut form = format!("Action={action}&Version={}", version(service));
         for (name, value) in parameters {
             form = form + "&" + &escape(name) + "=" + &escape(value);
         }
@@ -109,18 +114,27 @@ impl Caller {
         let unreachable = |source: Box<dyn std::error::Error + Send + Sync>| {
             CallError::Unreachable { call: call.to_owned(), source }
         };
-        // The front looks at who signed, not at the signature: programs of the bed's users sign as always, and this one need not.
-        let signature = format!(
-            "AWS4-HMAC-SHA256 Credential={}/20260101/{}/{service}/aws4_request, SignedHeaders=host, Signature=0",
-            self.access_key, self.region
+        let uri: Uri =
+            format!("{}{path}", self.base).parse().map_err(|error| unreachable(Box::new(error)))?;
+        let body = Bytes::from(body);
+        let content_type = [("content-type", content_type)];
+        let signed = sign(
+            &self.credentials,
+            (service, &self.region),
+            method.as_str(),
+            &uri,
+            &content_type,
+            &body,
+            self.clock.now(),
         );
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.base))
-            .header("authorization", signature)
-            .header("content-type", content_type)
-            .body(Full::from(body))
-            .map_err(|error| unreachable(error.into()))?;
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in content_type {
+            request = request.header(name, value);
+        }
+        for (name, value) in signed {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::from(body)).map_err(|error| unreachable(error.into()))?;
         let answer = self.http.request(request).await.map_err(|error| unreachable(error.into()))?;
         let status = answer.status();
         let body = answer.into_body().collect().await.map_err(|error| unreachable(error.into()))?;

@@ -15,6 +15,7 @@ use super::policy::{Call, Context, NamedDocument, Policies, Verdict};
 use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Decision, Gate, Principal};
+use super::signature::{self, Signature};
 use super::world::World;
 use store::PolicyStore;
 use usage::Usage;
@@ -168,8 +169,19 @@ impl Gate for Authorization {
                     session_tags: vec![],
                 });
             }
-            let identity = self.identities.identify(request.credential.as_ref());
-            identity.map(|identity| identity.principal).map_err(|refusal| refusal.error(request))
+            let refused = |refusal: signature::Refusal| refusal.error(request);
+            let signature = Signature::read(request).map_err(refused)?;
+            if let Some(signature) = &signature {
+                signature.check_scope(request, world).map_err(refused)?;
+            }
+            let identity = self
+                .identities
+                .identify(request.credential.as_ref())
+                .map_err(|refusal| refusal.error(request))?;
+            if let Some(signature) = &signature {
+                signature.check(request, &identity.secret_key).map_err(refused)?;
+            }
+            Ok(identity.principal)
         })
     }
 

@@ -199,7 +199,8 @@ fn pair(name: &'static str, value: &str) -> (HeaderName, HeaderValue) {
     )
 }
 
-fn version(service: &str) -> &'static str {
+/// The version of a query service's API.
+pub fn version(service: &str) -> &'static str {
     match service {
         "iam" => "2010-05-08",
         "sts" => "2011-06-15",

@@ -1,7 +1,8 @@
 //! The typed form of one AWS API call: which service, region, caller and action, and its parameters, whatever the wire protocol.
 //!
 //! moto and we route by the credential scope of the SigV4 signature (`Authorization` header, or `X-Amz-Credential` of a presigned URL) and not by host,
-//! so that one loopback port serves every service without TLS. Signatures are read here and never checked.
+//! so that one loopback port serves every service without TLS. Where the call itself tells its service (by its target, version or path), that counts: a signature for another
+//! service is then refused (see [`super::signature`]).
 
 use std::collections::BTreeMap;
 
@@ -92,9 +93,11 @@ impl AwsRequest {
         let scope = Scope::of(&headers, &params);
         let path = uri.path().to_owned();
         let form_action = params.get("Action").map(str::to_owned);
-        let service = match &scope {
-            Some(scope) => scope.service.clone(),
-            None => unsigned_service(form_action.as_deref(), target.as_deref(), &path).to_owned(),
+        let called = called_service(target.as_deref(), &params, &path);
+        let service = match (called, &scope) {
+            (Some(called), _) => called.to_owned(),
+            (None, Some(scope)) => scope.service.clone(),
+            (None, None) => unsigned_service(form_action.as_deref(), target.as_deref()).to_owned(),
         };
         let (protocol, action) = match (target, form_action) {
             (Some(target), _) => {
@@ -336,15 +339,34 @@ impl Scope {
     }
 }
 
-fn unsigned_service(action: Option<&str>, target: Option<&str>, path: &str) -> &'static str {
+/// The service that a call is of, as its target, version or path tells; `None` when they do not.
+fn called_service(target: Option<&str>, params: &Params, path: &str) -> Option<&'static str> {
+    if let Some(target) = target {
+        return match target.split('.').next()? {
+            "AmazonSQS" => Some("sqs"),
+            "AWSEvents" => Some("events"),
+            "AmazonSSM" => Some("ssm"),
+            "AWSPriceListService" => Some("pricing"),
+            "ServiceQuotasV20190624" => Some("servicequotas"),
+            "TrentService" => Some("kms"),
+            _ => None,
+        };
+    }
+    if params.get("Action").is_some() {
+        return match params.get("Version")? {
+            "2016-11-15" => Some("ec2"),
+            "2010-05-08" => Some("iam"),
+            "2011-06-15" => Some("sts"),
+            "2012-11-05" => Some("sqs"),
+            _ => None,
+        };
+    }
+    rest::service(&segments(path))
+}
+
+fn unsigned_service(action: Option<&str>, target: Option<&str>) -> &'static str {
     match (action, target) {
-        (Some("AssumeRoleWithWebIdentity" | "AssumeRoleWithSAML"), _) => "sts",
-        (_, Some(_)) => "",
-        _ if path.ends_with("/assume-role-for-pod-identity")
-            || path.ends_with("/assume-role-for-pod-identity/") =>
-        {
-            "eks-auth"
-        }
+        (Some("AssumeRoleWithWebIdentity" | "AssumeRoleWithSAML"), None) => "sts",
         _ => "",
     }
 }

@@ -351,8 +351,20 @@ fn the_controller_reaches_nothing_that_is_not_its_own() {
         assert!(missing(aws.query("ec2", "CreateTags", &steal).await).ends_with(&foreign));
         let own_key = [("ResourceId.1", own.as_str()), ("Tag.1.Key", "team"), ("Tag.1.Value", "x")];
         assert!(missing(aws.query("ec2", "CreateTags", &own_key).await).ends_with(&own));
-        let elsewhere = aws.in_region("us-east-1").query("ec2", "DescribeSubnets", &[]).await;
-        assert_eq!(refused(elsewhere), ("UnauthorizedOperation".into(), 403));
+        let role = format!("arn:aws:iam::{ACCOUNT}:role/tenon/bed/{}", controller.role);
+        for (region, decision) in [(REGION, "allowed"), ("us-east-1", "implicitDeny")] {
+            let params = [
+                ("PolicySourceArn", role.as_str()),
+                ("ActionNames.member.1", "ec2:DescribeSubnets"),
+                ("ContextEntries.member.1.ContextKeyName", "aws:RequestedRegion"),
+                ("ContextEntries.member.1.ContextKeyType", "string"),
+                ("ContextEntries.member.1.ContextKeyValues.member.1", region),
+            ];
+            let answer = bed.admin.query("iam", "SimulatePrincipalPolicy", &params).await;
+            let answer = answer.expect("an answer");
+            let results = answer.children[0].items("EvaluationResults");
+            assert_eq!(results[0].get("EvalDecision"), Some(decision), "{region}");
+        }
         let unknown = aws
             .query("ec2", "TerminateInstances", &[("InstanceId.1", "i-0123456789abcdef0")])
             .await;

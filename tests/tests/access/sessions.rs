@@ -208,7 +208,7 @@ async fn with_web_identity(bed: &Bed, role_arn: &str, token: &str) -> Result<Str
     headers.insert("content-type", "application/x-www-form-urlencoded".parse().expect("a value"));
     let request = tenon_tests::front::request::AwsRequest::read(
         http::Method::POST,
-        &http::Uri::from_static("/"),
+        &Uri::from_static("/"),
         headers,
         params.to_form().into(),
         REGION,

@@ -2,6 +2,16 @@
 
 use axum::http::Method;
 
+/// The service of a REST call, or `None` for paths that several services have.
+pub(super) fn service(segments: &[String]) -> Option<&'static str> {
+    let path: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match path.as_slice() {
+        ["clusters", _, "assume-role-for-pod-identity"] => Some("eks-auth"),
+        ["clusters" | "access-policies" | "addons" | "cluster-versions", ..] => Some("eks"),
+        _ => None,
+    }
+}
+
 /// The action of a REST call, or `None` for one that we do not know.
 pub(super) fn action(method: &Method, segments: &[String]) -> Option<&'static str> {
     let path: Vec<&str> = segments.iter().map(String::as_str).collect();

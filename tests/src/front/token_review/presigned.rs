@@ -1,17 +1,14 @@
 //! Presigned URLs of `sts:GetCallerIdentity`: what they say, and whether the signature is that of a secret.
 
-use std::fmt::Write as _;
-
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use sha2::{Digest, Sha256};
 use tenon_iam_policies::Partition;
 
 use super::Refusal;
 use crate::front::identity::Credentials;
 use crate::front::request::Credential;
+use crate::front::signature::{ALGORITHM, Canonical, Scope, decode, encode};
 
 /// The header that binds a token to a cluster.
 const CLUSTER_HEADER: &str = "x-k8s-aws-id";
@@ -19,8 +16,8 @@ const CLUSTER_HEADER: &str = "x-k8s-aws-id";
 /// For how long a token is good after it was signed, whatever it says itself.
 const LONGEST: SignedDuration = SignedDuration::from_mins(15);
 
-/// What SigV4 leaves unencoded.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The SHA-256 of nothing: such a URL is fetched without a body.
+const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// A decoded token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +28,7 @@ pub(super) struct Request {
     /// Decoded parameters.
     params: Vec<(String, String)>,
     signed: Timestamp,
-    /// `<date>/<region>/sts/aws4_request`.
-    scope: String,
+    scope: Scope,
 }
 
 impl Request {
@@ -69,6 +65,9 @@ impl Request {
             param("X-Amz-Credential").ok_or(Refusal::Malformed("the URL is not signed"))?;
         let (access_key, scope) =
             credential.split_once('/').ok_or(Refusal::Malformed("the credential has no scope"))?;
+        let scope = Scope::parse(scope).ok_or(Refusal::Malformed(
+            "the credential's scope is not <date>/<region>/sts/aws4_request",
+        ))?;
         let signed = param("X-Amz-Date")
             .and_then(date)
             .ok_or(Refusal::Malformed("the URL has no valid date"))?;
@@ -76,7 +75,7 @@ impl Request {
             access_key: access_key.to_owned(),
             host: host.to_owned(),
             path: format!("/{path}"),
-            scope: scope.to_owned(),
+            scope,
             signed,
             params,
         })
@@ -89,16 +88,13 @@ impl Request {
         cluster: &str,
         now: Timestamp,
     ) -> String {
-        let seconds = now.to_string();
-        let digits: String = seconds.chars().filter(char::is_ascii_digit).take(14).collect();
-        let (date, time) = digits.split_at(8);
-        let scope = format!("{date}/{region}/sts/aws4_request");
+        let (scope, time) = Scope::at(now, region, "sts");
         let mut params: Vec<(String, String)> = [
             ("Action", "GetCallerIdentity".to_owned()),
             ("Version", "2011-06-15".to_owned()),
-            ("X-Amz-Algorithm", "AWS4-HMAC-SHA256".to_owned()),
+            ("X-Amz-Algorithm", ALGORITHM.to_owned()),
             ("X-Amz-Credential", format!("{}/{scope}", credentials.access_key)),
-            ("X-Amz-Date", format!("{date}T{time}Z")),
+            ("X-Amz-Date", time),
             ("X-Amz-Expires", "60".to_owned()),
             ("X-Amz-SignedHeaders", format!("host;{CLUSTER_HEADER}")),
         ]
@@ -118,7 +114,7 @@ impl Request {
             signed: now,
             scope,
         };
-        let signature = hex::encode(request.signature(&credentials.secret_key, cluster));
+        let signature = request.signature(&credentials.secret_key, cluster);
         request.params.push(("X-Amz-Signature".to_owned(), signature));
         let pairs: Vec<String> = request
             .params
@@ -148,7 +144,7 @@ impl Request {
 
     /// Whether the signature is made with this secret for this cluster.
     pub(super) fn check_signature(&self, secret: &str, cluster: &str) -> Result<(), Refusal> {
-        let expected = hex::encode(self.signature(secret, cluster));
+        let expected = self.signature(secret, cluster);
         if self.param("X-Amz-Signature") == Some(expected.as_str()) {
             Ok(())
         } else {
@@ -156,40 +152,30 @@ impl Request {
         }
     }
 
-    fn signature(&self, secret: &str, cluster: &str) -> [u8; 32] {
-        let mut pairs: Vec<String> = self
-            .params
-            .iter()
-            .filter(|(key, _)| !key.eq_ignore_ascii_case("X-Amz-Signature"))
-            .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
-            .collect();
-        pairs.sort_unstable();
-        let signed_headers = self.param("X-Amz-SignedHeaders").unwrap_or_default();
-        let mut headers = String::new();
-        for name in signed_headers.split(';') {
-            let value = match name {
-                "host" => &self.host,
-                CLUSTER_HEADER => cluster,
-                _ => "",
-            };
-            writeln!(headers, "{name}:{value}").expect("a String takes any text");
-        }
-        let empty = hex::encode(Sha256::digest(""));
-        let canonical = format!(
-            "GET\n{}\n{}\n{headers}\n{signed_headers}\n{empty}",
-            self.path,
-            pairs.join("&")
-        );
-        let date = self.param("X-Amz-Date").unwrap_or_default();
-        let to_sign = format!(
-            "AWS4-HMAC-SHA256\n{date}\n{}\n{}",
-            self.scope,
-            hex::encode(Sha256::digest(canonical))
-        );
-        let key = self.scope.split('/').fold(format!("AWS4{secret}").into_bytes(), |key, part| {
-            hmac(&key, part.as_bytes()).to_vec()
-        });
-        hmac(&key, to_sign.as_bytes())
+    fn signature(&self, secret: &str, cluster: &str) -> String {
+        let params = self.params.iter();
+        let header = |name| match name {
+            "host" => self.host.clone(),
+            CLUSTER_HEADER => cluster.to_owned(),
+            _ => String::new(),
+        };
+        let canonical = Canonical {
+            method: "GET",
+            path: &self.path,
+            params: params
+                .filter(|(key, _)| !key.eq_ignore_ascii_case("X-Amz-Signature"))
+                .cloned()
+                .collect(),
+            headers: self
+                .param("X-Amz-SignedHeaders")
+                .unwrap_or_default()
+                .split(';')
+                .map(|name| (name, header(name)))
+                .collect(),
+            content_hash: NOTHING,
+        };
+        let time = self.param("X-Amz-Date").unwrap_or_default();
+        canonical.signature(secret, &self.scope, time)
     }
 
     fn param(&self, name: &str) -> Option<&str> {
@@ -198,19 +184,6 @@ impl Request {
             .find(|(key, _)| key.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_str())
     }
-}
-
-/// HMAC-SHA256 (RFC 2104).
-fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    let mut block = [0u8; 64];
-    if key.len() > block.len() {
-        block[..32].copy_from_slice(&Sha256::digest(key));
-    } else {
-        block[..key.len()].copy_from_slice(key);
-    }
-    let pad = |with: u8| block.map(|byte| byte ^ with);
-    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
-    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
 }
 
 /// `20261120T103000Z`.
@@ -226,14 +199,6 @@ fn date(text: &str) -> Option<Timestamp> {
         digits(13..15)?
     );
     iso.parse().ok()
-}
-
-fn encode(text: &str) -> String {
-    utf8_percent_encode(text, UNRESERVED).to_string()
-}
-
-fn decode(text: &str) -> String {
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
