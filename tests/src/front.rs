@@ -58,6 +58,7 @@ pub mod token_review;
 pub mod user_keys;
 pub mod world;
 pub mod xml;
+pub mod zonal_shifts;
 
 use calls::CallLog;
 use catalog::Catalog;

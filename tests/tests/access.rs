@@ -46,6 +46,8 @@ mod sessions;
 mod signatures;
 #[path = "access/tokens.rs"]
 mod tokens;
+#[path = "access/zonal_shifts.rs"]
+mod zonal_shifts;
 
 const REGION: &str = "eu-central-1";
 const ACCOUNT: &str = "123456789012";

@@ -273,8 +273,18 @@ pub(crate) fn applies(id: &str) -> Observed {
         "SN-05" => {
             seen.asked.isolated_vpc = true;
             edit(&mut seen.network.subnets, |all| all[0].class = SubnetClass::Isolated);
-            let services =
-                ["ec2", "ecr.api", "ecr.dkr", "eks", "eks-auth", "s3", "sqs", "ssm", "sts"];
+            let services = [
+                "arc-zonal-shift",
+                "ec2",
+                "ecr.api",
+                "ecr.dkr",
+                "eks",
+                "eks-auth",
+                "s3",
+                "sqs",
+                "ssm",
+                "sts",
+            ];
             seen.network.endpoints = Known(
                 services
                     .map(|service| EndpointView {

@@ -215,6 +215,9 @@ fn needed_endpoints(seen: &Observed) -> Vec<&'static str> {
     if !seen.asked.interruption_queue.is_empty() {
         needed.push("sqs");
     }
+    if seen.asked.zonal_shift {
+        needed.push("arc-zonal-shift");
+    }
     needed
 }
 

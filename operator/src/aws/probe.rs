@@ -35,8 +35,8 @@ use super::error::{Error, Kind};
 use super::options::AwsSettings;
 use crate::options::Options;
 
-/// A pod's message has 4,096 bytes, for up to seven services.
-const MESSAGE: usize = 160;
+/// A pod's message has 4,096 bytes, for up to eight services.
+const MESSAGE: usize = 125;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(20);
@@ -93,42 +93,119 @@ async fn probe(settings: &AwsSettings) -> std::io::Result<ProbeReport> {
     Ok(ProbeReport { schema: SCHEMA.to_owned(), no_credentials, services })
 }
 
-/// One call of each service that an operator with these settings calls. None of them changes anything.
+/// A service that the operator calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    Ec2,
+    Ssm,
+    Sts,
+    Eks,
+    Sqs,
+    Iam,
+    Pricing,
+    ZonalShift,
+}
+
+/// The services that an operator with these settings calls.
+fn services(settings: &AwsSettings) -> Vec<Service> {
+    let mut services = vec![Service::Ec2, Service::Ssm, Service::Sts];
+    // ARC is asked by the cluster's ARN, which EKS tells.
+    if settings.eks_control_plane
+        || settings.cluster_endpoint.is_empty()
+        || settings.enable_zonal_shift
+    {
+        services.push(Service::Eks);
+    }
+    if !settings.interruption_queue.is_empty() {
+        services.push(Service::Sqs);
+    }
+    if !settings.isolated_vpc {
+        if !settings.static_instance_profiles {
+            services.push(Service::Iam);
+        }
+        services.push(Service::Pricing);
+    }
+    if settings.enable_zonal_shift {
+        services.push(Service::ZonalShift);
+    }
+    services
+}
+
+/// One call of each of them. None of them changes anything.
 fn calls<'a>(
     settings: &'a AwsSettings,
     config: &SdkConfig,
     clients: &'a Clients,
 ) -> Vec<BoxFuture<'a, ServiceReach>> {
-    let sts = aws_sdk_sts::Client::new(config).get_caller_identity().customize();
-    let ec2 = clients.ec2.describe_instance_types().dry_run(true).customize();
-    let ssm = clients
-        .ssm
-        .get_parameter()
-        .name("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
-        .customize();
-    let mut calls = vec![
-        reach("ec2", |seen| ec2.interceptor(seen).send()).boxed(),
-        reach("ssm", |seen| ssm.interceptor(seen).send()).boxed(),
-        reach("sts", |seen| sts.interceptor(seen).send()).boxed(),
-    ];
-    if settings.eks_control_plane || settings.cluster_endpoint.is_empty() {
-        let eks = clients.eks.describe_cluster().name(&settings.cluster_name).customize();
-        calls.push(reach("eks", |seen| eks.interceptor(seen).send()).boxed());
-    }
-    if !settings.interruption_queue.is_empty() {
-        let sqs = clients.sqs.get_queue_url().queue_name(&settings.interruption_queue).customize();
-        calls.push(reach("sqs", |seen| sqs.interceptor(seen).send()).boxed());
-    }
-    if !settings.isolated_vpc {
-        if !settings.static_instance_profiles {
-            let iam = clients.iam.list_instance_profiles().max_items(1).customize();
-            calls.push(reach("iam", |seen| iam.interceptor(seen).send()).boxed());
+    let sts = aws_sdk_sts::Client::new(config);
+    let call = |service| match service {
+        Service::Ec2 => {
+            let ec2 = clients.ec2.describe_instance_types().dry_run(true).customize();
+            reach("ec2", |seen| ec2.interceptor(seen).send()).boxed()
         }
-        let prices = clients.pricing.get_products().service_code("AmazonEC2").max_results(1);
-        let prices = prices.customize();
-        calls.push(reach("pricing", |seen| prices.interceptor(seen).send()).boxed());
+        Service::Ssm => {
+            let ssm = clients
+                .ssm
+                .get_parameter()
+                .name("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
+                .customize();
+            reach("ssm", |seen| ssm.interceptor(seen).send()).boxed()
+        }
+        Service::Sts => {
+            let sts = sts.get_caller_identity().customize();
+            reach("sts", |seen| sts.interceptor(seen).send()).boxed()
+        }
+        Service::Eks => {
+            let eks = clients.eks.describe_cluster().name(&settings.cluster_name).customize();
+            reach("eks", |seen| eks.interceptor(seen).send()).boxed()
+        }
+        Service::Sqs => {
+            let queue = clients.sqs.get_queue_url().queue_name(&settings.interruption_queue);
+            let sqs = queue.customize();
+            reach("sqs", |seen| sqs.interceptor(seen).send()).boxed()
+        }
+        Service::Iam => {
+            let iam = clients.iam.list_instance_profiles().max_items(1).customize();
+            reach("iam", |seen| iam.interceptor(seen).send()).boxed()
+        }
+        Service::Pricing => {
+            let prices = clients.pricing.get_products().service_code("AmazonEC2").max_results(1);
+            let prices = prices.customize();
+            reach("pricing", |seen| prices.interceptor(seen).send()).boxed()
+        }
+        Service::ZonalShift => zonal_shift(settings, sts.clone(), clients).boxed(),
+    };
+    services(settings).into_iter().map(call).collect()
+}
+
+/// Asks ARC by the cluster's ARN, as the operator does and as its policy has it. It is put together from who calls, so that the way to EKS does not matter here.
+async fn zonal_shift(
+    settings: &AwsSettings,
+    sts: aws_sdk_sts::Client,
+    clients: &Clients,
+) -> ServiceReach {
+    let caller = sts.get_caller_identity().send().await.ok().and_then(|caller| caller.arn);
+    let cluster =
+        caller.as_deref().and_then(|caller| cluster_arn(caller, &clients.region, settings));
+    let is_known = cluster.is_some();
+    let resource = cluster.unwrap_or_else(|| settings.cluster_name.clone());
+    let shifts = clients.zonal_shift.get_managed_resource().resource_identifier(resource);
+    let shifts = shifts.customize();
+    let reached = reach("arc-zonal-shift", |seen| shifts.interceptor(seen).send()).await;
+    match reached.outcome {
+        // Nobody may ask for a cluster of no account: only how far the call comes can be told.
+        Reach::Denied if !is_known => {
+            ServiceReach { outcome: Reach::Ok, message: String::new(), ..reached }
+        }
+        _ => reached,
     }
-    calls
+}
+
+/// The ARN of the cluster in the account and partition of who calls.
+fn cluster_arn(caller: &str, region: &str, settings: &AwsSettings) -> Option<String> {
+    let mut parts = caller.split(':');
+    let (partition, account) = (parts.nth(1)?, parts.nth(2)?);
+    Some(format!("arn:{partition}:eks:{region}:{account}:cluster/{}", settings.cluster_name))
 }
 
 /// Makes a call, and finds out how far it came.
@@ -172,14 +249,16 @@ where
 
 /// What an error says about who calls.
 fn answered(error: &Error) -> (Reach, String) {
-    const UNKNOWN_CALLER: [&str; 9] = [
+    const UNKNOWN_CALLER: [&str; 11] = [
         "AuthFailure",
         "ExpiredToken",
         "ExpiredTokenException",
         "IncompleteSignature",
+        "IncompleteSignatureException",
         "InvalidAccessKeyId",
         "InvalidClientTokenId",
         "InvalidSignatureException",
+        "RequestExpired",
         "SignatureDoesNotMatch",
         "UnrecognizedClientException",
     ];
@@ -228,7 +307,38 @@ impl Intercept for Watch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::mk_settings;
     use super::*;
+
+    #[test]
+    fn those_services_are_asked_that_the_operator_calls() {
+        use Service::{Ec2, Eks, Iam, Pricing, Sqs, Ssm, Sts, ZonalShift};
+        let isolated = AwsSettings {
+            cluster_endpoint: "https://10.0.0.1".to_owned(),
+            isolated_vpc: true,
+            static_instance_profiles: true,
+            ..mk_settings()
+        };
+        assert_eq!(services(&isolated), [Ec2, Ssm, Sts]);
+        let shifted = AwsSettings { enable_zonal_shift: true, ..isolated };
+        assert_eq!(services(&shifted), [Ec2, Ssm, Sts, Eks, ZonalShift]);
+        let whole = AwsSettings {
+            interruption_queue: "queue".to_owned(),
+            enable_zonal_shift: true,
+            ..mk_settings()
+        };
+        assert_eq!(services(&whole), [Ec2, Ssm, Sts, Eks, Sqs, Iam, Pricing, ZonalShift]);
+    }
+
+    #[test]
+    fn arc_is_asked_for_the_cluster_in_the_caller_s_account_and_partition() {
+        let arn = |caller| cluster_arn(caller, "cn-north-1", &mk_settings());
+        assert_eq!(
+            arn("arn:aws-cn:sts::123456789012:assumed-role/karpenter/eks-demo").as_deref(),
+            Some("arn:aws-cn:eks:cn-north-1:123456789012:cluster/demo")
+        );
+        assert_eq!(arn("nonsense"), None);
+    }
 
     #[test]
     fn an_answer_says_who_calls_and_whether_they_may() {
@@ -258,7 +368,8 @@ mod tests {
             message: shorten(&"é".repeat(4096)),
             millis: 20_000,
         };
-        let services = ["ec2", "ssm", "sts", "eks", "sqs", "iam", "pricing"].map(reached);
+        let services =
+            ["ec2", "ssm", "sts", "eks", "sqs", "iam", "pricing", "arc-zonal-shift"].map(reached);
         let why = shorten(&"é".repeat(4096));
         let report = ProbeReport {
             schema: SCHEMA.to_owned(),

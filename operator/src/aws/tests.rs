@@ -289,7 +289,7 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
     assert!(launched.allocatable.memory < launched.capacity.memory);
 }
 
-fn mk_settings() -> AwsSettings {
+pub(super) fn mk_settings() -> AwsSettings {
     AwsSettings {
         cluster_name: "demo".to_owned(),
         cluster_endpoint: String::new(),

@@ -29,6 +29,7 @@ use crate::front::seed::{Seed, network};
 use crate::front::service::Endpoint;
 use crate::front::token_review::policy_bindings;
 use crate::front::world::{Cluster, World};
+use crate::front::zonal_shifts::zones;
 use crate::front::{Front, FrontConfig, FrontError};
 use crate::kubelet::{PodIdentity, SystemNode};
 use crate::machine::facts::Facts;
@@ -228,15 +229,7 @@ impl Aws {
         let world = self.front.world();
         let failed =
             |source| AwsStartError::Seed { doing: "tell its zones and instance types", source };
-        let zones =
-            world.moto().query("ec2", "DescribeAvailabilityZones", []).await.map_err(failed)?;
-        let zone_ids = zones
-            .items("availabilityZoneInfo")
-            .iter()
-            .filter_map(|zone| {
-                Some((zone.get("zoneName")?.to_owned(), zone.get("zoneId")?.to_owned()))
-            })
-            .collect();
+        let zone_ids = zones(world).await.map_err(failed)?;
         // The front has it already: this reads its file.
         let cache = cache::dir()?.join("moto");
         let catalog = Catalog::load(&cache, world.moto(), &config.region, moto::VERSION);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -22,6 +23,7 @@ use super::reservations::Reservation;
 use super::response::AwsError;
 use super::rewrite::Rewrite;
 use super::world::World;
+use super::zonal_shifts::zones;
 
 pub(super) mod http;
 
@@ -70,6 +72,20 @@ pub enum ControlError {
     /// An unknown capacity reservation.
     #[error("there is no capacity reservation {0}")]
     NoReservation(String),
+    /// An unknown zone.
+    #[error("the region has no zone {zone}; it has {}", .known.join(", "))]
+    NoZone {
+        /// What was asked for.
+        zone: String,
+        /// Names of those that there are.
+        known: Vec<String>,
+    },
+    /// An unknown zonal shift, or one that has ended.
+    #[error("there is no active zonal shift {0}")]
+    NoZonalShift(String),
+    /// moto does not tell its zones.
+    #[error("the zones of the region are not known")]
+    Zones(#[source] AwsError),
     /// An unknown fault.
     #[error("there is no fault {0}")]
     NoFault(String),
@@ -248,6 +264,31 @@ impl Control {
     pub fn end_reservation(&self, id: &str, at: jiff::Timestamp) -> Result<(), ControlError> {
         let known = self.world.reservations().update(id, |reservation| reservation.ends = Some(at));
         if known { Ok(()) } else { Err(ControlError::NoReservation(id.to_owned())) }
+    }
+
+    /// Moves the cluster's traffic away from a zone, by its name or ID; `None` is an autoshift, which lasts until it is cancelled. Returns the shift's ID.
+    pub async fn shift_away(
+        &self,
+        zone: &str,
+        lasts: Option<Duration>,
+    ) -> Result<String, ControlError> {
+        let zones = zones(&self.world).await.map_err(ControlError::Zones)?;
+        let id = zones.get(zone).or_else(|| zones.values().find(|id| *id == zone)).cloned();
+        let id = id.ok_or_else(|| ControlError::NoZone {
+            zone: zone.to_owned(),
+            known: zones.into_keys().collect(),
+        })?;
+        let lasts =
+            lasts.map(|lasts| SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX));
+        let now = self.world.clock().now();
+        Ok(self.world.zonal_shifts().start(&id, lasts, "set by the test bed", now))
+    }
+
+    /// Ends a zonal shift or an autoshift.
+    pub fn cancel_shift(&self, id: &str) -> Result<(), ControlError> {
+        let now = self.world.clock().now();
+        let cancelled = self.world.zonal_shifts().cancel(id, now);
+        cancelled.map(drop).ok_or_else(|| ControlError::NoZonalShift(id.to_owned()))
     }
 
     /// Warns that a capacity reservation takes its instances back.

@@ -107,6 +107,16 @@ impl Eks {
         Self { clock, policies, state: Mutex::new(state) }
     }
 
+    /// Whether ARC manages the cluster.
+    pub fn has_zonal_shift(&self) -> bool {
+        self.state.lock().zonal_shift
+    }
+
+    /// Registers the cluster with ARC, or takes it away from there.
+    pub fn set_zonal_shift(&self, enabled: bool) {
+        self.state.lock().zonal_shift = enabled;
+    }
+
     /// Changes where the cluster looks up who somebody is, in any direction.
     pub fn set_authentication_mode(&self, mode: AuthenticationMode) {
         self.state.lock().mode = mode;

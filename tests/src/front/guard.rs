@@ -18,6 +18,7 @@ use super::ssm::Ssm;
 use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
 use super::user_keys::UserKeys;
 use super::world::World;
+use super::zonal_shifts::RecoveryController;
 
 /// The parts, each shared with the front that it is installed in.
 pub struct Guard {
@@ -81,6 +82,7 @@ impl Guard {
             Box::new(Arc::clone(&self.eks)),
             Box::new(Ssm::new()),
             Box::new(Pricing),
+            Box::new(RecoveryController::new(Arc::clone(&self.eks))),
             Box::new(self.quotas.clone()),
             Box::new(UserKeys::new(Arc::clone(&self.identities))),
             Box::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),

@@ -18,6 +18,7 @@ use super::prices::Prices;
 use super::request::Params;
 use super::reservations::Reservations;
 use super::templates::Templates;
+use super::zonal_shifts::ZonalShifts;
 use crate::clock::Clock;
 
 /// The EKS cluster of the bed, as `DescribeCluster` and the machines see it.
@@ -78,6 +79,7 @@ pub struct World {
     consistency: Consistency,
     faults: Faults,
     reservations: Reservations,
+    zonal_shifts: ZonalShifts,
 }
 
 impl World {
@@ -107,6 +109,7 @@ impl World {
             consistency: Consistency::new(clock),
             faults: Faults::new(seed),
             reservations: Reservations::default(),
+            zonal_shifts: ZonalShifts::default(),
         }
     }
 
@@ -208,6 +211,11 @@ impl World {
     /// Capacity reservations.
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
+    }
+
+    /// Zones that the cluster's traffic is moved away from.
+    pub fn zonal_shifts(&self) -> &ZonalShifts {
+        &self.zonal_shifts
     }
 
     /// Faults.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use self::arguments::{
     BootArgs, CallsArgs, DropArgs, FailArgs, IceArgs, InterruptArgs, LatencyArgs, PriceArgs,
-    SelectionArgs, ThrottleArgs,
+    SelectionArgs, ShiftArgs, ThrottleArgs,
 };
 use self::request::Method;
 use super::{Failure, Output};
@@ -60,6 +60,16 @@ pub(super) enum Verb {
     Drop(DropArgs),
     /// Change a price
     Price(PriceArgs),
+    /// Move the cluster away from a zone (a zonal shift of ARC)
+    Shift(ShiftArgs),
+    /// List the zonal shifts that are active
+    Shifts,
+    /// End a zonal shift
+    Unshift {
+        /// The shift's id, as `shift` printed it
+        #[arg(value_name = "SHIFT")]
+        id: String,
+    },
     /// Let machines boot slowly, badly, or not at all
     Boot(BootArgs),
     /// Say why machines have not become nodes

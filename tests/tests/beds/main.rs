@@ -24,3 +24,4 @@ mod seeds;
 mod simulate;
 mod up;
 mod verdicts;
+mod zonal_shift;

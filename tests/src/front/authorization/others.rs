@@ -20,16 +20,21 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
             None => vec![resolver.own("*")],
         },
         "arc-zonal-shift" => {
-            let resource = request.segments().get(1).cloned().unwrap_or_default();
-            let action = match request.segments().first().map(String::as_str) {
-                Some("managedresources") => "arc-zonal-shift:GetManagedResource".to_owned(),
-                _ => request.iam_action(),
+            let named = match request.action.as_str() {
+                "GetManagedResource" => request.segments().get(1).cloned(),
+                "StartZonalShift" => request.json["resourceIdentifier"].as_str().map(str::to_owned),
+                // Shifts are all of the bed's only cluster.
+                "CancelZonalShift" | "UpdateZonalShift" => resolver
+                    .world
+                    .cluster()
+                    .map(|cluster| resolver.arn("eks", &format!("cluster/{}", cluster.name))),
+                _ => None,
             };
-            vec![
-                resolver
-                    .check(&action, &resource)
-                    .with("arc-zonal-shift:ResourceIdentifier", &resource),
-            ]
+            let check = resolver.own(named.as_deref().unwrap_or("*"));
+            vec![match named {
+                Some(named) => check.with("arc-zonal-shift:ResourceIdentifier", named),
+                None => check,
+            }]
         }
         _ => vec![resolver.own("*")],
     };

@@ -1,8 +1,8 @@
 //! The control as JSON over HTTP, under `/_bed/`.
 //!
-//! `GET`: `instances`, `calls` (`?action=ec2:CreateFleet`, `?failed=true`), `counts`, `faults`, `consistency`, `times`.
-//! `POST`: `faults` ([`Fault`]), `ice` ([`Shortage`]), `price`, `interrupt`, `rebalance`, `reclaim`, `schedule`, `terminate`, `stop`, `impair`, `events` ([`Event`]),
-//! `consistency` ([`Delays`]), `times` ([`StateTimes`]). `DELETE`: `faults`, `faults/ID`, `calls`.
+//! `GET`: `instances`, `calls` (`?action=ec2:CreateFleet`, `?failed=true`), `counts`, `faults`, `zonal-shifts`, `consistency`, `times`.
+//! `POST`: `faults` ([`Fault`]), `ice` ([`Shortage`]), `price`, `zonal-shifts`, `interrupt`, `rebalance`, `reclaim`, `schedule`, `terminate`, `stop`, `impair`, `events` ([`Event`]),
+//! `consistency` ([`Delays`]), `times` ([`StateTimes`]). `DELETE`: `faults`, `faults/ID`, `zonal-shifts/ID`, `calls`.
 
 use std::time::Duration;
 
@@ -33,6 +33,16 @@ struct Price {
     capacity_type: CapacityType,
     /// USD per hour.
     dollars: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Shifted {
+    /// The zone's name or ID.
+    away_from: String,
+    /// How long it lasts; an autoshift lasts until it is cancelled.
+    #[serde(default)]
+    seconds: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +97,11 @@ pub(in super::super) async fn answer(
                 (400, json!({ "error": format!("the body is not valid: {error}") }))
             }
             Err(Failure::Control(error)) => {
-                let status = if matches!(error, ControlError::Events(_)) { 502 } else { 404 };
+                let status = if matches!(error, ControlError::Events(_) | ControlError::Zones(_)) {
+                    502
+                } else {
+                    404
+                };
                 let cause = std::error::Error::source(&error)
                     .map(|cause| format!(": {cause}"))
                     .unwrap_or_default();
@@ -149,6 +163,18 @@ async fn route(
         }
         ("DELETE", other) if other.starts_with("reservations/") => {
             control.cancel_reservation(other.trim_start_matches("reservations/"))?;
+            done()
+        }
+        ("GET", "zonal-shifts") => to_json(&world.zonal_shifts().active(world.clock().now())),
+        ("POST", "zonal-shifts") => {
+            let shifted: Shifted = read(body)?;
+            let lasts = shifted
+                .seconds
+                .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
+            json!({ "id": control.shift_away(&shifted.away_from, lasts).await? })
+        }
+        ("DELETE", other) if other.starts_with("zonal-shifts/") => {
+            control.cancel_shift(other.trim_start_matches("zonal-shifts/"))?;
             done()
         }
         ("POST", "price") => {

@@ -1,4 +1,4 @@
-//! Names of the REST services' actions by method and path (EKS, EKS Auth): the services themselves never send them.
+//! Names of the REST services' actions by method and path (EKS, EKS Auth, ARC): the services themselves never send them.
 
 use axum::http::Method;
 
@@ -7,6 +7,7 @@ pub(super) fn service(segments: &[String]) -> Option<&'static str> {
     let path: Vec<&str> = segments.iter().map(String::as_str).collect();
     match path.as_slice() {
         ["clusters", _, "assume-role-for-pod-identity"] => Some("eks-auth"),
+        ["managedresources" | "zonalshifts" | "autoshifts", ..] => Some("arc-zonal-shift"),
         ["clusters" | "access-policies" | "addons" | "cluster-versions", ..] => Some("eks"),
         _ => None,
     }
@@ -75,6 +76,13 @@ pub(super) fn action(method: &Method, segments: &[String]) -> Option<&'static st
         ("POST", ["clusters", _, "addons", _, "update"]) => "UpdateAddon",
         ("POST", ["clusters", _, "node-groups", _, "update-config"]) => "UpdateNodegroupConfig",
         ("POST", ["clusters", _, "node-groups", _, "update-version"]) => "UpdateNodegroupVersion",
+        ("GET", ["managedresources"]) => "ListManagedResources",
+        ("GET", ["managedresources", _]) => "GetManagedResource",
+        ("GET", ["zonalshifts"]) => "ListZonalShifts",
+        ("POST", ["zonalshifts"]) => "StartZonalShift",
+        ("PATCH", ["zonalshifts", _]) => "UpdateZonalShift",
+        ("DELETE", ["zonalshifts", _]) => "CancelZonalShift",
+        ("GET", ["autoshifts"]) => "ListAutoshifts",
         ("GET", ["access-policies"]) => "ListAccessPolicies",
         ("GET", ["addons", "supported-versions"]) => "DescribeAddonVersions",
         ("GET", ["addons", "configuration-schemas"]) => "DescribeAddonConfiguration",

@@ -52,6 +52,19 @@ pub(in super::super) struct IceArgs {
     pub(super) left: u32,
 }
 
+#[derive(Debug, Args)]
+pub(in super::super) struct ShiftArgs {
+    /// The zone, by its name or id
+    #[arg(value_name = "ZONE")]
+    pub(super) zone: String,
+    /// How long it lasts
+    #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", conflicts_with = "auto")]
+    pub(super) seconds: f64,
+    /// An autoshift of AWS's: it lasts until it is ended
+    #[arg(long)]
+    pub(super) auto: bool,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(in super::super) enum Capacity {
     Spot,

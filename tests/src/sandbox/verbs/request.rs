@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::Verb;
 use super::arguments::{
     BootArgs, BootFault, CallsArgs, DropArgs, FailArgs, IceArgs, InterruptArgs, LatencyArgs,
-    PriceArgs, SelectionArgs, TargetArgs, ThrottleArgs,
+    PriceArgs, SelectionArgs, ShiftArgs, TargetArgs, ThrottleArgs,
 };
 
 /// A call of the control API.
@@ -147,6 +147,15 @@ impl Verb {
                 }
                 post("price", body)
             }
+            Self::Shift(ShiftArgs { zone, seconds, auto }) => {
+                let mut body = json!({ "awayFrom": zone });
+                if !auto {
+                    body["seconds"] = json!(seconds);
+                }
+                post("zonal-shifts", body)
+            }
+            Self::Shifts => get("zonal-shifts"),
+            Self::Unshift { id } => delete(&format!("zonal-shifts/{id}")),
             Self::Boot(args) => post("machines", args.body()),
             Self::Problems => get("machines"),
             Self::Faults => get("faults"),
@@ -207,6 +216,22 @@ mod tests {
         );
         assert!(Line::try_parse_from(["x", "interrupt", "i-1", "--share", "1"]).is_err());
         assert!(Line::try_parse_from(["x", "interrupt"]).is_err());
+    }
+
+    #[test]
+    fn a_zonal_shift_has_an_end_and_an_autoshift_none() {
+        let body = |line: &str| request(line).body;
+        assert_eq!(
+            body("shift eu-central-1a"),
+            json!({ "awayFrom": "eu-central-1a", "seconds": 3600.0 })
+        );
+        assert_eq!(
+            body("shift euc1-az2 --seconds 5"),
+            json!({ "awayFrom": "euc1-az2", "seconds": 5.0 })
+        );
+        assert_eq!(body("shift euc1-az2 --auto"), json!({ "awayFrom": "euc1-az2" }));
+        assert!(Line::try_parse_from(["x", "shift", "z", "--auto", "--seconds", "5"]).is_err());
+        assert_eq!(request("unshift 1-2").path, "zonal-shifts/1-2");
     }
 
     #[test]

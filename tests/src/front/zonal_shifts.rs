@@ -1,0 +1,340 @@
+//! AWS Application Recovery Controller (ARC): which zones the traffic of the bed's cluster is moved away from. moto does not have it.
+//!
+//! The cluster is a managed resource of ARC while EKS says so (`zonalShiftConfig`). A shift of a person's has an end and goes before an autoshift of AWS's, which has none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::eks::Eks;
+use super::request::AwsRequest;
+use super::response::{AwsError, AwsResponse};
+use super::service::{Principal, Service};
+use super::world::World;
+
+/// The longest that a shift may be asked for.
+const LONGEST: SignedDuration = SignedDuration::from_hours(72);
+
+/// Who moves the traffic away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum By {
+    /// A person.
+    Person,
+    /// AWS itself.
+    Autoshift,
+}
+
+/// A shift away from one zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZonalShift {
+    /// Its ID.
+    pub id: String,
+    /// The zone's ID.
+    pub away_from: String,
+    /// Who began it.
+    pub by: By,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ends by itself; an autoshift ends when AWS says so.
+    pub expires: Option<Timestamp>,
+    /// What its author said of it.
+    pub comment: String,
+    /// It was ended before its time.
+    pub cancelled: bool,
+}
+
+impl ZonalShift {
+    fn status(&self, now: Timestamp) -> &'static str {
+        match self.expires {
+            _ if self.cancelled => "CANCELED",
+            Some(expires) if expires <= now => "EXPIRED",
+            _ => "ACTIVE",
+        }
+    }
+
+    fn is_active(&self, now: Timestamp) -> bool {
+        self.status(now) == "ACTIVE"
+    }
+
+    fn described(&self, resource: &str, now: Timestamp) -> Value {
+        json!({
+            "zonalShiftId": self.id,
+            "resourceIdentifier": resource,
+            "awayFrom": self.away_from,
+            "startTime": self.started.as_second(),
+            "expiryTime": self.expires.map(Timestamp::as_second),
+            "status": self.status(now),
+            "comment": self.comment,
+        })
+    }
+}
+
+/// All shifts of the bed's cluster, in the order in which they began.
+#[derive(Debug, Default)]
+pub struct ZonalShifts {
+    all: Mutex<Vec<ZonalShift>>,
+}
+
+impl ZonalShifts {
+    /// Begins a shift; returns its ID. One without an end is an autoshift.
+    pub fn start(
+        &self,
+        away_from: &str,
+        lasts: Option<SignedDuration>,
+        comment: &str,
+        now: Timestamp,
+    ) -> String {
+        let id = Uuid::new_v4().to_string();
+        let expires = lasts.map(|lasts| now.saturating_add(lasts).unwrap_or(Timestamp::MAX));
+        self.all.lock().push(ZonalShift {
+            id: id.clone(),
+            away_from: away_from.to_owned(),
+            by: if expires.is_some() { By::Person } else { By::Autoshift },
+            started: now,
+            expires,
+            comment: comment.to_owned(),
+            cancelled: false,
+        });
+        id
+    }
+
+    /// Ends a shift before its time; `None` when there is none of this ID that is active.
+    pub fn cancel(&self, id: &str, now: Timestamp) -> Option<ZonalShift> {
+        let mut all = self.all.lock();
+        let shift = all.iter_mut().find(|shift| shift.id == id && shift.is_active(now))?;
+        shift.cancelled = true;
+        Some(shift.clone())
+    }
+
+    /// Those that are neither over nor cancelled.
+    pub fn active(&self, now: Timestamp) -> Vec<ZonalShift> {
+        self.all.lock().iter().filter(|shift| shift.is_active(now)).cloned().collect()
+    }
+
+    fn all(&self) -> Vec<ZonalShift> {
+        self.all.lock().clone()
+    }
+}
+
+/// The names and IDs of the region's zones.
+pub async fn zones(world: &World) -> Result<BTreeMap<String, String>, AwsError> {
+    let answer = world.moto().query("ec2", "DescribeAvailabilityZones", []).await?;
+    let zones = answer.items("availabilityZoneInfo").iter();
+    let names = zones.filter_map(|zone| {
+        Some((zone.get("zoneName")?.to_owned(), zone.get("zoneId")?.to_owned()))
+    });
+    Ok(names.collect())
+}
+
+/// The service.
+#[derive(Debug)]
+pub struct RecoveryController {
+    eks: Arc<Eks>,
+}
+
+impl RecoveryController {
+    /// For the cluster that EKS registers with it, or not.
+    pub const fn new(eks: Arc<Eks>) -> Self {
+        Self { eks }
+    }
+
+    /// The cluster's ARN and name, if this names it and ARC manages it.
+    fn managed(&self, identifier: &str, world: &World) -> Result<(String, String), AwsError> {
+        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let arn = world.arn("eks", &format!("cluster/{cluster}"));
+        if identifier == arn && self.eks.has_zonal_shift() {
+            Ok((arn, cluster))
+        } else {
+            let message = format!("The resource {identifier} is not a managed resource.");
+            Err(AwsError::new("ResourceNotFoundException", message))
+        }
+    }
+
+    async fn get(&self, identifier: &str, world: &World) -> Result<Value, AwsError> {
+        let (arn, name) = self.managed(identifier, world)?;
+        let active = world.zonal_shifts().active(world.clock().now());
+        let of_person = active.iter().find(|shift| shift.by == By::Person);
+        let applied = of_person.or_else(|| active.first());
+        let weights: BTreeMap<String, f32> = zones(world)
+            .await?
+            .into_values()
+            .map(|id| {
+                let is_left = applied.is_some_and(|shift| shift.away_from == id);
+                (id, if is_left { 0.0 } else { 1.0 })
+            })
+            .collect();
+        let status = |shift: &ZonalShift| match applied {
+            Some(applied) if applied.id == shift.id => "APPLIED",
+            _ => "NOT_APPLIED",
+        };
+        let of = |by: By| active.iter().filter(move |shift| shift.by == by);
+        let shifts: Vec<Value> = of(By::Person)
+            .map(|shift| {
+                json!({
+                    "appliedStatus": status(shift),
+                    "zonalShiftId": shift.id,
+                    "resourceIdentifier": arn,
+                    "awayFrom": shift.away_from,
+                    "startTime": shift.started.as_second(),
+                    "expiryTime": shift.expires.map(Timestamp::as_second),
+                    "comment": shift.comment,
+                    "shiftType": "ZONAL_SHIFT",
+                })
+            })
+            .collect();
+        let autoshifts: Vec<Value> = of(By::Autoshift)
+            .map(|shift| {
+                json!({
+                    "appliedStatus": status(shift),
+                    "awayFrom": shift.away_from,
+                    "startTime": shift.started.as_second(),
+                })
+            })
+            .collect();
+        Ok(json!({
+            "arn": arn,
+            "name": name,
+            "appliedWeights": weights,
+            "zonalShifts": shifts,
+            "autoshifts": autoshifts,
+            "zonalAutoshiftStatus": "ENABLED",
+        }))
+    }
+
+    async fn start(&self, body: &Value, world: &World) -> Result<Value, AwsError> {
+        let text = |field: &str| body[field].as_str().unwrap_or_default();
+        let (arn, _) = self.managed(text("resourceIdentifier"), world)?;
+        let away_from = text("awayFrom");
+        if !zones(world).await?.values().any(|id| id == away_from) {
+            return Err(invalid("INVALID_AWAY_FROM", "awayFrom is not the ID of a zone."));
+        }
+        let lasts = duration(text("expiresIn")).ok_or_else(|| {
+            invalid("INVALID_EXPIRES_IN", "expiresIn is not 1m to 72h, in minutes or hours.")
+        })?;
+        let now = world.clock().now();
+        let mut active = world.zonal_shifts().active(now).into_iter();
+        if let Some(other) = active.find(|shift| shift.by == By::Person) {
+            let message = "There is already an active zonal shift for the resource.";
+            return Err(AwsError::new("ConflictException", message)
+                .with_status(409)
+                .with_field("reason", "ZonalShiftAlreadyExists")
+                .with_field("zonalShiftId", other.id));
+        }
+        let id = world.zonal_shifts().start(away_from, Some(lasts), text("comment"), now);
+        let made = world.zonal_shifts().all().into_iter().find(|shift| shift.id == id);
+        Ok(made.map_or(Value::Null, |shift| shift.described(&arn, now)))
+    }
+
+    fn cancel(id: &str, world: &World) -> Result<Value, AwsError> {
+        let now = world.clock().now();
+        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let arn = world.arn("eks", &format!("cluster/{cluster}"));
+        let mut active = world.zonal_shifts().active(now).into_iter();
+        // Only AWS ends its autoshifts.
+        if !active.any(|shift| shift.id == id && shift.by == By::Person) {
+            let message = format!("There is no active zonal shift {id}.");
+            return Err(AwsError::new("ResourceNotFoundException", message));
+        }
+        let shift = world.zonal_shifts().cancel(id, now);
+        Ok(shift.map_or(Value::Null, |shift| shift.described(&arn, now)))
+    }
+
+    fn list(world: &World) -> Value {
+        let now = world.clock().now();
+        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let arn = world.arn("eks", &format!("cluster/{cluster}"));
+        let all = world.zonal_shifts().all();
+        let of_people = all.iter().filter(|shift| shift.by == By::Person);
+        let items: Vec<Value> = of_people.map(|shift| shift.described(&arn, now)).collect();
+        json!({ "items": items })
+    }
+}
+
+/// `90m` or `2h`.
+fn duration(text: &str) -> Option<SignedDuration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: i64 = number.parse().ok()?;
+    let lasts = match unit {
+        "m" => SignedDuration::from_mins(number),
+        "h" if number <= 72 => SignedDuration::from_hours(number),
+        _ => return None,
+    };
+    (SignedDuration::from_mins(1)..=LONGEST).contains(&lasts).then_some(lasts)
+}
+
+fn invalid(reason: &str, message: &str) -> AwsError {
+    AwsError::new("ValidationException", message).with_field("reason", reason)
+}
+
+impl Service for RecoveryController {
+    fn name(&self) -> &'static str {
+        "arc-zonal-shift"
+    }
+
+    fn handles(&self, request: &AwsRequest) -> bool {
+        request.service == "arc-zonal-shift"
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        _principal: &'a Principal,
+        world: &'a World,
+    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
+        Box::pin(async move {
+            let named = request.segments().get(1).cloned().unwrap_or_default();
+            let answer = match request.action.as_str() {
+                "GetManagedResource" => self.get(&named, world).await?,
+                "StartZonalShift" => {
+                    let body = self.start(&request.json, world).await?;
+                    return Ok(AwsResponse { status: 201, ..AwsResponse::json(request, &body) });
+                }
+                "CancelZonalShift" => Self::cancel(&named, world)?,
+                "ListZonalShifts" => Self::list(world),
+                _ => return Err(AwsError::not_implemented(request)),
+            };
+            Ok(AwsResponse::json(request, &answer))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shift_is_active_until_its_end_or_until_it_is_cancelled() {
+        let shifts = ZonalShifts::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let active = |second| -> Vec<String> {
+            shifts.active(at(second)).into_iter().map(|shift| shift.away_from).collect()
+        };
+        shifts.start("euc1-az1", Some(SignedDuration::from_secs(60)), "power", at(100));
+        let auto = shifts.start("euc1-az2", None, "", at(110));
+        assert_eq!(active(159), ["euc1-az1", "euc1-az2"]);
+        assert_eq!(active(160), ["euc1-az2"]);
+        assert!(shifts.cancel("unknown", at(170)).is_none());
+        assert!(shifts.cancel(&auto, at(170)).is_some_and(|shift| shift.by == By::Autoshift));
+        assert!(shifts.cancel(&auto, at(171)).is_none(), "it has ended already");
+        assert_eq!(active(172), Vec::<String>::new());
+    }
+
+    #[test]
+    fn durations_are_minutes_or_hours_up_to_three_days() {
+        let minutes = |text| duration(text).map(|lasts| lasts.as_mins());
+        assert_eq!(minutes("1m"), Some(1));
+        assert_eq!(minutes("2h"), Some(120));
+        assert_eq!(minutes("72h"), Some(72 * 60));
+        for bad in ["", "m", "0m", "73h", "4321m", "5", "5d", "-5m", "5ä"] {
+            assert_eq!(minutes(bad), None, "{bad:?}");
+        }
+    }
+}
