@@ -195,9 +195,8 @@ impl<'a> Remover<'a> {
         }
         self.remove(deployments).await?;
         // An operator that had only just come up has taken its Lease since we looked.
-        if inventory.lease.is_none() {
-            inventory.lease = found::own_lease(&self.context.cluster, self.namespace).await?;
-        }
+        let places = &inventory.lease_places;
+        inventory.leases = found::own_leases(&self.context.cluster, places).await?;
         Ok(())
     }
 

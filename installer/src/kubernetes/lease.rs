@@ -17,7 +17,7 @@ pub const NAMESPACE_VARIABLE: &str = "LEADER_ELECTION_NAMESPACE";
 pub const DISABLED_VARIABLE: &str = "DISABLE_LEADER_ELECTION";
 
 /// Where a Lease is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
     /// Its namespace.
     pub namespace: String,

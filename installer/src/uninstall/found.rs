@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
 use kube::api::{Api, DynamicObject};
-use kube::{Client, ResourceExt};
 
-use super::{former, resources};
+use super::{Inventory, former, resources};
 use crate::adopt::found::Operator;
 use crate::apply::Context;
 use crate::aws::AwsError;
@@ -17,12 +17,11 @@ use crate::desired::Desired;
 use crate::errors::{ExpectedError, Failure};
 use crate::journal;
 use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::object::Object;
+use crate::kubernetes::lease::Place;
+use crate::kubernetes::object::{Object, label};
 use crate::observe;
 use crate::observe::world::World;
-
-/// The Lease that the operator's replicas hold in turn.
-const LEASE: &str = "karpenter-leader-election";
+use crate::ownership::INSTALL_ID;
 
 /// How many access entries are read at once.
 const AT_ONCE: usize = 8;
@@ -63,8 +62,10 @@ impl Nodes {
 pub struct Found {
     /// Nodes, whoever's they are.
     pub nodes: Nodes,
-    /// The operator's Lease, unless Karpenter is there as well, which holds the same.
-    pub lease: Option<Object>,
+    /// The Leases that the operator's replicas hold or may have held in turn, without those that a Karpenter holds as well.
+    pub leases: Vec<Object>,
+    /// Where they are, or would be made.
+    pub lease_places: BTreeSet<Place>,
     /// Id of the installation that is recorded in the namespace.
     pub record: Option<String>,
     /// ARN of the identity provider, if we made it; or why it stays all the same.
@@ -78,14 +79,17 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks for it. Access entries of principals that are known to be of `others` are not described again: a cluster may have hundreds.
+    /// Looks for it. From what was found `before`, access entries of others are not described again, as a cluster may have hundreds; and Leases stay known by
+    /// whose names the Deployment went by that has gone since.
     pub async fn read(
         context: &Context,
         desired: &Desired,
         world: &World,
         namespace: &str,
-        others: &BTreeSet<String>,
+        before: &Inventory,
     ) -> Result<Self, ExpectedError> {
+        let mut lease_places = lease_places(desired, world, namespace);
+        lease_places.extend(before.lease_places.iter().cloned());
         let kubernetes_side = async {
             let (pools, claims) = (resources::node_pools(), resources::node_claims());
             let (classes, overlays) = (resources::node_classes(), resources::node_overlays());
@@ -106,7 +110,7 @@ impl Found {
                 observe::iam::instance_profiles(&context.aws, &profile_path),
                 provider(context, desired, world),
                 former_roles(context, desired),
-                entries(context, desired, others),
+                entries(context, desired, &before.others),
             )
             .map_err(|error| ExpectedError::Observe(error.into()))
         };
@@ -120,8 +124,12 @@ impl Found {
                 former_roles,
                 (former_entries, others),
             ),
-            lease,
-        ) = tokio::try_join!(kubernetes_side, aws_side, own_lease(&context.cluster, namespace))?;
+            leases,
+        ) = tokio::try_join!(
+            kubernetes_side,
+            aws_side,
+            own_leases(&context.cluster, &lease_places)
+        )?;
         Ok(Self {
             nodes: Nodes {
                 pools,
@@ -132,7 +140,8 @@ impl Found {
                 launch_templates,
                 instance_profiles,
             },
-            lease,
+            leases,
+            lease_places,
             record: record.map(|(id, _)| id),
             provider,
             former_roles,
@@ -209,37 +218,60 @@ async fn entries(
     Ok((ours, others))
 }
 
-/// Whether Karpenter's own Deployment is in the namespace: its pods take the same Lease, and make it anew.
-async fn is_shared(cluster: &Cluster, namespace: &str) -> Result<bool, Failure> {
+/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the settings name, and those that Deployments of ours name by now.
+fn lease_places(desired: &Desired, world: &World, namespace: &str) -> BTreeSet<Place> {
+    let id = Some(desired.installation.id.as_str());
+    let wanted = desired.deployment();
+    let live = wanted.and_then(|wanted| world.objects.get(&wanted.key()));
+    let live = live.filter(|live| label(live, INSTALL_ID) == id);
+    let labelled = world.labelled.iter().filter(|object| object.is_deployment());
+    let bodies = wanted.into_iter().chain(labelled).map(|object| &object.body).chain(live);
+    bodies.map(Place::of).chain([Place::usual(namespace)]).collect()
+}
+
+/// Where Karpenters hold their Leases: their pods make them anew.
+async fn places_of_others(cluster: &Cluster) -> Result<BTreeSet<Place>, Failure> {
     let deployments = match cluster.all::<Deployment>().await {
         Ok(deployments) => deployments,
-        Err(error) if error.is_denied() => return Ok(false),
+        Err(error) if error.is_denied() => return Ok(BTreeSet::new()),
         Err(error) => return Err(error.into()),
     };
-    let mut there = deployments.iter().filter(|it| it.namespace().as_deref() == Some(namespace));
-    Ok(there.any(|it| Operator::of(Object::new(it).body).is_some()))
+    let operators = deployments.iter().filter_map(|it| Operator::of(Object::new(it).body));
+    let mut places = BTreeSet::new();
+    for operator in operators {
+        places.insert(operator.lease());
+        // A ConfigMap may name another one. Where it can't be read, what the Deployment says counts.
+        if let Ok(operator) = operator.with_sources(cluster).await {
+            places.insert(operator.lease());
+        }
+    }
+    Ok(places)
 }
 
-/// The operator's Lease, unless Karpenter is there as well, which holds the same.
-pub(super) async fn own_lease(
+/// The Leases that are there, without those that a Karpenter holds as well.
+pub(super) async fn own_leases(
     cluster: &Cluster,
-    namespace: &str,
-) -> Result<Option<Object>, ExpectedError> {
-    let lease = async {
-        let lease = lease(cluster.client(), namespace).await;
-        lease.map_err(|error| ExpectedError::Observe(error.into()))
-    };
-    let shared = async { is_shared(cluster, namespace).await.map_err(ExpectedError::Observe) };
-    let (lease, shared) = tokio::try_join!(lease, shared)?;
-    Ok(lease.filter(|_| !shared))
+    places: &BTreeSet<Place>,
+) -> Result<Vec<Object>, ExpectedError> {
+    let leases = places.iter().map(|place| async move {
+        let found = lease(cluster.client(), place).await;
+        Ok::<_, ExpectedError>((
+            place,
+            found.map_err(|error| ExpectedError::Observe(error.into()))?,
+        ))
+    });
+    let others = async { places_of_others(cluster).await.map_err(ExpectedError::Observe) };
+    let (leases, others) = tokio::try_join!(futures::future::try_join_all(leases), others)?;
+    let own = leases.into_iter().filter(|(place, _)| !others.contains(place));
+    Ok(own.filter_map(|(_, lease)| lease).collect())
 }
 
-async fn lease(client: Client, namespace: &str) -> Result<Option<Object>, KubeError> {
-    let api: Api<Lease> = Api::namespaced(client, namespace);
-    let found = api.get_opt(LEASE).await;
+async fn lease(client: Client, place: &Place) -> Result<Option<Object>, KubeError> {
+    let api: Api<Lease> = Api::namespaced(client, &place.namespace);
+    let found = api.get_opt(&place.name).await;
     let found = found.map_err(|source| KubeError {
         verb: "get",
-        resource: format!("Lease {namespace}/{LEASE}"),
+        resource: format!("Lease {place}"),
         source: Box::new(source),
     })?;
     Ok(found.map(|lease| Object::new(&lease)))
@@ -253,6 +285,7 @@ mod tests {
     use aws_sdk_eks::operation::list_access_entries::ListAccessEntriesOutput;
     use aws_sdk_eks::types::AccessEntry;
     use aws_smithy_mocks::{MockResponseInterceptor, RuleMode, create_mock_http_client, mock};
+    use serde_json::json;
 
     use super::*;
     use crate::aws::Aws;
@@ -302,5 +335,69 @@ mod tests {
             others = found.1;
         }
         assert_eq!((theirs.num_calls(), ours.num_calls()), (1, 3));
+    }
+
+    fn lease_at(place: &Place) -> (String, serde_json::Value) {
+        let Place { namespace, name } = place;
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "namespace": namespace, "name": name },
+        });
+        (path, lease)
+    }
+
+    fn place(namespace: &str, name: &str) -> Place {
+        Place { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn the_lease_is_looked_for_wherever_the_operator_was_told_to_hold_it() {
+        let desired = desired(
+            "deploy: {values: {controller: {env: [{name: LEADER_ELECTION_NAME, value: asked}]}}}",
+        );
+        let namespace = desired.service_account.namespace.clone();
+        let mut live = desired.deployment().expect("a Deployment").clone();
+        let variables = json!([
+            { "name": "LEADER_ELECTION_NAME", "value": "by-hand" },
+            { "name": "LEADER_ELECTION_NAMESPACE", "value": "leases" },
+        ]);
+        live.body["spec"]["template"]["spec"]["containers"][0]["env"] = variables;
+        let world = World { objects: [(live.key(), live.body.clone())].into(), ..World::default() };
+        let usual = Place::usual(&namespace);
+        let asked = place(&namespace, "asked");
+        let expected = BTreeSet::from([usual, asked, place("leases", "by-hand")]);
+        assert_eq!(lease_places(&desired, &world, &namespace), expected);
+        // A Deployment of that name that is another installation's says nothing of ours.
+        live.body["metadata"]["labels"][INSTALL_ID] = "00000000".into();
+        let world = World { objects: [(live.key(), live.body)].into(), ..World::default() };
+        assert_eq!(lease_places(&desired, &world, &namespace).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn leases_of_any_name_are_found_unless_a_karpenter_holds_them() {
+        let usual = Place::usual("kube-system");
+        let (mine, gone) = (place("leases", "mine"), place("kube-system", "gone"));
+        let karpenter = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "karpenter", "namespace": "kube-system" },
+            "spec": { "selector": {}, "template": { "spec": { "containers": [{
+                "name": "controller", "image": "public.ecr.aws/karpenter/controller:1",
+            }] } } },
+        });
+        let ((usual_path, usual_lease), (mine_path, mine_lease)) =
+            (lease_at(&usual), lease_at(&mine));
+        let both = [(usual_path.as_str(), usual_lease), (mine_path.as_str(), mine_lease)];
+        let places = BTreeSet::from([usual.clone(), mine.clone(), gone]);
+        let found = async |objects: &[(&str, serde_json::Value)]| {
+            let server = Double::start(objects).await;
+            let leases = own_leases(&server.cluster(), &places).await.expect("it is answered");
+            let place = |it: &Object| place(it.namespace.as_deref().unwrap_or_default(), &it.name);
+            leases.iter().map(place).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(found(&both).await, BTreeSet::from([usual, mine.clone()]));
+        let mut with_karpenter = both.to_vec();
+        with_karpenter.push(("/apis/apps/v1/deployments/karpenter", karpenter));
+        assert_eq!(found(&with_karpenter).await, BTreeSet::from([mine]));
     }
 }

@@ -10,6 +10,7 @@ use super::{Found, Nodes};
 use crate::apply::Context;
 use crate::desired::Desired;
 use crate::errors::{ExpectedError, count};
+use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::{Object, label};
 use crate::kubernetes::{aws_auth, freeze, helm};
 use crate::observe::world::World;
@@ -26,8 +27,10 @@ pub struct Inventory {
     pub releases: Vec<String>,
     /// Namespace of the Helm release.
     pub release_namespace: String,
-    /// The operator's Lease.
-    pub lease: Option<Object>,
+    /// The operator's Leases; there is one, unless it was told another name meanwhile.
+    pub leases: Vec<Object>,
+    /// Where its Leases are, or would be made.
+    pub(super) lease_places: BTreeSet<Place>,
     /// CRDs that are ours.
     pub crds: Vec<Object>,
     /// The namespace, if it is ours.
@@ -72,7 +75,7 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &BTreeSet::new()).await?;
+        let found = Found::read(context, desired, world, namespace, &Self::default()).await?;
         Ok(Self::of(desired, world, found).of_ours_only())
     }
 
@@ -84,7 +87,7 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &self.others).await?;
+        let found = Found::read(context, desired, world, namespace, self).await?;
         Ok(Self::of(desired, world, found).of_ours_only())
     }
 
@@ -96,7 +99,7 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &self.others).await?;
+        let found = Found::read(context, desired, world, namespace, self).await?;
         let all = Self::of(desired, world, found);
         Ok(if self.is_installed { all } else { all.of_ours_only() })
     }
@@ -122,7 +125,8 @@ impl Inventory {
         crds.extend(former_crds);
         // Nobody wrote our mark on the Lease, but it is the operator's: it goes with the record of an operator of ours.
         let has_record = found.record.as_ref() == Some(&installation.id);
-        let lease = found.lease.filter(|_| has_record || !operator.is_empty());
+        let mut leases = found.leases;
+        leases.retain(|_| has_record || !operator.is_empty());
         let (provider, provider_stays) = match found.provider {
             Some(Ok(arn)) => (Some(arn), None),
             Some(Err(why)) => (None, Some(why)),
@@ -135,7 +139,8 @@ impl Inventory {
         let all = Self {
             is_installed: false,
             others: found.others,
-            lease,
+            leases,
+            lease_places: found.lease_places,
             has_record,
             crds,
             namespace: ours(std::slice::from_ref(&desired.namespace)).pop(),
@@ -223,7 +228,7 @@ impl Inventory {
         add("NodeOverlay", names(&self.nodes.overlays));
         add("operator object", keys(&self.operator));
         add("Helm revision", self.releases.clone());
-        add("lease", self.lease.iter().map(|lease| lease.key().to_string()).collect());
+        add("lease", self.leases.iter().map(|lease| lease.key().to_string()).collect());
         add("CRD", self.crds.iter().map(|crd| crd.name.clone()).collect());
         add("launch template", self.nodes.launch_templates.clone());
         add("instance profile", self.nodes.instance_profiles.clone());

@@ -82,7 +82,7 @@ fn keep_kubernetes(inventory: &mut Inventory) -> Vec<String> {
         names(&mut inventory.nodes.overlays, |overlay| named("NodeOverlay", overlay), why),
         names(&mut inventory.operator, |object| object.key().to_string(), why),
         names(&mut inventory.releases, |secret| format!("Helm revision {secret}"), why),
-        one(&mut inventory.lease, |lease| lease.key().to_string(), why),
+        names(&mut inventory.leases, |lease| lease.key().to_string(), why),
         names(&mut inventory.crds, |crd| crd.key().to_string(), why),
         one(&mut inventory.namespace, |namespace| namespace.key().to_string(), why),
     ];

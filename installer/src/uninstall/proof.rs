@@ -27,7 +27,7 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
         + inventory.releases.len()
         + inventory.crds.len()
         + usize::from(inventory.namespace.is_some())
-        + usize::from(inventory.lease.is_some())
+        + inventory.leases.len()
         + usize::from(inventory.aws_auth.is_some());
     let eks = usize::from(inventory.association.is_some())
         + inventory.access_entries.len()

@@ -144,7 +144,7 @@ impl Inventory {
     /// What the operator lived on and nothing else needs: in any order, once its pods are gone. CRDs and what the operator made in AWS are not in it.
     pub(crate) fn free(&self) -> Vec<Removal> {
         let others = self.operator.iter().filter(|object| !object.is_deployment());
-        let objects = others.chain(&self.lease).cloned().map(Removal::Object);
+        let objects = others.chain(&self.leases).cloned().map(Removal::Object);
         let mut all = objects.collect::<Vec<_>>();
         if !self.releases.is_empty() {
             let (namespace, secrets) = (self.release_namespace.clone(), self.releases.clone());
