@@ -7,9 +7,18 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::audit::Audit;
 use crate::cli::GlobalArgs;
+
+/// No endpoint may keep a call waiting for ever: a network that drops packets does not say so. Every attempt has this long, as the operator's.
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(Duration::from_secs(10))
+        .operation_attempt_timeout(Duration::from_secs(60))
+        .build()
+}
 
 /// One client per service.
 #[derive(Debug, Clone)]
@@ -40,7 +49,8 @@ impl Aws {
             .with_max_backoff(Duration::from_secs(10));
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(region.to_owned()))
-            .retry_config(retry);
+            .retry_config(retry)
+            .timeout_config(timeouts());
         if let Some(profile) = &global.profile {
             loader = loader.profile_name(profile);
         }
@@ -202,6 +212,9 @@ impl<T> IfThere<T> for Result<T, AwsError> {
 
 #[cfg(test)]
 mod tests {
+    use aws_credential_types::Credentials;
+    use aws_credential_types::provider::SharedCredentialsProvider;
+
     use super::*;
 
     fn error(code: Option<&str>) -> AwsError {
@@ -224,6 +237,33 @@ mod tests {
         }
         // An emulator that doesn't know an action answers 404 without a code: that is no "not found".
         assert!(!error(None).is_not_found());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_accepts_and_never_answers_is_given_up() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let mut serving = tokio::task::JoinSet::new();
+        serving.spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                open.push(stream);
+            }
+        });
+        let credentials = Credentials::new("key", "secret", None, None, "test");
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .endpoint_url(url)
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts())
+            .build();
+        let began = tokio::time::Instant::now();
+        let asked = Aws::new(config).sts.get_caller_identity().send().await;
+        let error = asked.calling("sts:GetCallerIdentity", "*").expect_err("nobody answers");
+        assert_eq!(began.elapsed().as_secs(), 60, "{error}");
+        assert_eq!(error.code, None);
     }
 
     #[test]

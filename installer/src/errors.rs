@@ -8,6 +8,10 @@ use crate::lock::{self, Holder};
 use crate::settings::problem::Problem;
 use crate::simulate::error::SimulateError;
 
+/// What helps when the API server is silent.
+const UNANSWERED: &str = "something on the way to the API server drops packets, or it is overloaded: look at VPN, proxy, firewalls and the access to the cluster's endpoint, try \
+                          `kubectl get --raw /readyz`, then run the same command again";
+
 /// Something failed.
 pub const EXIT_FAILURE: u8 = 1;
 /// The command line or the settings are wrong, or a value is missing. Nothing was called.
@@ -265,6 +269,9 @@ impl ExpectedError {
         let advice = |failure: &Failure| {
             if matches!(failure, Failure::Aws(error) if error.is_unknown_caller()) {
                 return Some("AWS does not accept these credentials: renew them, or choose others with --profile".to_owned());
+            }
+            if matches!(failure, Failure::Kubernetes(error) if error.is_silence()) {
+                return Some(UNANSWERED.to_owned());
             }
             failure.denied().map(|(action, resource)| match failure {
                 Failure::Aws(error) if error.is_denied_by_organization() => format!(

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::aws::Aws;
 use crate::cli::GlobalArgs;
 use crate::clock;
-use crate::kubernetes::client::{Cluster, without_hidden_retries};
+use crate::kubernetes::client::{Cluster, with_deadline, without_hidden_retries};
 use crate::observe::facts::ClusterFacts;
 use crate::settings::{Inferred, infer_from_context};
 
@@ -122,7 +122,7 @@ pub async fn client(global: &GlobalArgs) -> Result<Client, TargetError> {
     let config = Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
         .await
         .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
-    Client::try_from(config).map_err(|error| TargetError::Kubeconfig(chain(&error)))
+    Client::try_from(with_deadline(config)).map_err(|error| TargetError::Kubeconfig(chain(&error)))
 }
 
 impl Target {
@@ -149,7 +149,7 @@ impl Target {
             (config, "EKS token".to_owned())
         };
         let endpoint = config.cluster_url.to_string();
-        let client = Client::try_from(without_hidden_retries(config))
+        let client = Client::try_from(with_deadline(without_hidden_retries(config)))
             .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
         Ok(Self {
             cluster: Cluster::new(client, aws.audit.clone()),

@@ -1,10 +1,12 @@
 //! Reading, applying and deleting objects of any type, with errors that say what was tried on what.
 //!
 //! The client's own retries are off ([`without_hidden_retries`]): they would say nothing while a server is overloaded, and to the eviction API 429 is an answer.
-//! Reads are repeated here, and say so; writes are repeated by whoever knows what a conflict means for them.
+//! Reads are repeated here, and say so; writes are repeated by whoever knows what a conflict means for them. A server that is silent is given up
+//! ([`with_deadline`]): a network that drops packets tells nobody, and a call would wait for ever.
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use futures::TryStreamExt;
@@ -40,6 +42,9 @@ pub struct KubeError {
 fn short(error: &Error) -> String {
     match error {
         Error::Api(status) => status.message.clone(),
+        silent if is_silence(silent) => {
+            format!("the API server does not answer; it was given {} s", SILENCE.as_secs())
+        }
         other => {
             use std::error::Error as _;
             let mut text = other.to_string();
@@ -53,7 +58,25 @@ fn short(error: &Error) -> String {
     }
 }
 
+/// Whether the connection was given up because nothing came over it, or because there never was one.
+fn is_silence(error: &Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
 impl KubeError {
+    /// The API server stayed silent for as long as it may.
+    pub fn is_silence(&self) -> bool {
+        is_silence(&self.source)
+    }
+
     fn code(&self) -> Option<u16> {
         match &*self.source {
             Error::Api(status) => Some(status.code),
@@ -92,6 +115,23 @@ impl KubeError {
 
 /// For how long a read is repeated while the API server is overloaded or restarting.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long the API server may say nothing: as long as it gives itself for a call (`--request-timeout`). It counts from the last byte, so that a long list over a
+/// slow line is read to its end.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// How long a connection may take to be opened, TLS included.
+const CONNECT: Duration = Duration::from_secs(30);
+
+/// A configuration whose client gives up an API server that does not answer. It speaks HTTP/1, so each connection carries one call at a time, and one that is given
+/// up is closed. The installer watches nothing and follows no logs: no call is meant to be silent for long.
+pub fn with_deadline(mut config: Config) -> Config {
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    // Else the time for which a connection was not used would count.
+    config.reset_reader_on_write = true;
+    config
+}
 
 /// A configuration whose client answers what the server answered, the first time.
 pub fn without_hidden_retries(mut config: Config) -> Config {
@@ -405,3 +445,6 @@ impl Cluster {
         Ok(found.into_iter().flatten().collect())
     }
 }
+
+#[cfg(test)]
+mod tests;
