@@ -16,11 +16,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::select_all;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::watcher;
+use kube::runtime::utils::Backoff;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -214,13 +215,53 @@ struct Entry {
     gone: CancellationToken,
 }
 
+/// Between tries of a watch that fails: at once it would take a whole thread while the API server is gone, and long pauses would let pods wait that are to end
+/// when it is back.
+#[derive(Debug)]
+struct Pauses(Duration);
+
+impl Pauses {
+    const FIRST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(2);
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(Self::FIRST)
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = (pause * 2).min(Self::LONGEST);
+        Some(pause)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What becomes of the pods of a node, for ever.
+fn pods_of(
+    client: Client,
+    node: &str,
+) -> impl Stream<Item = watcher::Result<watcher::Event<Pod>>> + Send + use<> {
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    watcher(Api::all(client), config).backoff(Pauses::default())
+}
+
 /// Watches the pods of the system nodes and keeps a task per pod.
 async fn drive(shared: Arc<Shared>, stop: CancellationToken) {
     let streams = shared.config.nodes.iter().map(|node| {
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name));
-        let pods: Api<Pod> = Api::all(shared.config.client.clone());
         let name = node.name.clone();
-        watcher(pods, config).map(move |event| (name.clone(), event)).boxed()
+        let events = pods_of(shared.config.client.clone(), &name);
+        events.map(move |event| (name.clone(), event)).boxed()
     });
     let mut events = select_all(streams);
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
@@ -267,8 +308,6 @@ async fn drive(shared: Arc<Shared>, stop: CancellationToken) {
                     error = &error as &dyn std::error::Error,
                     "the watch of a system node's pods failed"
                 );
-                // The watcher retries at once; the API server may be down for a moment.
-                tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
     }
@@ -333,6 +372,8 @@ fn repository_name(image: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use super::*;
 
     #[test]
@@ -343,5 +384,19 @@ mod tests {
             assert_eq!(repository_name(image), "tenon-operator");
         }
         assert_ne!(repository_name("r.example/tenon-operator/other"), "tenon-operator");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_of_an_api_server_that_is_gone_pauses_between_its_tries() {
+        // Nobody listens there: the port was just given back.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let mut config = kube::Config::new(address.parse().unwrap());
+        config.default_retry = false;
+        let events = pods_of(Client::try_from(config).unwrap(), "node");
+        let minute = tokio::time::sleep(Duration::from_mins(1));
+        let n_tries = events.take_until(minute).filter(|it| ready(it.is_err())).count().await;
+        assert!((25..=40).contains(&n_tries), "{n_tries} tries in a minute");
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tenon_tests::api_faults::{Fault, Refusal, Requests};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::kubelet::{Image, Running};
 use tenon_tests::process::Signal;
@@ -113,7 +114,7 @@ impl Fixture {
     async fn start(dir: &Path) -> Self {
         let images = vec![Image { name: "tenon-operator".to_owned(), program: stand_in(dir) }];
         let parts = Parts { kubelet: true, ..Parts::control_plane_only() };
-        let bed = Bed::start(BedConfig { images, parts, ..BedConfig::default() })
+        let bed = Bed::start(BedConfig { images, parts, api_faults: true, ..BedConfig::default() })
             .await
             .expect("the bed starts");
         let client = bed.client();
@@ -197,6 +198,18 @@ async fn pods_of_our_image_run_as_processes_and_live_as_in_a_cluster() {
     assert_eq!(seen["env"]["SETTING"], "loud");
     assert_eq!(seen["args"], json!(["--name=one"]));
     assert_eq!(seen["who"], "system:serviceaccount:default:stand-in");
+
+    // Pods speak to the API server through the faults of the bed, as themselves, and nobody else does.
+    let faults = bed.bed.api_faults().expect("the bed has them");
+    let asked = |requests: &Requests| faults.count(requests);
+    let reviews = Requests::of("create", "selfsubjectreviews");
+    assert_eq!((asked(&reviews), asked(&Requests::any())), (1, 1));
+    let refusal = Refusal::denied_by_webhook("policy.example", "not today");
+    let rule = faults.add(reviews.clone(), Fault::Refuse(refusal));
+    let seen = get(&address(&one), "/seen").await;
+    assert_eq!((seen.as_str(), rule.met()), ("", 1), "its question is refused");
+    rule.lift();
+    assert!(get(&address(&one), "/seen").await.contains("stand-in"));
 
     // kill -9, then a liveness probe that fails: restarted, and counted.
     bed.process("one").signal(Signal::Kill);
