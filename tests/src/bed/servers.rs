@@ -156,11 +156,12 @@ impl Servers {
 
 /// Two nodes of a managed node group, in two zones.
 fn system_nodes(region: &str) -> Vec<SystemNode> {
-    let node = |zone: &str, number: u8| SystemNode {
-        name: format!("ip-10-0-{number}-10.{region}.compute.internal"),
+    // Each has an address of its zone's subnet.
+    let node = |zone: &str, number: u8, subnet: u8| SystemNode {
+        name: format!("ip-10-0-{subnet}-10.{region}.compute.internal"),
         zone: format!("{region}{zone}"),
         region: region.to_owned(),
-        address: format!("10.0.{number}.10"),
+        address: format!("10.0.{subnet}.10"),
         instance_id: format!("i-0000000000000000{number}"),
         instance_type: "m6i.xlarge".to_owned(),
         labels: BTreeMap::from([
@@ -169,5 +170,23 @@ fn system_nodes(region: &str) -> Vec<SystemNode> {
         ]),
         critical_addons_only: true,
     };
-    vec![node("a", 1), node("b", 2)]
+    vec![node("a", 1, 1), node("b", 2, 33)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::front::seed::{SUBNET_PREFIX, ZONES, subnet};
+
+    #[test]
+    fn system_nodes_have_addresses_of_their_zones_subnets() {
+        let mask = u32::MAX << (32 - SUBNET_PREFIX);
+        for node in system_nodes("eu-north-1") {
+            let zone = ZONES.iter().position(|zone| node.zone.ends_with(zone)).expect("a zone");
+            let address: Ipv4Addr = node.address.parse().unwrap();
+            assert_eq!(u32::from(address) & mask, u32::from(subnet(zone)), "{}", node.name);
+        }
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! Discovery tags are for the installer to set.
 
+use std::net::Ipv4Addr;
+
 use serde::Serialize;
 
 use super::iam::create_spot_role;
@@ -20,6 +22,18 @@ pub struct Seed {
     pub cluster_security_group_id: String,
     /// A security group for nodes.
     pub node_security_group_id: String,
+}
+
+/// The letters of the zones that have a subnet.
+pub const ZONES: [&str; 3] = ["a", "b", "c"];
+
+/// How many bits of an address name the subnet.
+pub const SUBNET_PREFIX: u8 = 19;
+
+/// The first address of the subnet in the zone with this index.
+pub fn subnet(zone: usize) -> Ipv4Addr {
+    let third = u8::try_from(zone * 32).expect("a VPC of 10.0.0.0/16 has eight of them");
+    Ipv4Addr::new(10, 0, third, 0)
 }
 
 /// Makes the network of a cluster. The account's service-linked role of EC2 Spot is made if it isn't there.
@@ -44,9 +58,9 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
         .await?;
     let vpc_id = id_of(&vpc, &["vpc", "vpcId"])?;
     let mut subnet_ids = Vec::new();
-    for (index, letter) in ["a", "b", "c"].iter().enumerate() {
+    for (index, letter) in ZONES.iter().enumerate() {
         let zone = format!("{}{letter}", world.region());
-        let cidr = format!("10.0.{}.0/19", index * 32);
+        let cidr = format!("{}/{SUBNET_PREFIX}", subnet(index));
         let name = format!("{cluster}-private-{letter}");
         let subnet = moto
             .query(
