@@ -26,6 +26,7 @@ use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -218,16 +219,21 @@ struct Entry {
 /// Between tries of a watch that fails: at once it would take a whole thread while the API server is gone, and long pauses would let pods wait that are to end
 /// when it is back.
 #[derive(Debug)]
-struct Pauses(Duration);
+struct Pauses {
+    next: Duration,
+    last: Option<Instant>,
+}
 
 impl Pauses {
     const FIRST: Duration = Duration::from_millis(200);
     const LONGEST: Duration = Duration::from_secs(2);
+    /// A watch that has not failed for so long begins anew.
+    const CALM: Duration = Duration::from_secs(10);
 }
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self(Self::FIRST)
+        Self { next: Self::FIRST, last: None }
     }
 }
 
@@ -235,16 +241,20 @@ impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = (pause * 2).min(Self::LONGEST);
+        let now = Instant::now();
+        if self.last.is_some_and(|last| now - last > Self::CALM) {
+            self.next = Self::FIRST;
+        }
+        self.last = Some(now);
+        let pause = self.next;
+        self.next = (pause * 2).min(Self::LONGEST);
         Some(pause)
     }
 }
 
 impl Backoff for Pauses {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
+    /// Every try begins with an event, also one that fails then: an event is no sign that the API server is back.
+    fn reset(&mut self) {}
 }
 
 /// What becomes of the pods of a node, for ever.
