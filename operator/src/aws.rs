@@ -31,7 +31,7 @@ use self::ttl::TtlMap;
 use self::zonal_shift::ZonalShifts;
 use crate::clock::Clock;
 use crate::cloud_provider::{
-    CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
+    CloudError, CloudProvider, Context, Hook, Instance, Launched, NodeClassKind, NodeClassState,
     READINESS_UNKNOWN, RepairPolicy,
 };
 use crate::metrics::Metrics;
@@ -248,7 +248,7 @@ impl AwsProvider {
             class: &class,
             catalog: &catalog,
             cluster: &cluster,
-            placement_group: placement_group.as_ref().map(|group| group.id.as_str()),
+            placement_group: placement_group.as_ref(),
         };
         self.launcher.launch(&input, &self.catalogs).await.map(fleet)
     }
@@ -430,6 +430,10 @@ impl CloudProvider for AwsProvider {
         let found =
             self.instances.list().await.map_err(|error| other("list the instances", error))?;
         Ok(found.iter().map(|instance| self.present(instance)).collect())
+    }
+
+    async fn before_registration(&self, claim: &NodeClaim) -> Vec<Hook> {
+        launch::placement::hook(&self.instances, claim).await.into_iter().collect()
     }
 
     async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {

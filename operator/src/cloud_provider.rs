@@ -9,6 +9,7 @@ pub mod metered;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
@@ -90,6 +91,24 @@ pub struct Launched {
     pub capacity: Resources,
     /// `status.allocatable`.
     pub allocatable: Resources,
+}
+
+/// One thing that a provider sees to before a Node is registered.
+#[derive(Debug)]
+pub struct Hook {
+    /// As the condition Registered lists it.
+    pub name: &'static str,
+    /// How far it is; an error is tried again with back-off.
+    pub progress: Result<HookProgress, CloudError>,
+}
+
+/// How far a [`Hook`] is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HookProgress {
+    /// The Node may be registered. These labels became known on the way; they replace the NodeClaim's.
+    Done(BTreeMap<String, String>),
+    /// Not yet; ask again after this time.
+    Pending(Duration),
 }
 
 /// What a NodeClass says about itself.
@@ -226,6 +245,12 @@ pub trait CloudProvider: Send + Sync + 'static {
         _operation: &str,
     ) -> impl Future<Output = Result<(), CloudError>> + Send {
         async { Err(CloudError::RebootNotSupported) }
+    }
+
+    /// What has to be seen to before the Node of a launched claim is registered, which lets pods onto it: asked for while the Node waits with its taint, until
+    /// everything is done.
+    fn before_registration(&self, _claim: &NodeClaim) -> impl Future<Output = Vec<Hook>> + Send {
+        async { Vec::new() }
     }
 
     /// Why the claim's machine differs from what its NodeClass now asks for; `None` when it does not. The reason becomes the condition's reason.

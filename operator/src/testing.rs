@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::cloud_provider::{Context, NodeClassKind};
+use crate::cloud_provider::{CloudProvider, Context, NodeClassKind};
 use crate::events::{Publisher, Recorder};
 use crate::kwok::Kwok;
 use crate::metrics::Metrics;
@@ -217,6 +217,15 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// An operator with the provider kwok that sees this cluster; its state takes changes in. The events that it publishes are with the publisher.
 pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kwok>>, Publisher) {
+    operator_on(Kwok::new(server.client(), None).unwrap(), server, cluster)
+}
+
+/// The same on another cloud.
+pub(crate) fn operator_on<P: CloudProvider>(
+    cloud: P,
+    server: &ApiServer,
+    cluster: Cluster,
+) -> (Arc<Operator<P>>, Publisher) {
     let client = server.client();
     let clock = Clock::anchored(Timestamp::UNIX_EPOCH);
     let (recorder, publisher) = Recorder::new(clock);
@@ -235,9 +244,9 @@ pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kw
     };
     let operator = Operator {
         context,
-        write: Writer::new(client.clone(), state.clone()),
+        write: Writer::new(client, state.clone()),
         state,
-        cloud: Arc::new(Kwok::new(client, None).unwrap()),
+        cloud: Arc::new(cloud),
         policy: options.policy(),
         options,
         offers: LatestOffers::default(),

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use tenon_crds::EC2NodeClass;
 use tenon_crds::ec2nodeclass::{Ami, CapacityReservation, EC2NodeClassSpec, Subnet};
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, NodeClassRef, Offering};
+use tenon_state::ec2::labels::partition_values;
 use tenon_state::ec2::network::NetworkTable;
 use tenon_state::ec2::reserved;
 use tenon_state::ec2::type_info::TypeInfo;
@@ -20,6 +21,7 @@ use self::pricing::{PriceTable, Prices};
 use self::unavailable::{Unavailable, UnavailableNow};
 use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
+use super::launch::placement;
 use super::reservations::Reservations;
 use super::ttl::TtlMap;
 use super::zonal_shift::ZonalShifts;
@@ -296,6 +298,7 @@ impl<'a> ClassScope<'a> {
                 region: Some(&self.catalogs.settings.region),
                 zones: &zones,
                 placement_group: self.basis.placement_group.as_ref().map(|group| group.id.as_str()),
+                partitions: self.n_partitions(),
                 vm_memory_overhead: self.catalogs.settings.vm_memory_overhead,
                 reserved_enis: self.catalogs.settings.reserved_enis,
                 seen_memory: self.catalogs.seen_memory.get(&seen_key),
@@ -317,7 +320,6 @@ impl<'a> ClassScope<'a> {
         offered_in: &BTreeSet<String>,
         prices: &PriceTable,
     ) -> Vec<Offering> {
-        let group = self.basis.placement_group.as_ref();
         let compatible = self.is_compatible(info);
         let mut offerings = Vec::new();
         for zone in offered_in {
@@ -330,23 +332,28 @@ impl<'a> ClassScope<'a> {
                     _ => prices.on_demand(&info.name),
                 };
                 let subnets = self.subnets_by_zone.get(zone.as_str());
-                let usable = compatible
-                    && !self.is_shifted(zone)
-                    && subnets.is_some_and(|subnets| {
-                        let group = group.map(|group| group.id.as_str());
-                        !self.unavailable.contains(&info.name, zone, capacity_type, subnets, group)
+                let contains = |group: Option<&str>| {
+                    subnets.is_some_and(|subnets| {
+                        self.unavailable.contains(&info.name, zone, capacity_type, subnets, group)
+                    })
+                };
+                let usable = compatible && !self.is_shifted(zone) && subnets.is_some();
+                for (usable, partitions) in self.places(usable, contains) {
+                    let zone_id = self.zone_ids.get(zone.as_str()).copied().flatten();
+                    let mut requirements = ec2_types::offering_requirements(zone_id);
+                    if !partitions.is_empty() {
+                        ec2_types::restrict_to_partitions(&mut requirements, partitions);
+                    }
+                    offerings.push(Offering {
+                        zone: zone.clone(),
+                        capacity_type,
+                        requirements,
+                        price: price.unwrap_or_default(),
+                        available: usable && price.is_some(),
+                        reservation_capacity: None,
+                        unpriced: price.is_none().then_some(usable),
                     });
-                offerings.push(Offering {
-                    zone: zone.clone(),
-                    capacity_type,
-                    requirements: ec2_types::offering_requirements(
-                        self.zone_ids.get(zone.as_str()).copied().flatten(),
-                    ),
-                    price: price.unwrap_or_default(),
-                    available: usable && price.is_some(),
-                    reservation_capacity: None,
-                    unpriced: price.is_none().then_some(usable),
-                });
+                }
             }
         }
         offerings
@@ -369,7 +376,38 @@ impl<'a> ClassScope<'a> {
             });
         let left = self.catalogs.reservations.left(&reservation.id);
         let zone_id = self.zone_ids.get(zone).copied().flatten();
-        reserved::offering(reservation, left, prices.on_demand(&info.name), usable, zone_id)
+        let price = prices.on_demand(&info.name);
+        let mut offering = reserved::offering(reservation, left, price, usable, zone_id);
+        if self.n_partitions() > 0 {
+            let partitions = partition_values(self.n_partitions()).collect();
+            ec2_types::restrict_to_partitions(&mut offering.requirements, partitions);
+        }
+        offering
+    }
+
+    /// Whether machines can be had, and in which partitions of the placement group; these differ only after a launch into one of them failed. Without partitions
+    /// there is one answer, for none.
+    fn places(
+        &self,
+        usable: bool,
+        contains: impl Fn(Option<&str>) -> bool,
+    ) -> Vec<(bool, Vec<String>)> {
+        let Some(group) = &self.basis.placement_group else {
+            return vec![(usable && !contains(None), Vec::new())];
+        };
+        let usable = usable && !contains(Some(&group.id));
+        let all = partition_values(group.partitions);
+        let (had, lacking): (Vec<_>, Vec<_>) =
+            all.partition(|number| !contains(Some(&placement::scope(&group.id, Some(number)))));
+        if had.is_empty() && lacking.is_empty() {
+            return vec![(usable, Vec::new())];
+        }
+        let places = [(usable, had), (false, lacking)];
+        places.into_iter().filter(|(_, partitions)| !partitions.is_empty()).collect()
+    }
+
+    fn n_partitions(&self) -> u32 {
+        self.basis.placement_group.as_ref().map_or(0, |group| group.partitions)
     }
 
     fn is_shifted(&self, zone: &str) -> bool {

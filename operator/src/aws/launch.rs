@@ -14,13 +14,14 @@ use tenon_planner::snapshot::{CapacityType, Catalog};
 use self::filters::{Candidate, Wanted};
 use self::fleet::FleetScope;
 use self::fleets::{FleetFailure, Fleets, Order};
+use self::placement::Placed;
 use self::reserved::Reservation;
 use self::subnets::{Chosen, FreeAddresses};
 use self::template::{Place, Template, TemplateError, TemplateScope};
 use self::templates::{Made, Templates};
 use super::catalog::Catalogs;
-use super::ec2::Ec2;
 use super::ec2::send::{FleetAnswer, FleetError, FleetInstance};
+use super::ec2::{Ec2, PlacementGroup};
 use super::error::{Error, launch_reason};
 use super::matching::Requirements;
 use super::metrics::AwsMetrics;
@@ -32,6 +33,7 @@ use crate::cloud_provider::CloudError;
 pub mod filters;
 pub mod fleet;
 mod fleets;
+pub mod placement;
 pub mod reserved;
 pub mod subnets;
 pub mod template;
@@ -49,7 +51,7 @@ pub struct LaunchInput<'a> {
     /// The cluster.
     pub cluster: &'a ClusterFacts,
     /// The placement group of the class.
-    pub placement_group: Option<&'a str>,
+    pub placement_group: Option<&'a PlacementGroup>,
 }
 
 /// A machine that was launched.
@@ -63,6 +65,8 @@ pub struct LaunchedInstance {
     pub tenancy: &'static str,
     /// The capacity reservation that it was launched into.
     pub reservation: Option<Reservation>,
+    /// The partition of its placement group that it was launched into; nothing where EC2 chose one.
+    pub partition: Option<i32>,
 }
 
 /// Launches machines.
@@ -138,8 +142,11 @@ impl Launcher {
     ) -> Result<LaunchedInstance, CloudError> {
         let spec = &input.claim.spec;
         let wanted = wanted(input.claim);
-        let candidates = filters::candidates(input.catalog, &wanted)
+        let mut candidates = filters::candidates(input.catalog, &wanted)
             .map_err(|exhausted| CloudError::InsufficientCapacity(exhausted.to_string()))?;
+        let placed = input
+            .placement_group
+            .map(|group| placement::place(group, &wanted.requirements, &mut candidates));
         let capacity_type = filters::capacity_type(&candidates);
         warn_about_fallback(&wanted, capacity_type, candidates.len(), input.claim);
 
@@ -160,7 +167,7 @@ impl Launcher {
             tenancy,
             capacity_type,
             reserved_capacity: self.reserved_capacity,
-            placement_group: input.placement_group,
+            placed: placed.as_ref(),
         };
         let prepared = Candidates { scope, candidates: &candidates };
         match self.try_once(input, prepared, catalogs).await {
@@ -229,7 +236,7 @@ impl Launcher {
             request,
             capacity_type,
             tenancy,
-            placement_group: input.placement_group.map(str::to_owned),
+            placed: scope.placed.cloned(),
             reservations: reserved::by_place(candidates),
         });
         Ok(Ready { order, chosen, made })
@@ -238,7 +245,8 @@ impl Launcher {
     fn learn(&self, answer: &FleetAnswer, order: &Order, catalogs: &Catalogs) {
         let unavailable = &catalogs.unavailable;
         let capacity_type = order.capacity_type;
-        let group = order.placement_group.as_deref();
+        let group = order.placed.as_ref().map(Placed::scope);
+        let group = group.as_deref();
         for error in &answer.errors {
             let (reason, _) = launch_reason(&error.code, &error.message);
             let zone = error.zone.as_deref().unwrap_or_default();

@@ -103,6 +103,12 @@ pub fn single_value<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r str
     }
 }
 
+/// The values of a label that a type or an offering defines; none where it does not have the label.
+pub fn values_of<'r>(defined: &'r [Requirement], key: &str) -> &'r [String] {
+    let found = find(defined, key).filter(|requirement| requirement.operator == Operator::In);
+    found.map(|requirement| requirement.values.as_slice()).unwrap_or_default()
+}
+
 fn find<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r Requirement> {
     let index = defined.binary_search_by(|requirement| requirement.key.as_str().cmp(key)).ok()?;
     defined.get(index)

@@ -10,6 +10,7 @@ use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, Operator};
 
 use super::ec2;
 use super::launch::LaunchedInstance;
+use super::launch::placement::UNKNOWN_PARTITION;
 use super::launch::reserved::{Reservation, Terms};
 use super::launch::template::{EFA_RESOURCE, ami_for};
 use super::provider_id::provider_id;
@@ -24,6 +25,7 @@ struct Facts<'a> {
     capacity_type: CapacityType,
     tenancy: Option<&'a str>,
     reservation: Option<Reservation>,
+    partition: Option<i32>,
 }
 
 /// An instance that was read.
@@ -40,6 +42,7 @@ pub fn instance(
         capacity_type: capacity_type(found),
         tenancy: found.tenancy.as_deref(),
         reservation: found.reservation.as_ref().map(reservation),
+        partition: found.partition,
     };
     let node_pool = tag(labels::NODEPOOL);
     let mut labels = labels_of(&facts, instance_type, class);
@@ -76,7 +79,8 @@ pub fn launched_fleet(
     catalog: &Catalog,
     now: Timestamp,
 ) -> Launched {
-    let LaunchedInstance { instance: found, capacity_type, tenancy, reservation } = launched;
+    let LaunchedInstance { instance: found, capacity_type, tenancy, reservation, partition } =
+        launched;
     let instance_type = find(catalog, &found.instance_type);
     let facts = Facts {
         id: &found.id,
@@ -85,6 +89,7 @@ pub fn launched_fleet(
         capacity_type: *capacity_type,
         tenancy: Some(tenancy),
         reservation: reservation.clone(),
+        partition: *partition,
     };
     let amis = class.status.as_ref().map(|status| status.amis.as_slice()).unwrap_or_default();
     // The answer repeats the override's image only in newer versions of the API; it is the one that the template was made with.
@@ -159,9 +164,19 @@ fn labels_of(
             _ => None,
         })
         .collect();
+    let is_partitioned = instance_type
+        .iter()
+        .flat_map(|known| &known.requirements)
+        .any(|it| it.key == aws::PLACEMENT_GROUP_PARTITION && it.operator == Operator::In);
     let mut set = |key: &str, value: &str| {
         labels.insert(key.to_owned(), value.to_owned());
     };
+    if let Some(number) = facts.partition {
+        set(aws::PLACEMENT_GROUP_PARTITION, &number.to_string());
+    } else if is_partitioned {
+        // EC2 chooses the partition: it is asked for before the Node is registered.
+        set(aws::PLACEMENT_GROUP_PARTITION, UNKNOWN_PARTITION);
+    }
     set(labels::INSTANCE_TYPE, facts.type_name);
     set(labels::ZONE, facts.zone);
     set(labels::CAPACITY_TYPE, facts.capacity_type.as_str());

@@ -16,6 +16,7 @@ use super::batcher::{Batcher, Window};
 use super::ec2::Instance;
 use super::error::Result;
 use super::instances::Instances;
+use super::launch::placement;
 use super::matching::Requirements;
 use super::provider_id::instance_id;
 use super::{present, resources};
@@ -191,6 +192,7 @@ fn is_good_for(claim: &NodeClaim, instance: &Instance, scope: AdoptionScope<'_>)
     wanted.meet_type(known)
         && requests.fits(&known.allocatable())
         && wanted.allow(labels::ZONE, Some(&instance.zone))
+        && placement::allows(&wanted, instance.partition)
         && wanted.allow_capacity_type(present::capacity_type(instance))
         && instance.tenancy.as_deref().is_none_or(|tenancy| tenancy == wanted.tenancy())
 }

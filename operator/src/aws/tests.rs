@@ -278,6 +278,7 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
         capacity_type: tenon_planner::snapshot::CapacityType::OnDemand,
         tenancy: "default",
         reservation: None,
+        partition: None,
     };
     let now = "2026-11-20T00:00:00Z".parse().unwrap();
     let launched = present::launched_fleet(&fleet, &mk_claim("c"), &class, &catalog, now);

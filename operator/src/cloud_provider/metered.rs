@@ -9,7 +9,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use tokio::time::Instant;
 
 use super::{
-    CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
+    CloudError, CloudProvider, Context, Hook, Instance, Launched, NodeClassKind, NodeClassState,
     RepairPolicy,
 };
 use crate::metrics::Metrics;
@@ -114,6 +114,10 @@ impl<P: CloudProvider> CloudProvider for Metered<P> {
 
     async fn reboot(&self, claim: &NodeClaim, operation: &str) -> Result<(), CloudError> {
         self.measured("Reboot", pool_of(claim), self.inner.reboot(claim, operation)).await
+    }
+
+    async fn before_registration(&self, claim: &NodeClaim) -> Vec<Hook> {
+        self.inner.before_registration(claim).await
     }
 
     async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {

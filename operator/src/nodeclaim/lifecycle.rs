@@ -4,6 +4,7 @@
 //! first of all: no machine is launched for a NodeClaim that could vanish without a trace.
 
 mod finalization;
+mod hooks;
 mod initialization;
 mod launch;
 mod liveness;
@@ -38,6 +39,8 @@ const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::f
 enum Error {
     #[error("launching the machine of nodeclaim {claim}")]
     Launch { claim: String, source: CloudError },
+    #[error("registering the node of nodeclaim {claim}: hook {hook} failed")]
+    Hook { claim: String, hook: &'static str, source: CloudError },
     #[error("terminating the machine of nodeclaim {claim}")]
     Terminate { claim: String, source: CloudError },
     #[error(transparent)]
@@ -50,6 +53,7 @@ impl Failure for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Launch { .. } => "launch",
+            Self::Hook { .. } => "registration_hook",
             Self::Terminate { .. } => "terminate",
             Self::Read(error) => error.category(),
             Self::Write(error) => error.category(),
@@ -62,7 +66,9 @@ impl Failure for Error {
 
     fn concern(&self) -> Concern {
         match self {
-            Self::Launch { source, .. } | Self::Terminate { source, .. } => source.concern(),
+            Self::Launch { source, .. }
+            | Self::Hook { source, .. }
+            | Self::Terminate { source, .. } => source.concern(),
             Self::Read(error) => error.concern(),
             Self::Write(error) => error.concern(),
         }
@@ -168,7 +174,11 @@ async fn reconcile<P: CloudProvider>(
         let left = until.duration_since(operator.now()).try_into().unwrap_or_default();
         Action::After(left)
     });
-    Ok(liveness.action().min(held))
+    let again = registered.action();
+    if let Some((hook, source)) = registered.failed {
+        return Err(Error::Hook { claim: name.to_owned(), hook, source });
+    }
+    Ok(liveness.action().min(again).min(held))
 }
 
 /// A NodeClaim and the Nodes that say that they are its machine.

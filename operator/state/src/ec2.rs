@@ -42,6 +42,8 @@ pub struct TypeScope<'a> {
     pub zones: &'a BTreeMap<String, Option<String>>,
     /// The id of the placement group that machines are launched into.
     pub placement_group: Option<&'a str>,
+    /// How many partitions that placement group has; zero where its strategy is another.
+    pub partitions: u32,
     /// `--vm-memory-overhead-percent`.
     pub vm_memory_overhead: f64,
     /// `--reserved-enis`.
@@ -62,6 +64,7 @@ pub fn instance_type(info: &TypeInfo, scope: &TypeScope<'_>) -> InstanceType {
             windows_build: scope.class.resolved_ami_family().windows_build(),
             network_mbps,
             placement_group: scope.placement_group,
+            partitions: scope.partitions,
         },
     );
     let Capacity { capacity, overhead } = capacity::capacity(
@@ -100,6 +103,17 @@ pub fn offering_requirements(zone_id: Option<&str>) -> Vec<Requirement> {
     }
     requirements.sort();
     requirements
+}
+
+/// Adds the partitions of a placement group that an offering is for. Requirements stay sorted by key.
+pub fn restrict_to_partitions(requirements: &mut Vec<Requirement>, partitions: Vec<String>) {
+    requirements.push(Requirement {
+        key: keys::PLACEMENT_GROUP_PARTITION.to_owned(),
+        operator: Operator::In,
+        values: partitions,
+        min_values: None,
+    });
+    requirements.sort();
 }
 
 /// Whether the type can be launched with what the NodeClass asks of the hardware.

@@ -100,6 +100,11 @@ pub(crate) fn mk_class() -> EC2NodeClass {
     class
 }
 
+/// A placement group.
+pub(crate) fn mk_group(strategy: &str, partitions: u32) -> PlacementGroup {
+    PlacementGroup { id: "pg-1".to_owned(), strategy: strategy.to_owned(), partitions }
+}
+
 fn find<'c>(catalog: &'c Catalog, name: &str) -> &'c InstanceType {
     catalog.instance_types.iter().find(|found| found.name == name).unwrap()
 }
@@ -245,7 +250,7 @@ fn machines_in_a_placement_group_are_labelled_with_it_and_only_types_that_suppor
     });
     assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::NoPlacementGroup));
     let placed = |strategy: &str| {
-        let group = PlacementGroup { id: "pg-1".to_owned(), strategy: strategy.to_owned() };
+        let group = mk_group(strategy, 0);
         let catalog = catalogs.catalog(&class, Some(&group)).unwrap();
         let found = find(&catalog, "m5.large");
         let label = single_value(&found.requirements, keys::PLACEMENT_GROUP_ID).map(str::to_owned);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// How long an offering counts as unavailable.
 const TTL: Duration = Duration::from_secs(3 * 60);
 
-/// Type, zone, capacity type, and the placement group in which it is unavailable; without one it is unavailable everywhere.
+/// Type, zone, capacity type, and the placement group, or the partition of it, in which it is unavailable; without one it is unavailable everywhere.
 type OfferingKey = (String, String, CapacityType, Option<String>);
 
 /// What is unavailable, until when. Every change, the end of an entry too, raises the version: catalogs that were computed before are stale then.

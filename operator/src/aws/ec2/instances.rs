@@ -33,6 +33,8 @@ pub struct Instance {
     pub security_groups: BTreeSet<String>,
     /// Tenancy.
     pub tenancy: Option<String>,
+    /// Partition of the placement group that it was put into, counted from one.
+    pub partition: Option<i32>,
     /// Network interfaces for EFA.
     pub n_efa: usize,
     /// Tags.
@@ -109,6 +111,7 @@ impl Instance {
             tenancy: placement
                 .and_then(|placement| placement.tenancy.as_ref())
                 .map(|tenancy| tenancy.as_str().to_owned()),
+            partition: placement.and_then(|placement| placement.partition_number),
             n_efa: instance
                 .network_interfaces()
                 .iter()

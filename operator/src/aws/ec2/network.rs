@@ -32,6 +32,8 @@ pub struct PlacementGroup {
     pub id: String,
     /// `cluster`, `partition` or `spread`.
     pub strategy: String,
+    /// How many partitions it has; zero with the other strategies.
+    pub partitions: u32,
 }
 
 /// Subnets that match all filters.
@@ -92,7 +94,16 @@ pub async fn placement_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Placem
             .iter()
             .filter_map(|group| {
                 let strategy = group.strategy.as_ref().map(|strategy| strategy.as_str().to_owned());
-                Some(PlacementGroup { id: group.group_id.clone()?, strategy: strategy? })
+                let partitions = group
+                    .partition_count
+                    .filter(|_| strategy.as_deref() == Some("partition"))
+                    .and_then(|count| u32::try_from(count).ok())
+                    .unwrap_or(0);
+                Some(PlacementGroup {
+                    id: group.group_id.clone()?,
+                    strategy: strategy?,
+                    partitions,
+                })
             })
             .collect()),
         Err(error) if error.is_not_found() => Ok(Vec::new()),

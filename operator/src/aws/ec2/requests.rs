@@ -212,6 +212,9 @@ pub struct Placement {
     /// Placement group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_id: Option<String>,
+    /// Partition of the placement group; EC2 chooses one when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition_number: Option<i32>,
 }
 
 /// How capacity reservations are used.

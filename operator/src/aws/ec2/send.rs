@@ -286,6 +286,7 @@ fn template_data(data: &LaunchTemplateData) -> sdk::RequestLaunchTemplateData {
             sdk::LaunchTemplatePlacementRequest::builder()
                 .tenancy(placement.tenancy.as_str().into())
                 .set_group_id(placement.group_id.clone())
+                .set_partition_number(placement.partition_number)
                 .build(),
         )
         .enclave_options(

@@ -33,7 +33,7 @@ impl Candidate<'_> {
 }
 
 /// What a claim asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// `spec.requirements`.
     pub requirements: Requirements,

@@ -16,6 +16,7 @@ use tenon_crds::labels::aws;
 use tenon_planner::snapshot::CapacityType;
 
 use super::LaunchedInstance;
+use super::placement::Placed;
 use super::reserved::Reservation;
 use crate::aws::batcher::{BatchSize, Batcher, Window};
 use crate::aws::ec2::Ec2;
@@ -55,7 +56,7 @@ pub(super) struct Order {
     pub(super) request: CreateFleet,
     pub(super) capacity_type: CapacityType,
     pub(super) tenancy: &'static str,
-    pub(super) placement_group: Option<String>,
+    pub(super) placed: Option<Placed>,
     /// By type and zone.
     pub(super) reservations: BTreeMap<(String, String), Reservation>,
 }
@@ -73,7 +74,7 @@ impl Order {
             .expect("plain structs with text keys serialise, and a hash takes everything");
         hash.0.update(self.capacity_type.as_str());
         hash.0.update(self.tenancy);
-        hash.0.update(self.placement_group.as_deref().unwrap_or_default());
+        hash.0.update(self.placed.as_ref().map(Placed::scope).unwrap_or_default());
         hash.0.finalize().into()
     }
 }
@@ -293,5 +294,6 @@ fn part(
     let instance = instance.ok_or_else(|| FleetFailure::Short(Arc::new(answer.errors.clone())))?;
     let &Order { capacity_type, tenancy, .. } = order;
     let reservation = order.reservation(&instance.instance_type, &instance.zone).cloned();
-    Ok(LaunchedInstance { instance, capacity_type, tenancy, reservation })
+    let partition = order.placed.as_ref().and_then(|placed| placed.partition);
+    Ok(LaunchedInstance { instance, capacity_type, tenancy, reservation, partition })
 }

@@ -11,6 +11,7 @@ use tenon_planner::snapshot::{CapacityType, InstanceType};
 use tenon_state::ec2::family::Family as _;
 
 use super::filters::Candidate;
+use super::placement::Placed;
 use super::reserved::Reservation;
 use crate::aws::ec2::requests::{
     BlockDeviceMapping, CapacityReservationSpecification, CapacityReservationTarget,
@@ -66,8 +67,8 @@ pub struct TemplateScope<'a> {
     pub capacity_type: CapacityType,
     /// The feature gate `ReservedCapacity`: launches use the reservations that they name, and no others.
     pub reserved_capacity: bool,
-    /// The placement group that the NodeClass names.
-    pub placement_group: Option<&'a str>,
+    /// The placement group that the NodeClass names, and the partition that the claim asks for.
+    pub placed: Option<&'a Placed>,
 }
 
 /// A launch template and the types that it is for.
@@ -204,7 +205,8 @@ fn create_request(
         tag_specifications,
         placement: Placement {
             tenancy: scope.tenancy.to_owned(),
-            group_id: scope.placement_group.map(str::to_owned),
+            group_id: scope.placed.map(|placed| placed.group.clone()),
+            partition_number: scope.placed.and_then(|placed| placed.partition),
         },
         enclave_options: Enabled { enabled: scope.wants_enclave },
         capacity_reservation_specification: scope

@@ -24,6 +24,7 @@ use crate::aws::ec2::requests::{
 };
 use crate::aws::ec2::{Ec2, send};
 use crate::aws::error::{Error, Kind};
+use crate::aws::launch::placement::Placed;
 use crate::aws::launch::template::{self, TemplateScope, tagged};
 use crate::aws::launch::templates::Templates;
 use crate::aws::matching::Requirements;
@@ -203,6 +204,8 @@ impl Validator {
         })?;
         let facts = cluster.facts();
         let nothing = BTreeMap::new();
+        let placed =
+            input.placement_group.map(|group| Placed { group: group.to_owned(), partition: None });
         let scope = TemplateScope {
             class,
             cluster: &facts,
@@ -217,7 +220,7 @@ impl Validator {
             capacity_type: CapacityType::OnDemand,
             // What may be launched at all may be launched without a reservation.
             reserved_capacity: true,
-            placement_group: input.placement_group,
+            placed: placed.as_ref(),
         };
         let made = template::templates(scope, [chosen]).map_err(|error| match error {
             template::TemplateError::UserData(UserDataError::NoServiceCidr) => Obstacle::NotYet,

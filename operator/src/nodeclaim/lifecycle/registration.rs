@@ -1,7 +1,9 @@
 //! Registration: the machine's Node has joined; it gets the NodeClaim's labels, annotations and taints, an owner and a finalizer, and loses the taint that
-//! kept pods away until then.
+//! kept pods away until then. Where the provider has hooks that are not done, the Node gets all of that but keeps the taint.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,11 +12,13 @@ use tenon_crds::conditions::nodeclaim::REGISTERED;
 use tenon_crds::{ConditionStatus, NodeClaim, labels};
 
 use super::super::{conditions, pool_of};
-use crate::cloud_provider::CloudProvider;
+use super::hooks;
+use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::watch::wire::Node;
+use crate::work::Action;
 use crate::write::WriteError;
 
 /// What came out of registration.
@@ -26,6 +30,10 @@ pub(super) struct Registered {
     new: bool,
     /// It joined without the taint that keeps pods away until it is registered.
     unguarded: bool,
+    /// When the provider's hooks are to be asked again, if they are not done.
+    again: Option<Duration>,
+    /// A hook that failed, by its name.
+    pub failed: Option<(&'static str, CloudError)>,
 }
 
 /// Registers the Node of a NodeClaim that has a machine.
@@ -57,14 +65,25 @@ pub(super) async fn register<P: CloudProvider>(
         }
         (ConditionStatus::Unknown, [node]) => {
             let unguarded = !has_joined_properly(node);
-            let hold = operator.nominations.hold(&operator.state, claim);
-            let node = match sync(claim, node, hold) {
+            let hooks = hooks::run(operator, claim).await?;
+            let stage = match hooks.is_done() {
+                false => Stage::Waiting,
+                true if operator.nominations.hold(&operator.state, claim) => Stage::Held,
+                true => Stage::Registered,
+            };
+            let node = match sync(claim, node, stage) {
                 Some(body) => operator.write.patch_node(node, body).await?,
                 None => (**node).clone(),
             };
+            if stage == Stage::Waiting {
+                let message = hooks.pending.join(", ");
+                conditions(claim, now).set_unknown(REGISTERED, HOOK_PENDING, &message);
+                let (again, failed) = (hooks.again, hooks.failed);
+                return Ok(Registered { again, failed, ..Registered::default() });
+            }
             claim.status.get_or_insert_default().node_name = Some(node.name().to_owned());
             conditions(claim, now).set_true(REGISTERED);
-            Ok(Registered { node: Some(node), new: true, unguarded })
+            Ok(Registered { node: Some(node), new: true, unguarded, ..Registered::default() })
         }
         (ConditionStatus::Unknown, [_, _, ..]) => {
             let message = "Invariant violated, matched multiple nodes";
@@ -86,7 +105,26 @@ pub(super) async fn register<P: CloudProvider>(
     }
 }
 
+/// Reason of the condition while the provider's hooks are not done.
+const HOOK_PENDING: &str = "RegistrationHookPending";
+
+/// How far a Node is that has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It waits for the provider's hooks, and keeps the taint that keeps pods away.
+    Waiting,
+    /// Pods may come as soon as they are nominated.
+    Held,
+    /// Pods may come.
+    Registered,
+}
+
 impl Registered {
+    /// When to look again.
+    pub(super) fn action(&self) -> Action {
+        self.again.map_or(Action::Wait, Action::After)
+    }
+
     /// Logs, counts and publishes that a Node was registered, once its NodeClaim's status says so.
     pub(super) fn tell<P: CloudProvider>(&self, operator: &Operator<P>, claim: &NodeClaim) {
         let Some(node) = self.node.as_ref().filter(|_| self.new) else { return };
@@ -129,8 +167,8 @@ fn has_joined_properly(node: &Node) -> bool {
         || node.has_taint(labels::UNREGISTERED_TAINT, "NoExecute")
 }
 
-/// The patch that makes a Node the NodeClaim's; `None` when it is already. `hold` keeps pods away until they are nominated.
-fn sync(claim: &NodeClaim, node: &Node, hold: bool) -> Option<Value> {
+/// The patch that makes a Node the NodeClaim's; `None` when it is already.
+fn sync(claim: &NodeClaim, node: &Node, stage: Stage) -> Option<Value> {
     if node.label(labels::REGISTERED) == Some("true") {
         return None;
     }
@@ -150,27 +188,54 @@ fn sync(claim: &NodeClaim, node: &Node, hold: bool) -> Option<Value> {
         });
     }
     let mut labels = claim.metadata.labels.clone().unwrap_or_default();
-    labels.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    let annotations = claim.metadata.annotations.clone().unwrap_or_default();
     let mut taints = synced_taints(claim, node);
-    if hold && !node.has_taint(labels::NOT_NOMINATED_TAINT, "NoSchedule") {
-        taints.push(Taint {
-            key: labels::NOT_NOMINATED_TAINT.to_owned(),
-            effect: "NoSchedule".to_owned(),
-            ..Taint::default()
-        });
+    match stage {
+        Stage::Registered | Stage::Held => {
+            labels.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+            taints.retain(|taint| !is_unregistered(taint));
+            if stage == Stage::Held && !node.has_taint(labels::NOT_NOMINATED_TAINT, "NoSchedule") {
+                taints.push(Taint {
+                    key: labels::NOT_NOMINATED_TAINT.to_owned(),
+                    effect: "NoSchedule".to_owned(),
+                    ..Taint::default()
+                });
+            }
+        }
+        // It is looked at again and again meanwhile, and written to once.
+        Stage::Waiting
+            if node.metadata.finalizers.as_ref() == Some(&finalizers)
+                && node.metadata.owner_references.as_ref() == Some(&owners)
+                && contains(node.metadata.labels.as_ref(), &labels)
+                && contains(node.metadata.annotations.as_ref(), &annotations)
+                && node.spec.taints == taints =>
+        {
+            return None;
+        }
+        Stage::Waiting => {}
     }
     Some(json!({
         "metadata": {
             "finalizers": finalizers,
             "ownerReferences": owners,
             "labels": labels,
-            "annotations": claim.metadata.annotations.clone().unwrap_or_default(),
+            "annotations": annotations,
         },
         "spec": {"taints": taints},
     }))
 }
 
-/// The Node's taints and those of the NodeClaim that it lacks, without the one that says that it is not registered.
+/// Whether all of these are among those of an object.
+fn contains(have: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| have.and_then(|have| have.get(key)) == Some(value))
+}
+
+/// Whether it is the taint that kept pods away from the Node until it is registered.
+fn is_unregistered(taint: &Taint) -> bool {
+    taint.key == labels::UNREGISTERED_TAINT && taint.effect == "NoExecute"
+}
+
+/// The Node's taints and those of the NodeClaim that it lacks.
 fn synced_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
     let mut taints = node.spec.taints.clone();
     if node.label(labels::DO_NOT_SYNC_TAINTS) != Some("true") {
@@ -181,13 +246,13 @@ fn synced_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
             }
         }
     }
-    taints.retain(|t| !(t.key == labels::UNREGISTERED_TAINT && t.effect == "NoExecute"));
     taints
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::patched;
     use tenon_crds::TaintEffect;
 
     fn claim() -> NodeClaim {
@@ -217,7 +282,7 @@ mod tests {
                 {"key": "kept", "effect": "NoSchedule", "value": "already"},
             ]},
         }));
-        let patch = sync(&claim(), &node, false).unwrap();
+        let patch = sync(&claim(), &node, Stage::Registered).unwrap();
         assert_eq!(patch["metadata"]["labels"]["team"], "a");
         assert_eq!(patch["metadata"]["labels"]["karpenter.sh/registered"], "true");
         assert_eq!(patch["metadata"]["finalizers"], json!(["other", "karpenter.sh/termination"]));
@@ -231,7 +296,8 @@ mod tests {
             "metadata": {"name": "n", "labels": {"karpenter.sh/do-not-sync-taints": "true"}},
             "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
         }));
-        assert_eq!(taint_keys(&sync(&claim(), &node, false).unwrap()), Vec::<&str>::new());
+        let patch = sync(&claim(), &node, Stage::Registered).unwrap();
+        assert_eq!(taint_keys(&patch), Vec::<&str>::new());
     }
 
     #[test]
@@ -252,6 +318,34 @@ mod tests {
     fn a_registered_node_is_not_touched_again() {
         let node =
             node(json!({"metadata": {"name": "n", "labels": {"karpenter.sh/registered": "true"}}}));
-        assert_eq!(sync(&claim(), &node, true), None);
+        assert_eq!(sync(&claim(), &node, Stage::Registered), None);
+    }
+
+    #[test]
+    fn a_node_that_pods_were_planned_for_is_registered_and_kept_closed() {
+        let joined = node(json!({
+            "metadata": {"name": "n"},
+            "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+        }));
+        let patch = sync(&claim(), &joined, Stage::Held).unwrap();
+        assert_eq!(taint_keys(&patch), ["kept", "start", "tenon.sh/not-nominated"]);
+        assert_eq!(patch["metadata"]["labels"]["karpenter.sh/registered"], "true");
+    }
+
+    #[test]
+    fn a_node_that_waits_for_a_hook_gets_everything_but_pods_and_is_written_to_once() {
+        let joined = json!({
+            "metadata": {"name": "n"},
+            "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+        });
+        let patch = sync(&claim(), &node(joined.clone()), Stage::Waiting).unwrap();
+        assert_eq!(taint_keys(&patch), ["karpenter.sh/unregistered", "kept", "start"]);
+        assert_eq!(patch["metadata"]["labels"], json!({"team": "a"}));
+        assert_eq!(patch["metadata"]["finalizers"], json!(["karpenter.sh/termination"]));
+        let written = node(patched(&joined, &patch, 2));
+        assert_eq!(sync(&claim(), &written, Stage::Waiting), None);
+        let patch = sync(&claim(), &written, Stage::Registered).unwrap();
+        assert_eq!(taint_keys(&patch), ["kept", "start"]);
+        assert_eq!(patch["metadata"]["labels"]["karpenter.sh/registered"], "true");
     }
 }

@@ -21,6 +21,8 @@ pub struct LabelScope<'a> {
     pub network_mbps: Option<i64>,
     /// The id of the placement group that machines are launched into.
     pub placement_group: Option<&'a str>,
+    /// How many partitions that placement group has; zero where its strategy is another.
+    pub partitions: u32,
 }
 
 /// The requirements of a type, sorted by key.
@@ -87,6 +89,9 @@ pub fn requirements(info: &TypeInfo, scope: &LabelScope<'_>) -> Vec<Requirement>
         aws::INSTANCE_TENANCY,
         BTreeSet::from(["default".to_owned(), "dedicated".to_owned()]),
     );
+    if scope.partitions > 0 {
+        known.insert(aws::PLACEMENT_GROUP_PARTITION, partition_values(scope.partitions).collect());
+    }
     known.insert(labels::ZONE, scope.zones.keys().cloned().collect());
     let zone_ids: BTreeSet<String> = scope.zones.values().flatten().cloned().collect();
     let has_zone_ids = !zone_ids.is_empty();
@@ -124,6 +129,11 @@ pub fn does_not_exist(key: &str) -> Requirement {
         values: Vec::new(),
         min_values: None,
     }
+}
+
+/// The partitions of a placement group, as labels name them: EC2 counts from one.
+pub fn partition_values(count: u32) -> impl Iterator<Item = String> {
+    (1..=count).map(|number| number.to_string())
 }
 
 /// Every key that a type defines, whether it has a value or not: an undefined well-known label would let pods match wrongly.

@@ -94,6 +94,7 @@ fn described_as(
             region: scope.region,
             zones: &zones,
             placement_group: None,
+            partitions: 0,
             vm_memory_overhead: scope.vm_memory_overhead,
             reserved_enis: scope.reserved_enis,
             seen_memory: scope.seen_memory.get(&kind.name).copied(),

@@ -83,7 +83,7 @@ impl Fixture {
             tenancy: "default",
             capacity_type: self.capacity_type,
             reserved_capacity: self.reserved_capacity,
-            placement_group: None,
+            placed: None,
         }
     }
 
