@@ -106,7 +106,8 @@ impl Instances {
             )
             .await;
         if result.is_err() {
-            self.metrics.termination_failures.inc([&instance.zone, ""]);
+            let zone_id = self.shifts.zone_id(&instance.zone);
+            self.metrics.termination_failures.inc([&instance.zone, &zone_id]);
         }
         result
     }

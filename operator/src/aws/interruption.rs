@@ -19,6 +19,7 @@ use super::provider_id::instance_id;
 use crate::cloud_provider::Context;
 use crate::events::{Event, EventType, Reason};
 use crate::logging::{chain, log_failure};
+use crate::nodeclaim::termination_mode;
 use crate::state::cluster::{annotation, label};
 use crate::write::{WriteError, Writer};
 
@@ -233,7 +234,8 @@ async fn act_on_claim(
         label(labels::NODEPOOL).unwrap_or_default(),
         label(labels::CAPACITY_TYPE).unwrap_or_default(),
         "",
-        "",
+        // Whatever grace period the claim has, it ends at once then.
+        if kind.is_forceful() { "forceful" } else { termination_mode(claim) },
     ]);
     Ok(())
 }

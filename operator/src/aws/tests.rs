@@ -236,6 +236,28 @@ fn an_instance_is_presented_with_the_labels_of_its_type() {
 }
 
 #[test]
+fn a_machine_in_a_partition_is_labelled_with_it_or_waits_for_it() {
+    let mut class = mk_class();
+    class.spec.placement_group_selector = Some(Default::default());
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let of = |strategy: &str, partitions, partition| {
+        let group = catalog::tests::mk_group(strategy, partitions);
+        let catalog = catalogs.catalog(&class, Some(&group)).unwrap();
+        let found = ec2::Instance {
+            instance_type: "m5.large".to_owned(),
+            zone: "eu-central-1a".to_owned(),
+            partition,
+            ..ec2::Instance::default()
+        };
+        let shown = present::instance(&found, catalog.instance_types.first(), Some(&class));
+        shown.labels.get(keys::PLACEMENT_GROUP_PARTITION).cloned()
+    };
+    assert_eq!(of("partition", 3, Some(2)).as_deref(), Some("2"));
+    assert_eq!(of("partition", 3, None).as_deref(), Some(""), "EC2 has not told yet");
+    assert_eq!(of("cluster", 0, None), None);
+}
+
+#[test]
 fn a_machine_in_a_reservation_is_labelled_with_it() {
     let found = |lifecycle: &str| ec2::Instance {
         instance_type: "m5.large".to_owned(),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tenon_crds::NodeClaim;
 use tenon_crds::labels::aws as keys;
+use tenon_planner::snapshot::Catalog;
 use tokio::sync::broadcast;
 
+use self::offerings::Published;
 use super::controller::{self, Next};
 use super::error::Error;
-use super::matching::single_value;
 use super::nodeclass::{self, amis};
 use super::provider_id::instance_id;
 use super::refresh::after;
@@ -25,6 +26,7 @@ use crate::tasks::Tasks;
 use crate::write::Writer;
 
 mod garbage;
+mod offerings;
 mod reservations;
 
 /// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
@@ -112,8 +114,9 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, write: &Writer, tas
 
     let this = Arc::clone(provider);
     tasks.spawn("cloudprovider.metrics", async move {
+        let mut published = Published::default();
         loop {
-            publish_offerings(&this);
+            published.publish(&this.metrics, catalogs(&this).iter().map(Arc::as_ref));
             tokio::time::sleep(METRICS).await;
         }
     });
@@ -169,36 +172,10 @@ fn claim_changes(state: &State) -> broadcast::Receiver<String> {
     receiver
 }
 
-/// Sets the gauges of types and offerings, over all classes: available is what one of them can use.
-fn publish_offerings(provider: &AwsProvider) {
-    let metrics = &provider.metrics;
-    let mut offered: BTreeMap<(String, &'static str, String), (f64, bool)> = BTreeMap::new();
-    for class in provider.classes.all() {
-        let Ok(catalog) = provider.catalog_of(&class) else { continue };
-        for known in &catalog.instance_types {
-            // The raw memory, as EC2 describes it, is a label of the type.
-            let number = |key: &str| {
-                single_value(&known.requirements, key).and_then(|value| value.parse::<f64>().ok())
-            };
-            if let Some(cores) = number(keys::INSTANCE_CPU) {
-                metrics.type_cores.set([&known.name], cores);
-            }
-            if let Some(mib) = number(keys::INSTANCE_MEMORY) {
-                metrics.type_memory.set([&known.name], mib * f64::from(1 << 20));
-            }
-            for offering in &known.offerings {
-                let key =
-                    (known.name.clone(), offering.capacity_type.as_str(), offering.zone.clone());
-                let entry = offered.entry(key).or_insert((0.0, false));
-                // Zero where no price is known, as upstream has it.
-                *entry = (offering.price.as_usd(), entry.1 || offering.is_launchable());
-            }
-        }
-    }
-    for ((name, capacity_type, zone), (price, available)) in offered {
-        metrics.offering_price.set([&name, capacity_type, &zone], price);
-        metrics.offering_available.set([&name, capacity_type, &zone], f64::from(available));
-    }
+/// The catalogs of all NodeClasses that have one.
+fn catalogs(provider: &AwsProvider) -> Vec<Arc<Catalog>> {
+    let classes = provider.classes.all();
+    classes.iter().filter_map(|class| provider.catalog_of(class).ok()).collect()
 }
 
 async fn invalidate_parameters(provider: &AwsProvider, context: &Context) -> Result<(), Error> {

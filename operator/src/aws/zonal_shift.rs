@@ -86,6 +86,11 @@ impl ZonalShifts {
         shifted.iter().filter(|(_, until)| lasts(until)).map(|(id, _)| id.clone()).collect()
     }
 
+    /// The id of a zone, as the subnets of NodeClasses tell it; empty while none has.
+    pub fn zone_id(&self, zone: &str) -> String {
+        self.ids.lock().get(zone).cloned().unwrap_or_default()
+    }
+
     /// Learns how zones are called.
     pub fn learn(&self, subnets: &[Subnet]) {
         let mut ids = self.ids.lock();

@@ -2,7 +2,9 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::operation::describe_instances::{
     DescribeInstancesError, DescribeInstancesInput, DescribeInstancesOutput,
 };
-use aws_sdk_ec2::operation::terminate_instances::TerminateInstancesOutput;
+use aws_sdk_ec2::operation::terminate_instances::{
+    TerminateInstancesError, TerminateInstancesOutput,
+};
 use aws_sdk_ec2::types as sdk;
 use aws_smithy_mocks::{Rule, mock};
 
@@ -101,6 +103,28 @@ async fn terminations_are_collected_and_what_was_not_taken_is_tried_alone() {
     let (a, b) = tokio::join!(instances.terminate(&first), instances.terminate(&second));
     assert!(a.is_ok() && b.is_ok());
     assert_eq!((both.num_calls(), alone.num_calls()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_termination_is_counted_with_the_id_of_its_zone() {
+    let rule = mock!(Client::terminate_instances).then_error(|| {
+        TerminateInstancesError::generic(coded("UnauthorizedOperation", "you may not"))
+    });
+    let shifts: Arc<ZonalShifts> = Arc::default();
+    shifts.learn(&[tenon_crds::ec2nodeclass::Subnet {
+        id: "subnet-a".to_owned(),
+        zone: "eu-central-1a".to_owned(),
+        zone_id: Some("euc1-az2".to_owned()),
+    }]);
+    let metrics = mk_metrics();
+    let instances = Instances::new(mock_ec2(&[&rule]), Arc::from("demo"), metrics.clone(), shifts);
+    for zone in ["eu-central-1a", "eu-central-1z"] {
+        let instance =
+            Instance { id: "i-1".to_owned(), zone: zone.to_owned(), ..Instance::default() };
+        instances.terminate(&instance).await.unwrap_err();
+    }
+    assert_eq!(metrics.termination_failures.get(["eu-central-1a", "euc1-az2"]), 1);
+    assert_eq!(metrics.termination_failures.get(["eu-central-1z", ""]), 1, "no subnet tells it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,6 +81,19 @@ async fn a_machine_that_is_beyond_draining_gets_its_deadline_with_the_deletion()
 }
 
 #[tokio::test(start_paused = true)]
+async fn interruptions_are_counted_by_how_the_machine_ends() {
+    for (kind, mode) in [(Kind::SpotInterrupted, "graceful"), (Kind::SystemStatus, "forceful")] {
+        let (bench, provider) = running().await;
+        receive(&bench, &provider, kind).await;
+        let text = bench.context.metrics.encode().unwrap();
+        let mut lines = text.lines().filter(|it| it.contains("nodeclaims_disrupted_total{"));
+        let line = lines.next().unwrap();
+        assert!(line.contains(&format!(r#"termination_mode="{mode}""#)), "{line}");
+        assert_eq!(lines.next(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_recommendation_is_told_and_nothing_is_drained() {
     let (bench, provider) = running().await;
     bench.api.take_requests();

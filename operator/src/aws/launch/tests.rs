@@ -177,6 +177,20 @@ async fn what_could_not_be_had_is_not_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failures_are_counted_with_the_id_of_their_zone() {
+    let (fleet, _) = fleets(|_| answer(&["i-1"], &[("UnfulfillableCapacity", "eu-central-1b")]));
+    let template = create_template();
+    let fixture = Fixture::new(&[&fleet, &template]);
+    fixture.launch(&mk_claim("claim-1")).await.unwrap();
+    let (reason, _) = launch_reason("UnfulfillableCapacity", "none left");
+    let counted = |zone_id| {
+        let labels = ["eu-central-1b", zone_id, "spot", reason];
+        fixture.launcher.metrics.launch_failures.get(labels)
+    };
+    assert_eq!((counted("euc1-az3"), counted("")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_beside_an_instance_is_remembered_all_the_same() {
     let (fleet, _) =
         fleets(|_| answer(&["i-1"], &[("InsufficientInstanceCapacity", "eu-central-1b")]));
