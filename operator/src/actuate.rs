@@ -22,6 +22,7 @@ use crate::provisioning::pod;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::resources;
 use crate::tasks::isolated;
+use crate::work::{Concern, Failure as _, log_concern};
 use crate::write::WriteError;
 
 /// How many NodeClaims are created at once: as many as the API server answers without queueing them.
@@ -60,6 +61,17 @@ pub enum LaunchError {
     Write(#[from] WriteError),
 }
 
+impl LaunchError {
+    /// Who has to know. That the cluster is not what it was when the launch was planned is nobody's failure: the next plan goes by what it is now.
+    pub fn concern(&self) -> Concern {
+        match self {
+            Self::Limit { .. } | Self::NoPool(_) => Concern::Nobody,
+            Self::Field { .. } => Concern::Administrator,
+            Self::Write(error) => error.concern(),
+        }
+    }
+}
+
 /// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait. After `stop` none is begun.
 pub async fn launch_all<P: CloudProvider>(
     operator: &Operator<P>,
@@ -75,12 +87,17 @@ pub async fn launch_all<P: CloudProvider>(
             running.push(async move { (launch, isolated(self::launch(operator, launch)).await) });
         }
         let Some((launch, result)) = running.next().await else { return };
-        let error = match result {
-            Ok(Ok(_)) => continue,
-            Ok(Err(error)) => crate::logging::chain(&error),
-            Err(panicked) => panicked.to_string(),
-        };
-        tracing::error!(nodepool = launch.node_pool, error, "failed to create a nodeclaim");
+        let nodepool = &launch.node_pool;
+        match result {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                let (concern, error) = (error.concern(), crate::logging::chain(&error));
+                log_concern!(concern, nodepool, error, "failed to create a nodeclaim");
+            }
+            Err(panicked) => {
+                tracing::error!(nodepool, error = %panicked, "failed to create a nodeclaim");
+            }
+        }
     }
 }
 

@@ -82,6 +82,18 @@ pub enum Concern {
     Administrator,
 }
 
+/// Logs a failure for whoever has to know of it.
+macro_rules! log_concern {
+    ($concern:expr, $($fields:tt)*) => {
+        match $concern {
+            $crate::work::Concern::Nobody => tracing::debug!($($fields)*),
+            $crate::work::Concern::Passing => tracing::warn!($($fields)*),
+            $crate::work::Concern::Administrator => tracing::error!($($fields)*),
+        }
+    };
+}
+pub(crate) use log_concern;
+
 /// The one place where the result of a reconcile is logged and counted. The error has been dealt with then; `Err` only asks for back-off.
 pub fn settle<E: Failure>(
     context: &Context,
@@ -100,17 +112,7 @@ pub fn settle<E: Failure>(
         context.metrics.reconcile_errors.inc([controller, category]);
         let concern = error.concern();
         let error = crate::logging::chain(&error);
-        match concern {
-            Concern::Nobody => {
-                tracing::debug!(controller, key, category, error, "reconcile failed");
-            }
-            Concern::Passing => {
-                tracing::warn!(controller, key, category, error, "reconcile failed");
-            }
-            Concern::Administrator => {
-                tracing::error!(controller, key, category, error, "reconcile failed");
-            }
-        }
+        log_concern!(concern, controller, key, category, error, "reconcile failed");
         Err(Failed)
     })
 }

@@ -119,3 +119,15 @@ fn never_is_kept_and_values_that_the_api_can_not_express_are_refused() {
     effect.taints[0].effect = "Sometimes".to_owned();
     assert!(matches!(node_claim(&effect), Err(LaunchError::Field { field: "taints", .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_nodepool_that_is_gone_is_no_error() {
+    let server = crate::testing::ApiServer::answering(|request| panic!("{request:?}"));
+    let cluster =
+        crate::state::cluster::Cluster::new(crate::testing::KINDS, labels::LabelRules::core());
+    let (operator, _publisher) = crate::testing::operator(&server, cluster);
+    let (logs, _collecting) = crate::testing::Logs::collect();
+    launch_all(&operator, &[launch()], &CancellationToken::new()).await;
+    let lines = logs.with("failed to create a nodeclaim");
+    assert!(matches!(lines.as_slice(), [line] if line.contains("DEBUG")), "{lines:?}");
+}

@@ -82,8 +82,9 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, write: &Writer, tas
             match garbage::collect_instances(&this, &ctx, &write).await {
                 Ok(()) => rounds += 1,
                 Err(error) => {
-                    ctx.metrics.reconcile_errors.inc(["instance.garbagecollection", "error"]);
-                    tracing::error!(error = &*error, "failed to collect instances");
+                    let labels = ["instance.garbagecollection", error.operation()];
+                    ctx.metrics.reconcile_errors.inc(labels);
+                    log_failure!(passing: error.is_passing(), error = chain(&error), "failed to collect instances");
                 }
             }
             tokio::time::sleep(wait).await;
@@ -129,7 +130,9 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, write: &Writer, tas
                 let wait = match garbage::collect_profiles(&this, &ctx).await {
                     Ok(()) => PROFILES,
                     Err(error) => {
-                        tracing::error!(error = &*error, "failed to collect instance profiles");
+                        let labels = ["instanceprofile.garbagecollection", error.operation()];
+                        ctx.metrics.reconcile_errors.inc(labels);
+                        log_failure!(passing: error.is_passing(), error = chain(&error), "failed to collect instance profiles");
                         RETRY
                     }
                 };

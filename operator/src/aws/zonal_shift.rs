@@ -24,6 +24,7 @@ use super::matching::Requirements;
 use super::{AwsProvider, objects};
 use crate::cloud_provider::Context;
 use crate::events::{Event, Reason};
+use crate::logging::log_failure;
 
 /// Between polls.
 const POLL: Duration = Duration::from_secs(30);
@@ -160,7 +161,7 @@ pub(super) async fn poll(provider: &AwsProvider, context: &Context, cluster_arn:
             }
             Err(error) => {
                 context.metrics.reconcile_errors.inc(["zonalshift", error.operation]);
-                tracing::error!(%error, "failed to read zonal shifts, trying again");
+                log_failure!(passing: error.is_retryable(), %error, "failed to read zonal shifts, trying again");
             }
         }
         tokio::time::sleep(POLL).await;

@@ -31,7 +31,7 @@ use crate::operator::Operator;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, Failure as _, WorkQueue};
+use crate::work::{Action, Backoff, Concern, Failure as _, WorkQueue, log_concern};
 use crate::write::WriteError;
 
 const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
@@ -84,12 +84,14 @@ enum StartError {
 }
 
 impl StartError {
-    /// The cluster is not what it was when the command was planned: no failure, the next pass plans on what it is now.
-    fn is_change(&self) -> bool {
+    /// Who has to know: nobody, where the cluster is not what it was when the command was planned. The next pass plans on what it is now.
+    fn concern(&self) -> Concern {
         match self {
-            Self::Candidate(_) => true,
-            Self::Mark { source, .. } => source.is_conflict() || source.is_not_found(),
-            Self::Launch(_) | Self::Reboot(_) => false,
+            Self::Candidate(_) => Concern::Nobody,
+            Self::Mark { source, .. } if source.is_not_found() => Concern::Nobody,
+            Self::Mark { source, .. } => source.concern(),
+            Self::Launch(error) => error.concern(),
+            Self::Reboot(_) => Concern::Administrator,
         }
     }
 }
@@ -119,11 +121,12 @@ impl Commands {
             Err(error) => error,
         };
         let chain = crate::logging::chain(&error);
-        if error.is_change() {
+        let concern = error.concern();
+        if concern == Concern::Nobody {
             tracing::info!(error = %chain, "not starting a command: the cluster has changed meanwhile");
             return false;
         }
-        tracing::error!(error = %chain, "failed to start a command");
+        log_concern!(concern, error = %chain, "failed to start a command");
         if let StartError::Mark { claim, source } = &error
             && source.is_refused()
         {

@@ -17,6 +17,7 @@ use crate::nodeclaim::reboot::steps::REQUESTED;
 use crate::operator::Operator;
 use crate::state::change::Change;
 use crate::state::cluster::is_true;
+use crate::work::{Failure as _, log_concern};
 use crate::write::WriteError;
 
 /// Requests the reboots of a command; answers whether one was. What failed is logged, and decided on anew by the next pass.
@@ -38,8 +39,9 @@ pub(super) async fn request<P: CloudProvider>(operator: &Operator<P>, command: &
             }
             Ok(None) => {}
             Err(error) => {
-                let error = crate::logging::chain(&error);
-                tracing::error!(nodeclaim = candidate.claim, error, "failed to request a reboot");
+                let (concern, error) = (error.concern(), crate::logging::chain(&error));
+                let nodeclaim = &candidate.claim;
+                log_concern!(concern, nodeclaim, error, "failed to request a reboot");
             }
         }
     }

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::operator::Operator;
-use crate::state::cluster::{Cluster, is_true};
+use crate::state::cluster::{Cluster, is_true, name};
+use crate::work::{Failure as _, log_concern};
 
 /// How often the machines are listed.
 const PERIOD: Duration = Duration::from_mins(2);
@@ -32,7 +33,8 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
     let machines = match operator.cloud.list().await {
         Ok(machines) => machines,
         Err(error) => {
-            tracing::error!(error = %crate::logging::chain(&error), "listing machines failed");
+            let (concern, error) = (error.concern(), crate::logging::chain(&error));
+            log_concern!(concern, error, "listing machines failed");
             operator.context.metrics.reconcile_errors.inc(["nodeclaim.garbagecollection", "list"]);
             return;
         }
@@ -52,7 +54,9 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
         }
         let pods = pods_to_move(operator, &claim);
         if let Err(error) = give_up(operator, &claim, "garbage_collected").await {
-            tracing::error!(
+            log_concern!(
+                error.concern(),
+                nodeclaim = name(&claim.metadata),
                 error = %crate::logging::chain(&error),
                 "garbage collecting a nodeclaim failed"
             );

@@ -20,6 +20,7 @@ use crate::planning::{self, on_snapshot};
 use crate::state::change::Touched;
 use crate::state::cluster::is_true;
 use crate::tasks::isolated;
+use crate::work::{Failure as _, log_concern};
 
 const GATE: &str = "StaticCapacity";
 const PERIOD: Duration = Duration::from_mins(1);
@@ -84,7 +85,8 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
                 "removing a machine that a static nodepool has too many"
             ),
             Ok(false) => {}
-            Err(error) => tracing::error!(
+            Err(error) => log_concern!(
+                error.concern(),
                 nodeclaim = removal.claim,
                 error = %crate::logging::chain(&error),
                 "failed to remove a machine of a static nodepool"

@@ -12,6 +12,7 @@ use crate::aws::error::Result;
 use crate::aws::flight::Flights;
 use crate::aws::tags::cluster_tag;
 use crate::aws::ttl::TtlMap;
+use crate::logging::log_failure;
 
 /// How long an unused template stays.
 const TTL: Duration = Duration::from_secs(60);
@@ -108,7 +109,7 @@ impl Templates {
             return Flown::Deleted;
         }
         if let Err(error) = ec2::delete_launch_template(&self.ec2, name).await {
-            tracing::error!(launch_template = name, %error, "failed to delete launch template");
+            log_failure!(passing: error.is_retryable(), launch_template = name, %error, "failed to delete launch template");
             self.exists(name.to_owned());
         } else {
             tracing::debug!(launch_template = name, "deleted launch template");

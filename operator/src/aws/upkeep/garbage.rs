@@ -9,6 +9,7 @@ use tenon_crds::labels::{self, aws as keys};
 
 use crate::aws::AwsProvider;
 use crate::aws::ec2::Instance;
+use crate::aws::error::Error;
 use crate::aws::objects::{self, ClaimUse};
 use crate::aws::provider_id::provider_id;
 use crate::aws::recovery::{Waiting, waited_for};
@@ -21,7 +22,46 @@ const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Terminations at once.
 const TERMINATIONS: usize = 100;
 
-pub(super) type AnyError = Box<dyn std::error::Error + Send + Sync>;
+/// Why garbage could not be looked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CollectError {
+    /// AWS did not answer, or refused.
+    #[error(transparent)]
+    Aws(#[from] Error),
+    /// The API server did not.
+    #[error("listing {objects}")]
+    List {
+        /// Of which kind.
+        objects: &'static str,
+        /// The cause.
+        source: kube::Error,
+    },
+}
+
+impl CollectError {
+    fn listing(objects: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::List { objects, source }
+    }
+
+    /// Label of metrics.
+    pub(super) fn operation(&self) -> &'static str {
+        match self {
+            Self::Aws(error) => error.operation,
+            Self::List { .. } => "list",
+        }
+    }
+
+    /// It may pass by itself.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Aws(error) => error.is_retryable(),
+            Self::List { source: kube::Error::Api(status), .. } => {
+                matches!(status.code, 408 | 429 | 500..)
+            }
+            Self::List { .. } => true,
+        }
+    }
+}
 
 /// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
 /// seen, a machine that is launched in between is not judged.
@@ -29,9 +69,9 @@ pub(super) async fn collect_instances(
     provider: &AwsProvider,
     context: &Context,
     write: &Writer,
-) -> Result<(), AnyError> {
+) -> Result<(), CollectError> {
     let instances = provider.instances.list().await?;
-    let claims = objects::claims(&context.client).await?;
+    let claims = claims(context).await?;
     let orphans = orphans(instances, &claims, context.clock.now());
     stream::iter(orphans)
         .for_each_concurrent(TERMINATIONS, async |instance| {
@@ -51,6 +91,10 @@ pub(super) async fn collect_instances(
         })
         .await;
     Ok(())
+}
+
+async fn claims(context: &Context) -> Result<Vec<ClaimUse>, CollectError> {
+    objects::claims(&context.client).await.map_err(CollectError::listing("NodeClaims"))
 }
 
 /// The instances that no claim has and none waits for.
@@ -93,7 +137,7 @@ async fn delete_nodes(write: &Writer, id: &str) {
 pub(super) async fn collect_profiles(
     provider: &AwsProvider,
     context: &Context,
-) -> Result<(), AnyError> {
+) -> Result<(), CollectError> {
     let settings = &provider.options;
     let mut classes = provider.classes.all().into_iter();
     if settings.static_instance_profiles && !classes.any(|class| provider.may_own_profiles(&class))
@@ -101,10 +145,11 @@ pub(super) async fn collect_profiles(
         return Ok(());
     }
     let mut used = BTreeSet::new();
-    for class in objects::classes(&context.client).await? {
+    let classes = objects::classes(&context.client).await;
+    for class in classes.map_err(CollectError::listing("EC2NodeClasses"))? {
         used.extend(class.status.instance_profile);
     }
-    for claim in objects::claims(&context.client).await? {
+    for claim in claims(context).await? {
         used.extend(claim.annotation(keys::INSTANCE_PROFILE_NAME).map(str::to_owned));
     }
     provider.profiles.collect_garbage(&used).await?;

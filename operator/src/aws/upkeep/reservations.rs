@@ -8,27 +8,66 @@ use serde_json::{Value, json};
 use tenon_crds::labels::{self, aws as keys};
 use tenon_planner::snapshot::CapacityType;
 
+use crate::aws::error::Error;
 use crate::aws::nodeclass::reservations::is_expiring;
 use crate::aws::provider_id::instance_id;
 use crate::aws::{AwsProvider, ec2, present};
 use crate::cloud_provider::Context;
+use crate::logging::chain;
 use crate::state::cluster::label;
+use crate::work::{Concern, Failure as _, log_concern};
 use crate::write::{WriteError, Writer};
 
 const EVERY: Duration = Duration::from_secs(60);
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Why what has to be done about reservations could not be found out, or not be done.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    /// AWS did not answer, or refused.
+    #[error(transparent)]
+    Aws(#[from] Error),
+    /// A write.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl Failed {
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Aws(error) => error.operation,
+            Self::Write(error) => error.category(),
+        }
+    }
+
+    fn concern(&self) -> Concern {
+        match self {
+            Self::Aws(error) if error.is_retryable() => Concern::Passing,
+            Self::Aws(_) => Concern::Administrator,
+            Self::Write(error) => error.concern(),
+        }
+    }
+}
 
 /// Looks once a minute, for ever.
 pub(super) async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     loop {
         if let Err(error) = relabel(provider, write).await {
-            context.metrics.reconcile_errors.inc(["capacityreservation.capacitytype", "error"]);
-            tracing::error!(error = &*error, "failed to look for instances without a reservation");
+            let labels = ["capacityreservation.capacitytype", error.category()];
+            context.metrics.reconcile_errors.inc(labels);
+            log_concern!(
+                error.concern(),
+                error = chain(&error),
+                "failed to relabel instances without a reservation"
+            );
         }
         if let Err(error) = expire(provider, context, write).await {
-            context.metrics.reconcile_errors.inc(["capacityreservation.expiration", "error"]);
-            tracing::error!(error = &*error, "failed to look for reservations that end");
+            let labels = ["capacityreservation.expiration", error.category()];
+            context.metrics.reconcile_errors.inc(labels);
+            log_concern!(
+                error.concern(),
+                error = chain(&error),
+                "failed to delete nodeclaims whose reservations end"
+            );
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -36,7 +75,7 @@ pub(super) async fn run(provider: &AwsProvider, context: &Context, write: &Write
 
 /// Gives machines that are not in their reservation any more the label of what they are now, first the Node and then the NodeClaim: when only one of the
 /// two succeeds, the NodeClaim still shows that there is something to do.
-async fn relabel(provider: &AwsProvider, write: &Writer) -> Result<(), Failure> {
+async fn relabel(provider: &AwsProvider, write: &Writer) -> Result<(), Failed> {
     let claims = provider.claims(|claim| {
         claim.metadata.deletion_timestamp.is_none()
             && label(claim, labels::CAPACITY_TYPE) == Some(CapacityType::Reserved.as_str())
@@ -90,7 +129,7 @@ fn gone_is_fine<T>(written: Result<T, WriteError>) -> Result<(), WriteError> {
 }
 
 /// Deletes the NodeClaims of capacity blocks that are about to end.
-async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Result<(), Failure> {
+async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Result<(), Failed> {
     let claims = provider.claims(|claim| {
         claim.metadata.deletion_timestamp.is_none()
             && label(claim, keys::CAPACITY_RESERVATION_ID).is_some()

@@ -144,6 +144,29 @@ async fn carried_out(commands: &Commands, operator: &Arc<Operator<Kwok>>) -> Dur
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_what_an_administrator_can_mend_is_logged_as_an_error() {
+    use crate::testing::Logs;
+    // The node went after the command was planned, the API server is overloaded, a permission is missing.
+    for (code, level) in [(404, "INFO"), (409, "INFO"), (503, "WARN"), (403, "ERROR")] {
+        let server = ApiServer::answering(move |_| refused(code, "Refused"));
+        let (_, _, known) = world(|| None);
+        let cluster = {
+            let mut cluster = Cluster::new(KINDS, LabelRules::core());
+            let state = known.state.read();
+            let claim = state.claim("a").unwrap();
+            cluster.apply(Change::Applied(Object::NodeClaim(Box::new((**claim).clone()))));
+            cluster
+        };
+        let (operator, _publisher) = operator(&server, cluster);
+        let (logs, _collecting) = Logs::collect();
+        assert!(!Commands::new().start(&operator, deletion()).await);
+        let lines = logs.with("command");
+        assert!(lines.iter().any(|line| line.contains(level)), "{code}: {lines:?}");
+        assert_eq!(logs.with("ERROR").is_empty(), level != "ERROR", "{code}: {lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_is_fenced_off_and_then_deleted() {
     let (objects, _, operator) = world(|| None);
     let commands = Commands::new();
