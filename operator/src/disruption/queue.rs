@@ -6,8 +6,9 @@
 
 pub(crate) mod deletion;
 mod marks;
+mod running;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::deletion::delete;
 pub(super) use self::marks::clear;
 use self::marks::mark;
+use self::running::Running;
 use super::moves::consolidation_type;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
@@ -49,14 +51,6 @@ const LEAVE_ALONE: Backoff = Backoff { min: Duration::from_mins(10), max: Durati
 pub struct Commands {
     queue: WorkQueue<u64>,
     running: Arc<Mutex<Running>>,
-}
-
-#[derive(Debug, Default)]
-struct Running {
-    commands: BTreeMap<u64, Arc<Started>>,
-    next: u64,
-    /// How often the deletion of a NodeClaim was given up, by its name.
-    given_up: BTreeMap<String, u32>,
 }
 
 /// A command whose candidates are fenced off and whose replacements exist.
@@ -110,8 +104,7 @@ impl Commands {
 
     /// Whether a NodeClaim is a candidate of a running command.
     pub fn has(&self, claim: &str) -> bool {
-        let running = self.running.lock();
-        running.commands.values().any(|started| started.has(claim))
+        self.running.lock().candidates.contains_key(claim)
     }
 
     /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by the next pass.
@@ -184,13 +177,7 @@ impl Commands {
         count_decision(operator, &command);
         let since = operator.now();
         let started = Started { command, replacements, since, stuck_since: OnceLock::new() };
-        let id = {
-            let mut running = self.running.lock();
-            running.next += 1;
-            let id = running.next;
-            running.commands.insert(id, Arc::new(started));
-            id
-        };
+        let id = self.running.lock().add(started);
         self.queue.add(id);
         Ok(())
     }
@@ -215,10 +202,8 @@ impl Commands {
         let sink = self.clone();
         operator.state.subscribe(move |touched| {
             if let Touched::NodeClaim(name) = touched {
-                let running = sink.running.lock();
-                let waiting =
-                    running.commands.iter().filter(|(_, started)| started.waits_for(name));
-                for (&id, _) in waiting {
+                let id = sink.running.lock().replacements.get(name).copied();
+                if let Some(id) = id {
                     sink.queue.add(id);
                 }
             }
@@ -262,7 +247,7 @@ impl Commands {
             }
             Progress::Ready => self.conclude(operator, started).await?,
         }
-        self.running.lock().commands.remove(&id);
+        self.running.lock().remove(id);
         Ok(Action::Wait)
     }
 
@@ -337,7 +322,7 @@ impl Commands {
     }
 
     fn n_candidates(&self) -> usize {
-        self.running.lock().commands.values().map(|started| started.command.candidates.len()).sum()
+        self.running.lock().candidates.len()
     }
 
     /// Takes a command back for these of its candidates, as far as that is possible: what is left the next pass removes.
@@ -390,14 +375,6 @@ enum Progress {
 }
 
 impl Started {
-    fn has(&self, claim: &str) -> bool {
-        self.command.candidates.iter().any(|candidate| candidate.claim == claim)
-    }
-
-    fn waits_for(&self, claim: &str) -> bool {
-        self.replacements.iter().any(|own| own.metadata.name.as_deref() == Some(claim))
-    }
-
     fn progress<P: CloudProvider>(&self, operator: &Operator<P>, n_candidates: usize) -> Progress {
         let reason = format!("{:?}", self.command.reason);
         let recorder = &operator.context.recorder;

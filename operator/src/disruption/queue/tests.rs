@@ -143,6 +143,37 @@ async fn carried_out(commands: &Commands, operator: &Arc<Operator<Kwok>>) -> Dur
     began.elapsed()
 }
 
+#[test]
+fn nodeclaims_are_found_by_name_among_the_commands_that_are_carried_out() {
+    let started = |candidates: &[&str], replacements: &[&str]| {
+        let candidate = |claim: &&str| Candidate {
+            claim: (*claim).to_owned(),
+            ..deletion().candidates[0].clone()
+        };
+        let claim = |name: &&str| NodeClaim::new(name, tenon_crds::NodeClaimSpec::default());
+        Started {
+            command: Command {
+                candidates: candidates.iter().map(candidate).collect(),
+                ..deletion()
+            },
+            replacements: replacements.iter().map(claim).collect(),
+            since: Timestamp::UNIX_EPOCH,
+            stuck_since: OnceLock::new(),
+        }
+    };
+    let commands = Commands::new();
+    let first = commands.running.lock().add(started(&["a", "b"], &["x"]));
+    let second = commands.running.lock().add(started(&["c"], &[]));
+    let has = || ["a", "b", "c", "x"].map(|name| commands.has(name));
+    assert_eq!((has(), commands.n_candidates()), ([true, true, true, false], 3));
+    assert_eq!(commands.running.lock().replacements.get("x"), Some(&first));
+    commands.running.lock().remove(first);
+    assert_eq!((has(), commands.n_candidates()), ([false, false, true, false], 1));
+    assert!(commands.running.lock().replacements.is_empty());
+    commands.running.lock().remove(second);
+    assert_eq!(has(), [false; 4]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_what_an_administrator_can_mend_is_logged_as_an_error() {
     use crate::testing::Logs;
