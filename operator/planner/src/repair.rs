@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::snapshot::{Node, NodeCondition, RepairAction, RepairPolicy};
 
 pub(crate) use breaker::Breaker;
-pub use legacy::{Forced, forced};
+pub use legacy::{Forced, forced, next_due};
 
 /// So long out of its toleration a machine is as urgent as one whose policy is a priority higher.
 const MINUTES_PER_RANK: f64 = 30.0;

@@ -46,6 +46,14 @@ pub fn forced(snapshot: &Snapshot, now: Timestamp) -> Vec<Forced> {
     found
 }
 
+/// When the next node will have been sick for longer than is tolerated, of those that have not been yet. Until then, and as long as no condition changes,
+/// [`forced`] finds no others.
+pub fn next_due(snapshot: &Snapshot, now: Timestamp) -> Option<Timestamp> {
+    let policies = Policies::new(&snapshot.repair_policies);
+    let due = snapshot.nodes.iter().filter_map(|node| policies.first_due(node));
+    due.map(|(due, _)| due).filter(|due| *due > now).min()
+}
+
 impl Policies<'_> {
     /// The condition that is the first to be tolerated no longer, and when. A policy without a reason stands for its own condition only.
     fn first_due<'n>(&self, node: &'n Node) -> Option<(Timestamp, &'n NodeCondition)> {

@@ -20,15 +20,15 @@ impl Cluster {
     ) -> plan::Health {
         let veto = node.and_then(|node| node.annotation(labels::DO_NOT_REPAIR));
         plan::Health {
-            conditions: node.map(|node| self.conditions(node)).unwrap_or_default(),
+            conditions: node.map(|node| self.ailments(node)).unwrap_or_default(),
             joined_at: node.map(|node| wire::created_at(&node.metadata)),
             do_not_repair: veto == Some("true"),
             reboots: self.reboots(claim),
         }
     }
 
-    /// Conditions that a policy is about, and of which is known how old they are.
-    fn conditions(&self, node: &wire::Node) -> Vec<plan::NodeCondition> {
+    /// Conditions of a Node that a repair policy is about, and of which is known how old they are.
+    pub fn ailments(&self, node: &wire::Node) -> Vec<plan::NodeCondition> {
         let known = |it: &&wire::Condition| {
             let mut policies = self.repair_policies.iter();
             policies.any(|policy| policy.condition == it.type_ && policy.status == it.status)
@@ -84,9 +84,9 @@ mod tests {
             {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:01:00Z"},
         ]}})).expect("a Node");
         let mut cluster = Cluster::new(&[], LabelRules::core());
-        assert_eq!(cluster.conditions(&node), []);
+        assert_eq!(cluster.ailments(&node), []);
         cluster.repair_by(vec![policy]);
-        let found = cluster.conditions(&node);
+        let found = cluster.ailments(&node);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((&*found[0].reason, found[0].since.as_second()), ("Hung", 60));
     }
