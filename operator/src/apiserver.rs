@@ -43,8 +43,18 @@ struct Stored {
 impl ApiServer {
     /// A client of it.
     pub(crate) fn client(&self) -> Client {
-        let router = Router::new().fallback(answer).with_state(self.clone());
-        Client::new(router, "default")
+        Client::new(self.router(), "default")
+    }
+
+    /// What answers requests, for connections that are not what they should be.
+    pub(crate) fn router(&self) -> Router {
+        Router::new().fallback(answer).with_state(self.clone())
+    }
+
+    /// How many objects of a kind there are.
+    pub(crate) fn count<K: Resource<DynamicType = ()>>(&self) -> usize {
+        let prefix = path::<K>("");
+        self.0.lock().objects.keys().filter(|path| path.starts_with(&prefix)).count()
     }
 
     /// Puts an object there, whatever was there before, and answers it as it is stored: with a uid and a resource version.
@@ -97,6 +107,7 @@ impl Refused {
 }
 
 const NOT_FOUND: Refused = Refused::new(StatusCode::NOT_FOUND, "NotFound");
+const ALREADY_EXISTS: Refused = Refused::new(StatusCode::CONFLICT, "AlreadyExists");
 const CONFLICT: Refused = Refused::new(StatusCode::CONFLICT, "Conflict");
 
 impl IntoResponse for Refused {
@@ -119,8 +130,8 @@ async fn answer(Shared(server): Shared<ApiServer>, request: Request) -> Response
     let mut stored = server.0.lock();
     stored.requests.push(format!("{} {path}", parts.method));
     let answer = match parts.method {
-        Method::GET => Ok(stored.list(path)),
-        Method::POST => Ok(stored.create(path, body)),
+        Method::GET => stored.read(path),
+        Method::POST => stored.create(path, body),
         Method::PATCH => stored.patch(path, &body),
         Method::DELETE => stored.delete(path, &body),
         _ => Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed")),
@@ -132,6 +143,15 @@ impl Stored {
     fn next_version(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
+    }
+
+    /// An object, or the objects of a kind.
+    fn read(&self, path: &str) -> Result<Value, Refused> {
+        match self.objects.get(path) {
+            Some(object) => Ok(object.clone()),
+            None if is_object(path) => Err(NOT_FOUND),
+            None => Ok(self.list(path)),
+        }
     }
 
     /// The objects of a kind.
@@ -147,7 +167,7 @@ impl Stored {
         json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items })
     }
 
-    fn create(&mut self, path: &str, mut object: Value) -> Value {
+    fn create(&mut self, path: &str, mut object: Value) -> Result<Value, Refused> {
         let version = self.next_version();
         let metadata = &mut object["metadata"];
         if metadata["name"].is_null() {
@@ -157,8 +177,11 @@ impl Stored {
         metadata["uid"] = json!(format!("uid-{version}"));
         metadata["resourceVersion"] = json!(version);
         let path = format!("{path}/{}", metadata["name"].as_str().unwrap_or_default());
+        if self.objects.contains_key(&path) {
+            return Err(ALREADY_EXISTS);
+        }
         self.objects.insert(path, object.clone());
-        object
+        Ok(object)
     }
 
     fn patch(&mut self, path: &str, body: &Value) -> Result<Value, Refused> {
@@ -209,6 +232,15 @@ impl Stored {
         }
         Ok(deleted)
     }
+}
+
+/// Whether a path names an object rather than a kind: `/api/v1/nodes/a`, `/apis/karpenter.sh/v1/nodeclaims/a`.
+fn is_object(path: &str) -> bool {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let kind_at = if parts.first() == Some(&"api") { 2 } else { 3 };
+    let in_namespace = parts.get(kind_at) == Some(&"namespaces") && parts.len() > kind_at + 2;
+    let kind_at = if in_namespace { kind_at + 2 } else { kind_at };
+    parts.len() > kind_at + 1
 }
 
 /// Whether it is being deleted, and nothing holds it.

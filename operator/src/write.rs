@@ -3,6 +3,8 @@
 //! Patches of lists (finalizers, taints, conditions) carry the resource version that they were computed from: when somebody was faster the API server
 //! refuses them, and the caller looks again.
 
+pub mod create;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -145,18 +147,6 @@ impl Writer {
     /// The state that is told of what is written.
     pub fn state(&self) -> &State {
         &self.state
-    }
-
-    /// Creates a NodeClaim. The state has it when this returns.
-    pub async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
-        let params =
-            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
-        let created = api.create(&params, claim).await;
-        let created = created.map_err(|source| error("creating", "NodeClaim", &prefix, source))?;
-        self.state.apply(Change::Created(Box::new(created.clone()))).await;
-        Ok(created)
     }
 
     /// Deletes a NodeClaim, unless it is gone or was made again: then it answers false. Its finalizer keeps it until its machine is gone.

@@ -78,7 +78,8 @@ impl Api {
             Method::POST => {
                 let mut object = body;
                 let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default();
-                let name = format!("{prefix}{version}");
+                let name = object["metadata"]["name"].as_str().map(str::to_owned);
+                let name = name.unwrap_or_else(|| format!("{prefix}{version}"));
                 merge(&mut object, json!({"metadata": {"name": name, "uid": name}}));
                 kept.objects.insert(format!("{path}/{name}"), object.clone());
                 Some(object)

@@ -20,6 +20,7 @@ use crate::state::cluster::name;
 use crate::watch::wire::Node;
 use crate::work::Action;
 use crate::write::WriteError;
+use crate::write::create::CREATION;
 
 /// What came out of registration.
 #[derive(Default)]
@@ -188,7 +189,9 @@ fn sync(claim: &NodeClaim, node: &Node, stage: Stage) -> Option<Value> {
         });
     }
     let mut labels = claim.metadata.labels.clone().unwrap_or_default();
-    let annotations = claim.metadata.annotations.clone().unwrap_or_default();
+    let mut annotations = claim.metadata.annotations.clone().unwrap_or_default();
+    // Of no use to anybody there.
+    annotations.remove(CREATION);
     let mut taints = synced_taints(claim, node);
     match stage {
         Stage::Registered | Stage::Held => {
