@@ -33,7 +33,7 @@ pub trait Replica: Sync {
     /// Waits until this replica knows the cluster.
     fn warm_up(&self) -> impl Future<Output = ()> + Send;
 
-    /// This replica leads: starts the controllers, which stop when the tasks' token is cancelled.
+    /// This replica leads: starts the controllers, which stop when the tasks' token is cancelled. Dropped where it stands when the lease is lost meanwhile.
     fn lead(&self, tasks: &mut Tasks) -> impl Future<Output = ()> + Send;
 
     /// This replica does not lead any more, and its controllers are gone.
@@ -55,8 +55,7 @@ pub async fn run(
 ) -> Result<(), Error> {
     while stop.run_until_cancelled(campaign(election, replica)).await.is_some() {
         let mut tasks = Tasks::new(stop.child_token());
-        replica.lead(&mut tasks).await;
-        let ended = hold(election, &mut tasks, stop).await;
+        let ended = hold(election, replica, &mut tasks, stop).await;
         if let Ended::Lost(lost) = ended {
             tracing::warn!(%lost, "stopped leading; campaigning again");
             if tokio::time::timeout(ABORT_DEADLINE, tasks.abort()).await.is_err() {
@@ -88,19 +87,28 @@ async fn campaign(election: Option<&Election>, replica: &impl Replica) {
     }
 }
 
-/// Leads until that has to end.
-async fn hold(election: Option<&Election>, tasks: &mut Tasks, stop: &CancellationToken) -> Ended {
+/// Leads until that has to end. The lease is renewed from the first moment: what a replica has to do before its controllers start may take as long as it likes.
+async fn hold(
+    election: Option<&Election>,
+    replica: &impl Replica,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> Ended {
     let lost = async {
         match election {
             Some(election) => election.hold().await,
             None => std::future::pending().await,
         }
     };
+    let work = async {
+        replica.lead(tasks).await;
+        tasks.supervise().await
+    };
     tokio::select! {
         biased;
         lost = lost => Ended::Lost(lost),
         () = stop.cancelled() => Ended::Stopped,
-        ended = tasks.supervise() => ended.map_or_else(Ended::Task, |()| Ended::Stopped),
+        ended = work => ended.map_or_else(Ended::Task, |()| Ended::Stopped),
     }
 }
 

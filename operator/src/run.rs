@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -255,6 +256,18 @@ struct Leading<P> {
 }
 
 impl<P: CloudProvider> Leading<P> {
+    /// The kinds that were not listed yet.
+    fn missing(&self) -> Vec<String> {
+        let kinds =
+            |cluster: &Cluster| cluster.unlisted().map(|kind| format!("{kind:?}")).collect();
+        let mut missing: Vec<String> = kinds(&self.operator.state.read());
+        if self.operator.cloud.synced().now_or_never().is_none() {
+            let classes = self.operator.cloud.node_class_kinds().iter();
+            missing.extend(classes.map(|kind| kind.kind.to_owned()));
+        }
+        missing
+    }
+
     /// Tells in the metrics whether this replica leads.
     fn tell(&self, leads: bool) {
         let lease = &self.operator.options.leader_election_name;
@@ -270,11 +283,8 @@ impl<P: CloudProvider> Replica for Leading<P> {
         };
         tokio::pin!(warm);
         while tokio::time::timeout(TELL_WAITING, &mut warm).await.is_err() {
-            let missing: Vec<_> = self.operator.state.read().unlisted().collect();
-            tracing::warn!(
-                ?missing,
-                "not campaigning before everything was listed once (NodeClasses, where nothing else is missing)"
-            );
+            let missing = self.missing().join(", ");
+            tracing::warn!(missing, "not campaigning before everything was listed once");
         }
     }
 
@@ -426,6 +436,24 @@ fn identity(options: &CoreOptions) -> String {
 mod tests {
     use super::*;
     use crate::cloud_provider::RepairAction;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_first_lists_says_what_is_missing() {
+        let server =
+            crate::testing::ApiServer::answering(|_| crate::testing::refused(404, "NotFound"));
+        let kinds = crate::testing::KINDS;
+        let cluster = Cluster::new(kinds, tenon_crds::labels::LabelRules::core());
+        let (operator, _publisher) = crate::testing::operator(&server, cluster);
+        let operator = Arc::into_inner(operator).unwrap();
+        let leading = Leading { operator, wake: watch::channel(0).1 };
+        let missing = leading.missing();
+        assert_eq!(missing.len(), Kind::ALL.len() + 1, "{missing:?}");
+        for kind in Kind::ALL {
+            let listed = Change::Listed(kind, std::collections::BTreeSet::new());
+            leading.operator.state.apply(listed).await;
+        }
+        assert_eq!(leading.missing(), ["KWOKNodeClass"]);
+    }
 
     #[test]
     fn repair_needs_policies_that_make_sense() {

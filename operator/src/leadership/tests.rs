@@ -90,6 +90,8 @@ struct Crew {
     controller: Controller,
     warm: Notify,
     led: AtomicUsize,
+    /// How long it takes to start the controller.
+    starts_within: Duration,
     working: Arc<AtomicUsize>,
     stepped_down: AtomicUsize,
 }
@@ -111,6 +113,7 @@ impl Crew {
             controller,
             warm,
             led: AtomicUsize::new(0),
+            starts_within: Duration::ZERO,
             working: Arc::default(),
             stepped_down: AtomicUsize::new(0),
         })
@@ -128,6 +131,7 @@ impl Replica for Crew {
     }
 
     async fn lead(&self, tasks: &mut Tasks) {
+        tokio::time::sleep(self.starts_within).await;
         self.led.fetch_add(1, Ordering::Relaxed);
         self.working.fetch_add(1, Ordering::Relaxed);
         let (working, stop) = (Working(Arc::clone(&self.working)), tasks.stop_token().clone());
@@ -212,6 +216,37 @@ async fn a_leader_that_can_not_renew_the_lease_stops_in_time_and_campaigns_again
     until("it leads again", || crew.is_working()).await;
     assert!(!running.is_finished(), "it is the same process");
     assert_eq!(crew.led.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_takes_long_to_start_keeps_the_lease_meanwhile() {
+    let (shelf, mut crew) = (Shelf::default(), Crew::new(Controller::StopsWhenTold));
+    Arc::get_mut(&mut crew).unwrap().starts_within = Duration::from_mins(1);
+    let (_running, _stop) = start(&shelf, &crew);
+    let standby = Crew::new(Controller::StopsWhenTold);
+    let election = shelf.election("other");
+    let waiting = Arc::clone(&standby);
+    until("it has the lease", || shelf.holder() == "me").await;
+    crate::testing::spawn(async move {
+        let stop = CancellationToken::new();
+        run(Some(&election), &*waiting, &stop).await
+    });
+    let took = until("it leads", || crew.is_working()).await;
+    assert!(took >= Duration::from_secs(59), "{took:?}");
+    assert_eq!((shelf.holder().as_str(), standby.is_working()), ("me", false));
+    assert_eq!(crew.led.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_loses_the_lease_while_it_starts_never_works() {
+    let (shelf, mut crew) = (Shelf::default(), Crew::new(Controller::StopsWhenTold));
+    Arc::get_mut(&mut crew).unwrap().starts_within = Duration::from_mins(1);
+    let (_running, stop) = start(&shelf, &crew);
+    until("it has the lease", || shelf.holder() == "me").await;
+    shelf.take("another");
+    until("it steps down", || crew.stepped_down.load(Ordering::Relaxed) == 1).await;
+    stop.cancel();
+    assert_eq!(crew.led.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]
