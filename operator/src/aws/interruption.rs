@@ -18,6 +18,7 @@ use super::error::{Error, Result};
 use super::provider_id::instance_id;
 use crate::cloud_provider::Context;
 use crate::events::{Event, EventType, Reason};
+use crate::liveness;
 use crate::logging::{chain, log_failure};
 use crate::nodeclaim::termination_mode;
 use crate::state::cluster::{annotation, label};
@@ -38,7 +39,9 @@ pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     let mut url: Option<String> = None;
     let mut retry = FIRST_RETRY;
     loop {
-        match receive_and_handle(provider, context, write, queue, &mut url).await {
+        // Longer than a message is waited for, and than handling ten of them takes.
+        let turn = receive_and_handle(provider, context, write, queue, &mut url);
+        match liveness::turn(liveness::WORK, turn).await {
             Ok(()) => retry = FIRST_RETRY,
             Err(error) => {
                 context.metrics.reconcile_errors.inc(["interruption", error.operation]);

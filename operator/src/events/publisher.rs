@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{Outcome, Slot, Waiting};
 use super::{COMPONENT, Event, EventType, MESSAGE, Shared, truncate};
 use crate::clock::Clock;
+use crate::liveness;
 use crate::work::Backoff;
 
 /// Events per second that are written in the long run: 20,000 (a Node and its NodeClaim, 10,000 times) take less than seven minutes, and an hour of them,
@@ -107,6 +108,8 @@ impl Publisher {
         let writer = Writer { client, instance };
         let mut under_way = FuturesUnordered::new();
         let mut end = None;
+        // As long as writes are under way one of them has to end now and then.
+        let mut turn = None;
         loop {
             let now = self.clock.now();
             if stop.is_cancelled() && end.is_none() {
@@ -138,8 +141,14 @@ impl Publisher {
                 return;
             }
             let until = [wake_at, end].into_iter().flatten().min();
+            if turn.is_none() && !under_way.is_empty() {
+                turn = liveness::begin(liveness::PASSING);
+            }
             tokio::select! {
-                Some(written) = under_way.next(), if !under_way.is_empty() => self.learn(written),
+                Some(written) = under_way.next(), if !under_way.is_empty() => {
+                    turn = None;
+                    self.learn(written);
+                }
                 () = self.shared.changed.notified() => {}
                 () = self.clock.sleep_until(until.unwrap_or(now)), if until.is_some() => {}
                 () = stop.cancelled(), if end.is_none() => {}

@@ -352,3 +352,24 @@ fn truncation_keeps_characters_whole_and_says_that_something_is_missing() {
     assert_eq!(truncate("0123456789abc", 10), "0123456...");
     assert_eq!(truncate("ääääääää", 10), "äää...");
 }
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_are_under_way_are_a_turn_that_has_to_end() {
+    let (recorder, publisher) = recorder_and_publisher();
+    let events = Events { latency: Duration::from_secs(5), ..Events::default() };
+    let liveness = crate::liveness::Liveness::default();
+    let observer = crate::tasks::Observer {
+        metrics: crate::metrics::Metrics::new(),
+        liveness: liveness.clone(),
+    };
+    let stop = CancellationToken::new();
+    let mut tasks = crate::tasks::Tasks::new(stop.clone()).observed(observer);
+    tasks.spawn("events", publisher.run(events.client(), "pod".to_owned(), stop));
+    sleep(Duration::from_secs(60)).await;
+    assert!(liveness.unfinished().is_empty(), "nothing to write");
+    recorder.publish(Event::normal(&node("a"), Reason::Nominated, "hello"));
+    sleep(Duration::from_secs(3)).await;
+    assert!(liveness.unfinished().contains_key("events"));
+    sleep(Duration::from_secs(3)).await;
+    assert!(liveness.unfinished().is_empty(), "it was written");
+}
