@@ -19,6 +19,7 @@ use tenon_crds::labels;
 use tenon_planner::Policy;
 use tenon_planner::plan::{Command, Method, Plan, Stay};
 use tenon_planner::policy::Resume;
+use tenon_planner::snapshot::Snapshot;
 use tenon_state::explain;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +31,9 @@ use crate::events::{Event, Reason};
 use crate::liveness;
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
-use crate::planning::{self, Until, on_snapshot};
+use crate::planning::pools::{self, Suspicion};
+use crate::planning::quarantine::Work;
+use crate::planning::{self, Until, on_snapshot_for};
 use crate::state::cluster::{is_true, name};
 use crate::tasks::isolated;
 
@@ -67,6 +70,14 @@ pub async fn run<P: CloudProvider>(
             Ok(_) => Duration::ZERO,
             Err(panicked) => {
                 planning::tell(&panicked);
+                let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
+                    tenon_planner::disrupt(some, &operator.policy, operator.now(), passes, until)
+                };
+                let why = (Work::Disruption, Suspicion::Certain);
+                let search = pools::set_aside(&operator, again, why, &stop, &panicked);
+                if let Err(panicked) = isolated(search).await {
+                    planning::tell(&panicked);
+                }
                 POLL
             }
         };
@@ -176,7 +187,7 @@ async fn plan<P: CloudProvider>(
     let clock = operator.context.clock;
     let now = clock.now();
     let until = Until::new(clock, TIMEOUT, stop);
-    let planned = on_snapshot(operator, stop, move |operator, snapshot| {
+    let planned = on_snapshot_for(Work::Disruption, operator, stop, move |operator, snapshot| {
         measure::budgets(operator, &snapshot);
         measure::costs(operator, &snapshot);
         let policy = Policy { resume, ..operator.policy.clone() };
@@ -204,7 +215,7 @@ async fn validate<P: CloudProvider>(
         let incomplete = || Err(Stay::Changed("the cluster's state is incomplete".to_owned()));
         return Some(commands.into_iter().map(|command| (command, incomplete())).collect());
     }
-    on_snapshot(operator, stop, |operator, snapshot| {
+    on_snapshot_for(Work::Disruption, operator, stop, |operator, snapshot| {
         let (policy, now) = (&operator.policy, operator.now());
         let nominated_until = actuate::nominated_until(operator);
         let verdicts =

@@ -11,7 +11,7 @@ use crate::cloud_provider::{CloudProvider, Context};
 use crate::nodeoverlay::offers::{LatestOffers, Offers};
 use crate::nomination::Nominations;
 use crate::options::CoreOptions;
-use crate::planning::quarantine::Quarantine;
+use crate::planning::quarantine::{Quarantine, Work};
 use crate::state::State;
 use crate::state::cluster::{Cluster, label};
 use crate::state::snapshot::class_of;
@@ -51,7 +51,12 @@ impl<P> std::fmt::Debug for Operator<P> {
 impl<P: CloudProvider> Operator<P> {
     /// The planner's input at this moment.
     pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = self.snapshot_with_health();
+        self.snapshot_for(Work::All, |_| true)
+    }
+
+    /// The same for this work, with these NodePools only.
+    pub fn snapshot_for(&self, work: Work, counts: impl Fn(&str) -> bool) -> Snapshot {
+        let mut snapshot = self.snapshot_of(work, counts);
         if self.options.legacy_node_repair {
             // Sick nodes are the business of `node::health` then.
             snapshot.repair_policies.clear();
@@ -62,8 +67,15 @@ impl<P: CloudProvider> Operator<P> {
 
     /// The same with what makes machines sick, whoever repairs them.
     pub fn snapshot_with_health(&self) -> Snapshot {
+        self.snapshot_of(Work::All, |_| true)
+    }
+
+    fn snapshot_of(&self, work: Work, counts: impl Fn(&str) -> bool) -> Snapshot {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
-        self.state.read().snapshot(&catalog, self.context.clock.now())
+        let now = self.now();
+        let left_out = self.quarantine.node_pools(work, now);
+        let counts = |pool: &str| !left_out.contains(pool) && counts(pool);
+        self.state.read().snapshot_with(&catalog, now, counts)
     }
 
     /// The feature gate `NodeOverlay`.

@@ -1,8 +1,9 @@
 //! How the planner is run: on a thread for heavy work, until its time is over or the operator is told to stop.
 //!
 //! What was planned when the operator is told to stop is not carried out: whoever leads next plans anew. A pass that panics ends nothing but itself; pods
-//! that make provisioning panic are left out for a while ([`quarantine`]), so that the others are planned for.
+//! and NodePools that make provisioning panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for.
 
+pub mod pools;
 pub mod quarantine;
 
 use std::sync::Arc;
@@ -12,10 +13,14 @@ use jiff::Timestamp;
 use tenon_planner::{Cancel, Snapshot};
 use tokio_util::sync::CancellationToken;
 
+use self::quarantine::Work;
 use crate::clock::Clock;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::tasks::{self, Panicked, blocking};
+
+/// So long it is searched what makes the planner panic.
+pub const SEARCH: Duration = Duration::from_mins(5);
 
 /// Says when planning has to end: its time is over, or the operator is told to stop.
 #[derive(Clone, Debug)]
@@ -56,9 +61,19 @@ pub async fn on_snapshot<P: CloudProvider, T: Send + 'static>(
     stop: &CancellationToken,
     work: impl FnOnce(&Operator<P>, Snapshot) -> T + Send + 'static,
 ) -> Option<T> {
+    on_snapshot_for(Work::All, operator, stop, work).await
+}
+
+/// The same without the NodePools that are left out of some work.
+pub async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
+    purpose: Work,
+    operator: &Arc<Operator<P>>,
+    stop: &CancellationToken,
+    work: impl FnOnce(&Operator<P>, Snapshot) -> T + Send + 'static,
+) -> Option<T> {
     let operator = Arc::clone(operator);
     unless_stopped(stop, move || {
-        let snapshot = operator.snapshot();
+        let snapshot = operator.snapshot_for(purpose, |_| true);
         work(&operator, snapshot)
     })
     .await

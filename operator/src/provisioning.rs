@@ -31,8 +31,9 @@ use crate::events::{Event, Reason};
 use crate::liveness;
 use crate::metrics;
 use crate::operator::Operator;
-use crate::planning::quarantine::{self, culprits};
-use crate::planning::{self, Until, on_snapshot};
+use crate::planning::pools::{self, Suspicion};
+use crate::planning::quarantine::{self, Work, culprits};
+use crate::planning::{self, SEARCH, Until, on_snapshot};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::name;
@@ -47,9 +48,6 @@ const BUFFERS: &str = "capacitybuffers";
 
 /// A planning pass is cut short after this time; what it found by then is carried out.
 const TIMEOUT: Duration = Duration::from_mins(1);
-
-/// So long it is searched which pods make the planner panic.
-const SEARCH: Duration = Duration::from_mins(5);
 
 /// Plans for waiting pods until `stop`.
 ///
@@ -184,13 +182,47 @@ async fn batches<P: CloudProvider>(
     }
 }
 
-/// Finds the pods that make `plan` panic, and leaves them out for a while; false when it is not about them.
+/// Finds the pods, or the NodePools, that make `plan` panic, and leaves them out for a while; false when it is not about them.
 async fn set_aside<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
-    plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Send + 'static,
+    plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Clone + Send + 'static,
     stop: &CancellationToken,
     panicked: &Panicked,
 ) -> bool {
+    // Without a snapshot nothing can be said of pods.
+    let found = isolated(culprits_among_pods(operator, plan.clone(), stop)).await.ok().flatten();
+    let suspicion = match &found {
+        None => Suspicion::Certain,
+        Some((snapshot, bad)) => {
+            let waiting = snapshot.pods.iter().filter(|pod| quarantine::waits(pod));
+            let shapes: BTreeSet<u32> = waiting.map(|pod| pod.shape.0).collect();
+            if bad.len() < shapes.len() || shapes.len() < 2 {
+                return leave_out(operator, snapshot, bad, panicked);
+            }
+            // All kinds of pods at once: rather what all of them could be placed with.
+            Suspicion::Possible
+        }
+    };
+    if pools::set_aside(operator, plan, (Work::All, suspicion), stop, panicked).await {
+        return true;
+    }
+    let Some((snapshot, bad)) = found else {
+        if !stop.is_cancelled() {
+            tracing::error!(
+                "planning panics without any pod that waits and without any nodepool, too: no pod gets a machine"
+            );
+        }
+        return false;
+    };
+    leave_out(operator, &snapshot, &bad, panicked)
+}
+
+/// The shapes of waiting pods for which `plan` panics, as indices into those of the snapshot; `None` when it panics without any of them, too.
+async fn culprits_among_pods<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+    plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Send + 'static,
+    stop: &CancellationToken,
+) -> Option<(Snapshot, Vec<u32>)> {
     let until = Until::new(operator.context.clock, SEARCH, stop);
     let found = on_snapshot(operator, stop, move |operator, snapshot| {
         let gets_through = |some: &Snapshot| {
@@ -200,13 +232,19 @@ async fn set_aside<P: CloudProvider>(
         let bad = culprits(&snapshot, gets_through, || until.is_cancelled());
         (snapshot, bad)
     });
-    let Some((snapshot, bad)) = found.await else { return false };
-    let Some(bad) = bad else {
-        tracing::error!("planning panics without any pod that waits, too: no pod gets a machine");
-        return false;
-    };
+    let (snapshot, bad) = found.await?;
+    Some((snapshot, bad?))
+}
+
+/// Leaves pods of these shapes out for a while, and tells; false when there are none.
+fn leave_out<P: CloudProvider>(
+    operator: &Operator<P>,
+    snapshot: &Snapshot,
+    bad: &[u32],
+    panicked: &Panicked,
+) -> bool {
     let now = operator.now();
-    for &shape in &bad {
+    for &shape in bad {
         let until = now.checked_add(quarantine::PERIOD).unwrap_or(Timestamp::MAX);
         operator.quarantine.add(Arc::clone(&snapshot.shapes[shape as usize]), until);
         let pods = snapshot.pods.iter().filter(|pod| pod.shape.0 == shape);

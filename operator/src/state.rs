@@ -10,13 +10,15 @@ pub use tenon_state::{change, cluster, pod, resources, selector, shape, snapshot
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::change::{Change, Touched};
+use self::change::{Change, Kind, ObjectKey, Touched};
 use self::cluster::Cluster;
 use crate::liveness;
+use crate::tasks::{Panicked, isolated};
 
 /// Two pages of a list per kind: watches are held back while the state is busy, instead of filling the memory.
 const CHANNEL_SIZE: usize = 1024;
@@ -83,6 +85,7 @@ impl State {
             subscribers: Arc::clone(&state.subscribers),
             receiver,
             complete: tell_complete,
+            take_in: Cluster::apply,
         };
         (state, task)
     }
@@ -142,11 +145,16 @@ impl State {
 }
 
 /// The one task that mutates the state.
+///
+/// An object that makes it panic is a defect of the operator, and must not take everything else with it: whoever may create a pod could stop the whole cluster
+/// from being served. It is left as it is known, and told.
 pub struct StateTask {
     cluster: Arc<RwLock<Cluster>>,
     subscribers: Subscribers,
     receiver: mpsc::Receiver<Update>,
     complete: watch::Sender<Completeness>,
+    /// [`Cluster::apply`].
+    take_in: fn(&mut Cluster, Change) -> Vec<Touched>,
 }
 
 impl std::fmt::Debug for StateTask {
@@ -161,7 +169,17 @@ impl StateTask {
         while let Some(Update { change, done }) = self.receiver.recv().await {
             let _turn = liveness::begin(liveness::PASSING);
             let listed = matches!(change, Change::Listed(..));
-            let touched = self.cluster.write().apply(change);
+            let subject = change.subject();
+            let taken_in = isolated(async { (self.take_in)(&mut self.cluster.write(), change) });
+            let touched = match taken_in.await {
+                Ok(touched) => touched,
+                Err(panicked) => {
+                    tell(&panicked, subject.as_ref());
+                    self.mend().await;
+                    // Whoever works on the object finds that nothing has changed.
+                    subject.into_iter().flat_map(|(kind, key)| touched_by(kind, key)).collect()
+                }
+            };
             // Only these two can change the answer, and it costs a look at every NodeClaim.
             if listed || touched.iter().any(|touched| matches!(touched, Touched::NodeClaim(_))) {
                 let now = {
@@ -179,7 +197,11 @@ impl StateTask {
                 subscribers.retain(|(until, _)| !until.is_cancelled());
                 for touched in &touched {
                     for (_, subscriber) in subscribers.iter() {
-                        subscriber(touched);
+                        // The others have to hear of it all the same.
+                        let heard = isolated(async { subscriber(touched) }).now_or_never();
+                        if let Some(Err(panicked)) = heard {
+                            tell_deaf(&panicked, touched);
+                        }
                     }
                 }
             }
@@ -190,16 +212,58 @@ impl StateTask {
     }
 }
 
+impl StateTask {
+    /// Makes what is derived from objects anew: a change that broke off may have left it between two of them.
+    async fn mend(&self) {
+        let mended = isolated(async { self.cluster.write().rebuild() }).await;
+        if let Err(panicked) = mended {
+            tracing::error!(error = %panicked, "a defect of the operator: the indexes of the state could not be made anew");
+        }
+    }
+}
+
+fn tell(panicked: &Panicked, subject: Option<&(Kind, ObjectKey)>) {
+    let object = subject.map(|(kind, key)| format!("{kind:?} {key}"));
+    tracing::error!(
+        object,
+        error = %panicked,
+        "a defect of the operator: taking in a change panicked. What is known of the object may be out of date until it changes again; everything else is \
+         served. Please report it with the log line before this one, which says where it happened, and with the object"
+    );
+}
+
+fn tell_deaf(panicked: &Panicked, touched: &Touched) {
+    tracing::error!(
+        ?touched,
+        error = %panicked,
+        "a defect of the operator: a controller panicked when it heard of a change. Please report it with the log line before this one, which says where it happened"
+    );
+}
+
+/// What to look at again when an object could not be taken in.
+fn touched_by(kind: Kind, key: ObjectKey) -> Option<Touched> {
+    match kind {
+        Kind::NodePool => Some(Touched::NodePool(key.name)),
+        Kind::NodeClaim => Some(Touched::NodeClaim(key.name)),
+        Kind::Node => Some(Touched::Node(key.name)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures::FutureExt as _;
+    use serde_json::json;
     use tenon_crds::labels::LabelRules;
+    use tokio_util::sync::CancellationToken;
 
-    use super::change::Kind;
+    use super::change::Object;
     use super::*;
+    use crate::liveness::Liveness;
+    use crate::metrics::Metrics;
+    use crate::tasks::{Observer, Tasks};
 
     fn state() -> State {
         let (state, task) = State::new(Cluster::new(&[], LabelRules::core()));
@@ -235,5 +299,77 @@ mod tests {
         state.apply(change()).await;
         assert_eq!(heard.load(Ordering::Relaxed), 3);
         assert_eq!(state.subscribers.lock().len(), 1);
+    }
+
+    /// A NodeClaim whose machine has this ID.
+    fn claim(name: &str, version: u32, machine: &str) -> Change {
+        let claim = json!({
+            "metadata": {"name": name, "uid": name, "resourceVersion": version.to_string()},
+            "spec": {"requirements": [],
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "c"}},
+            "status": {"providerID": machine},
+        });
+        Change::Applied(Object::NodeClaim(Box::new(serde_json::from_value(claim).unwrap())))
+    }
+
+    /// A state whose task can't cope with version 2 of the object `bad`, and breaks off in the middle.
+    fn fragile() -> (State, Metrics, Tasks) {
+        let cluster = Cluster::new(crate::testing::KINDS, LabelRules::core());
+        let (state, mut task) = State::new(cluster);
+        task.take_in = |cluster, change| {
+            let bad = change.subject().is_some_and(|(_, key)| key.name == "bad");
+            let touched = cluster.apply(change);
+            let second = cluster
+                .claim("bad")
+                .is_some_and(|claim| claim.metadata.resource_version.as_deref() == Some("2"));
+            assert!(!(bad && second), "it is odd");
+            touched
+        };
+        let metrics = Metrics::new();
+        let observer = Observer { metrics: metrics.clone(), liveness: Liveness::default() };
+        let mut tasks = Tasks::new(CancellationToken::new()).observed(observer);
+        tasks.spawn("state", task.run());
+        (state, metrics, tasks)
+    }
+
+    #[tokio::test]
+    async fn an_object_that_can_not_be_taken_in_leaves_all_others_right() {
+        let (state, metrics, _tasks) = fragile();
+        let (logs, _collecting) = crate::testing::Logs::collect();
+        state.apply(claim("good", 1, "kwok://a")).await;
+        state.apply(claim("bad", 1, "kwok://b")).await;
+        state.apply(claim("bad", 2, "kwok://c")).await;
+        assert_eq!(metrics.panics.get(["state"]), 1);
+        assert_eq!(logs.with("NodeClaim bad").len(), 1);
+        state.apply(claim("good", 2, "kwok://d")).await;
+        state.apply(claim("bad", 3, "kwok://e")).await;
+        let state = state.read();
+        let machines =
+            |name: &str| state.claim(name).and_then(|claim| claim.provider_id().map(str::to_owned));
+        assert_eq!(machines("good").as_deref(), Some("kwok://d"));
+        assert_eq!(machines("bad").as_deref(), Some("kwok://e"));
+        for (machine, n_claims) in [("a", 0), ("b", 0), ("c", 0), ("d", 1), ("e", 1)] {
+            assert_eq!(
+                state.claims_of(&format!("kwok://{machine}")).count(),
+                n_claims,
+                "{machine}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_panics_keeps_nobody_from_hearing() {
+        let (state, metrics, _tasks) = fragile();
+        let heard = Arc::new(AtomicUsize::new(0));
+        state.subscribe(|touched| assert_ne!(*touched, Touched::NodeClaim("odd".to_owned())));
+        let counted = Arc::clone(&heard);
+        state.subscribe(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        for name in ["odd", "even"] {
+            state.apply(claim(name, 1, "kwok://a")).await;
+        }
+        assert_eq!(heard.load(Ordering::Relaxed), 2);
+        assert_eq!(metrics.panics.get(["state"]), 1);
     }
 }

@@ -94,6 +94,8 @@ reasons! {
     TerminationGracePeriodExpiring,
     /// On a NodeClaim and its node: it goes because of an interruption.
     TerminatingOnInterruption,
+    /// On a NodePool: planning with it panics, and it is left out for a while.
+    PlanningFailed,
     /// On a node and its NodeClaim: why it can't be consolidated.
     Unconsolidatable,
     /// On a NodeClaim: its node joined without the taint that keeps pods away until it is registered.
@@ -133,6 +135,7 @@ impl Reason {
             | Self::InvalidDoNotDisruptAnnotation
             | Self::NodeRepairBlocked
             | Self::Nominated
+            | Self::PlanningFailed
             | Self::TerminationGracePeriodExpiring
             | Self::Unconsolidatable
             | Self::WaitingOnNodeClaimTermination => Urgency::State,

@@ -1,9 +1,9 @@
-//! Pods that the planner can't cope with: which of those that wait make it panic, and planning without them for a while.
+//! Pods and NodePools that the planner can't cope with: which of them make it panic, and planning without them for a while.
 //!
-//! Whoever may create a pod must not be able to keep everybody else's from being planned for. Pods are told apart by their shapes, as the planner does it: a
+//! Whoever may create a pod or change a NodePool must not be able to keep everybody else's from being planned for. Pods are told apart by their shapes, as the planner does it: a
 //! Deployment of a thousand pods is found as fast as a single pod, and pods that replace others are known already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,13 +11,23 @@ use parking_lot::Mutex;
 use tenon_planner::Snapshot;
 use tenon_planner::snapshot::{Placement, Pod, PodShape};
 
-/// So long pods are left out before they are tried again: what makes the planner panic may be something else that has gone meanwhile.
+/// So long they are left out before they are tried again: what makes the planner panic may be something else that has gone meanwhile.
 pub const PERIOD: SignedDuration = SignedDuration::from_mins(10);
 
-/// Shapes of pods that are not planned for now. Clones share them.
+/// Shapes of pods, and NodePools, that are not planned for now. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Quarantine {
     shapes: Arc<Mutex<Vec<LeftOut>>>,
+    node_pools: Arc<Mutex<BTreeMap<(Work, String), Timestamp>>>,
+}
+
+/// What a NodePool is left out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Everything: nothing is launched for it, and its nodes are left alone.
+    All,
+    /// Its nodes are left alone, and pods still get machines of it.
+    Disruption,
 }
 
 /// A shape, and until when it is left out.
@@ -27,6 +37,19 @@ impl Quarantine {
     /// Leaves pods of a shape out until then.
     pub fn add(&self, shape: Arc<PodShape>, until: Timestamp) {
         self.shapes.lock().push((shape, until));
+    }
+
+    /// Leaves a NodePool out until then.
+    pub fn add_node_pool(&self, work: Work, name: String, until: Timestamp) {
+        self.node_pools.lock().insert((work, name), until);
+    }
+
+    /// The NodePools that are left out of this, and those that are left out of everything.
+    pub fn node_pools(&self, work: Work, now: Timestamp) -> BTreeSet<String> {
+        let mut left_out = self.node_pools.lock();
+        left_out.retain(|_, until| *until > now);
+        let matching = left_out.keys().filter(|(of, _)| *of <= work);
+        matching.map(|(_, name)| name.clone()).collect()
     }
 
     /// Takes the pods that are left out from those that wait for a place.
@@ -59,29 +82,38 @@ pub fn waits(pod: &Pod) -> bool {
 }
 
 /// The shapes of waiting pods, as indices into [`Snapshot::shapes`], without which planning gets through. `None` when it does not even without any.
-///
-/// Halves what fails until single shapes are left, each tried together with all that was found good, so that what is left is known to get through as a
-/// whole: `2 k log n` attempts for `k` bad ones of `n`. When `give_up` says so the rest counts as bad.
 pub fn culprits(
     snapshot: &Snapshot,
     gets_through: impl Fn(&Snapshot) -> bool,
     give_up: impl Fn() -> bool,
 ) -> Option<Vec<u32>> {
-    let with = |good: &BTreeSet<u32>, more: &[u32]| {
+    let with = |shapes: &BTreeSet<u32>| {
         let mut some = snapshot.clone();
-        hide(&mut some, |shape| !good.contains(&shape) && !more.contains(&shape));
+        hide(&mut some, |shape| !shapes.contains(&shape));
         gets_through(&some)
     };
+    let waiting = snapshot.pods.iter().filter(|pod| waits(pod));
+    search(waiting.map(|pod| pod.shape.0).collect(), with, give_up)
+}
+
+/// Which of these have to go, so that work with the others gets through; `None` when it does not even without any.
+///
+/// Halves what fails until single ones are left, each tried together with all that was found good, so that what is left is known to get through as a whole:
+/// `2 k log n` attempts for `k` bad ones of `n`. When `give_up` says so the rest counts as bad.
+pub fn search<T: Ord + Clone>(
+    all: BTreeSet<T>,
+    gets_through: impl Fn(&BTreeSet<T>) -> bool,
+    give_up: impl Fn() -> bool,
+) -> Option<Vec<T>> {
     let mut good = BTreeSet::new();
-    if !with(&good, &[]) {
+    if !gets_through(&good) {
         return None;
     }
-    let waiting = snapshot.pods.iter().filter(|pod| waits(pod));
-    let all: BTreeSet<u32> = waiting.map(|pod| pod.shape.0).collect();
     let mut bad = Vec::new();
     let mut suspects = vec![all.into_iter().collect::<Vec<_>>()];
     while let Some(some) = suspects.pop() {
-        let fine = with(&good, &some);
+        let both: BTreeSet<T> = good.iter().chain(&some).cloned().collect();
+        let fine = gets_through(&both);
         if give_up() {
             bad.extend(some);
             bad.extend(suspects.into_iter().flatten());
@@ -89,7 +121,7 @@ pub fn culprits(
         }
         match some.as_slice() {
             _ if fine => good.extend(some),
-            &[shape] => bad.push(shape),
+            [one] => bad.push(one.clone()),
             _ => {
                 let (first, second) = some.split_at(some.len() / 2);
                 suspects.push(second.to_vec());
@@ -133,7 +165,7 @@ mod tests {
             shapes: shapes.collect(),
             pods: pods.collect(),
             daemon_sets: Vec::new(),
-            namespaces: std::collections::BTreeMap::new(),
+            namespaces: BTreeMap::new(),
             overlays: Vec::new(),
             devices: None,
             repair_policies: Vec::new(),

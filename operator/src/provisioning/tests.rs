@@ -97,6 +97,69 @@ async fn the_pods_that_make_planning_panic_are_found_and_left_out() {
     assert_eq!(n_pods(&planned(&operator).await), 8);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_nodepool_that_makes_planning_panic_is_left_out_and_the_others_planned_with() {
+    let objects = ["a", "b", "c"].map(|name| pool(name, json!({})));
+    let pods = [pending("x", "1"), pending("y", "2")];
+    let (operator, _) = operator(objects.into_iter().chain(pods).collect()).await;
+    let (stop, panicked) = (CancellationToken::new(), Panicked::new(&"out of bounds"));
+    let has = |some: &Snapshot, name: &str| some.node_pools.iter().any(|pool| pool.name == name);
+    let names = |operator: &Operator<Idle>| {
+        let pools = operator.snapshot().node_pools;
+        pools.into_iter().map(|pool| pool.name).collect::<Vec<_>>()
+    };
+    // Whether pods wait or not, and when one does.
+    let idly = move |_: &Operator<Idle>, some: &Snapshot, _: &Until| {
+        assert!(!has(some, "b"), "a defect");
+        Plan::default()
+    };
+    assert!(set_aside(&operator, idly, &stop, &panicked).await);
+    assert_eq!(names(&operator), ["a", "c"]);
+    let with_pods = move |_: &Operator<Idle>, some: &Snapshot, _: &Until| {
+        let waits = some.pods.iter().any(quarantine::waits);
+        assert!(!(waits && has(some, "a")), "a defect");
+        Plan::default()
+    };
+    assert!(set_aside(&operator, with_pods, &stop, &panicked).await);
+    assert_eq!(names(&operator), ["c"]);
+    let plan = planned(&operator).await;
+    assert_eq!(n_pods(&plan), 2);
+    assert!(plan.launches.iter().all(|launch| launch.node_pool == "c"));
+    tokio::time::advance(quarantine::PERIOD.unsigned_abs()).await;
+    assert_eq!(names(&operator), ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nodepool_that_only_disruption_can_not_cope_with_still_gets_machines() {
+    let objects = ["a", "b"].map(|name| pool(name, json!({})));
+    let (operator, _) = operator(objects.into_iter().collect()).await;
+    let until = operator.now() + quarantine::PERIOD;
+    operator.quarantine.add_node_pool(Work::Disruption, "a".to_owned(), until);
+    let names = |work| {
+        let pools = operator.snapshot_for(work, |_| true).node_pools;
+        pools.into_iter().map(|pool| pool.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(Work::All), ["a", "b"]);
+    assert_eq!(names(Work::Disruption), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_for_which_every_nodepool_fails_are_to_blame_themselves() {
+    let objects = ["a", "b"].map(|name| pool(name, json!({})));
+    let pods = [pending("x", "1"), pending("y", "2")];
+    let (operator, _) = operator(objects.into_iter().chain(pods).collect()).await;
+    let (stop, panicked) = (CancellationToken::new(), Panicked::new(&"out of bounds"));
+    let fails = |_: &Operator<Idle>, some: &Snapshot, _: &Until| {
+        let waits = some.pods.iter().any(quarantine::waits);
+        assert!(!(waits && !some.node_pools.is_empty()), "a defect");
+        Plan::default()
+    };
+    assert!(set_aside(&operator, fails, &stop, &panicked).await);
+    let snapshot = operator.snapshot();
+    assert_eq!(snapshot.node_pools.len(), 2);
+    assert!(!snapshot.pods.iter().any(quarantine::waits));
+}
+
 fn n_pods(plan: &Plan) -> usize {
     plan.launches.iter().map(|launch| launch.pods.len()).sum()
 }

@@ -114,6 +114,42 @@ pub enum Object {
     ReplicationController(Box<wire::ReplicationController>),
 }
 
+impl Object {
+    /// What it is, and its name.
+    fn identity(&self) -> (Kind, ObjectKey) {
+        fn of<K: Watched>(object: &K) -> (Kind, ObjectKey) {
+            (K::KIND, ObjectKey::of(object))
+        }
+        match self {
+            Self::NodePool(it) => of(&**it),
+            Self::NodeClaim(it) => of(&**it),
+            Self::Node(it) => of(&**it),
+            Self::Pod(it) => of(&**it),
+            Self::Namespace(it) => of(&**it),
+            Self::DaemonSet(it) => of(&**it),
+            Self::PodDisruptionBudget(it) => of(&**it),
+            Self::PersistentVolume(it) => of(&**it),
+            Self::PersistentVolumeClaim(it) => of(&**it),
+            Self::StorageClass(it) => of(&**it),
+            Self::VolumeAttachment(it) => of(&**it),
+            Self::CSINode(it) => of(&**it),
+            Self::DeviceClass(it) => of(&**it),
+            Self::ResourceClaim(it) => of(&**it),
+            Self::ResourceClaimTemplate(it) => of(&**it),
+            Self::ResourceSlice(it) => of(&**it),
+            Self::NodeOverlay(it) => of(&**it),
+            Self::CapacityBuffer(it) => of(&**it),
+            Self::PodTemplate(it) => of(&**it),
+            Self::Deployment(it) => of(&**it),
+            Self::StatefulSet(it) => of(&**it),
+            Self::ReplicaSet(it) => of(&**it),
+            Self::ResourceQuota(it) => of(&**it),
+            Self::Service(it) => of(&**it),
+            Self::ReplicationController(it) => of(&**it),
+        }
+    }
+}
+
 /// A kind that the state is made of.
 pub trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
@@ -199,6 +235,30 @@ pub enum Change {
     Planned(BTreeMap<ObjectKey, String>, Timestamp),
     /// Pods are, or are not, nominated to the Nodes of the machines that they are planned onto: then they count as if they were there.
     Nominating(bool),
+}
+
+impl Change {
+    /// The object that it is about, if it is about one.
+    pub fn subject(&self) -> Option<(Kind, ObjectKey)> {
+        match self {
+            Self::Applied(object) | Self::InList(object) | Self::Written(object) => {
+                Some(object.identity())
+            }
+            Self::Deleted(kind, key, _) => Some((*kind, key.clone())),
+            Self::Created(claim) => Some((Kind::NodeClaim, ObjectKey::of(&**claim))),
+            Self::ClaimGone(name, _) | Self::Refused(name, _) => {
+                Some((Kind::NodeClaim, ObjectKey::cluster(name)))
+            }
+            Self::ListBegan(_)
+            | Self::Listed(..)
+            | Self::Nominated(..)
+            | Self::Marked(_)
+            | Self::Unmarked(_)
+            | Self::TookLead
+            | Self::Rebooting(..)
+            | Self::Planned(_) => None,
+        }
+    }
 }
 
 /// What a change touched, for those who have to look again.

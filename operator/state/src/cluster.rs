@@ -7,6 +7,7 @@ mod devices;
 pub(crate) mod plans;
 mod pods;
 mod quotas;
+mod rebuild;
 pub(crate) mod spread;
 mod versions;
 

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels;
-use tenon_crds::{ConditionStatus, NodeClaim};
+use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, NodeId, NodePhase, ShapeId};
@@ -43,7 +43,19 @@ impl<F: Fn(&NodeClassRef) -> Option<Arc<plan::Catalog>>> Catalogs for F {
 impl Cluster {
     /// Everything that a decision at this moment may depend on.
     pub fn snapshot(&self, catalogs: &impl Catalogs, now: Timestamp) -> plan::Snapshot {
-        let mut catalogs = self.catalogs(catalogs);
+        self.snapshot_with(catalogs, now, |_| true)
+    }
+
+    /// The same with these NodePools only. Those that are left out are as good as deleted: nothing is launched for them, and their nodes are left alone.
+    pub fn snapshot_with(
+        &self,
+        catalogs: &impl Catalogs,
+        now: Timestamp,
+        counts: impl Fn(&str) -> bool,
+    ) -> plan::Snapshot {
+        let pools: Vec<_> =
+            self.pools.iter().filter(|(name, _)| counts(name)).map(|(_, pool)| pool).collect();
+        let mut catalogs = Self::catalogs(&pools, catalogs);
         let kept = self.kept();
         let claims = Claims::of(self, &kept, &mut catalogs);
         let machines = self.machines();
@@ -78,11 +90,7 @@ impl Cluster {
         buffers::add_pods(&kept, claims.as_ref(), &mut pods, &mut shapes);
         plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
-            node_pools: self
-                .pools
-                .values()
-                .map(|pool| self.pool_in(pool, &catalogs, now))
-                .collect(),
+            node_pools: pools.iter().map(|pool| self.pool_in(pool, &catalogs, now)).collect(),
             catalogs: catalogs.into_values().collect(),
             nodes,
             shapes: shapes.shapes,
@@ -95,9 +103,12 @@ impl Cluster {
         }
     }
 
-    fn catalogs(&self, source: &impl Catalogs) -> BTreeMap<NodeClassRef, Arc<plan::Catalog>> {
+    fn catalogs(
+        pools: &[&Arc<NodePool>],
+        source: &impl Catalogs,
+    ) -> BTreeMap<NodeClassRef, Arc<plan::Catalog>> {
         let mut catalogs = BTreeMap::new();
-        for pool in self.pools.values() {
+        for pool in pools {
             let class = class_of(&pool.spec.template.spec.node_class_ref);
             if let Some(catalog) = source.catalog(&class) {
                 catalogs.insert(class, catalog);

@@ -1,11 +1,12 @@
 //! How pods come, change and go, and what is bound to each Node follows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenon_planner::resources::Resources;
 
-use super::Cluster;
 use super::versions::Source;
+use super::{Cluster, Usage};
 use crate::change::{ObjectKey, PodEvent, Touched, version};
 use crate::pod::{self, Pod};
 use crate::{shape, wire};
@@ -43,41 +44,28 @@ impl Cluster {
         after: Option<Pod>,
         touched: &mut Vec<Touched>,
     ) {
-        let before = self.pods.remove(&key);
-        let mut event = pod::event(before.as_ref(), after.as_ref());
+        // What may go wrong goes first: until the end of it the pod is what it was.
+        let mut event = pod::event(self.pods.get(&key), after.as_ref());
         // What kube-scheduler says of a pod while it is on its way to a machine is no news.
         event.provisionable &= !self.plans.nominates(&key);
         event.as_planned =
             event.bound.and_then(|_| self.is_as_planned(&key, event.node.as_deref()?));
+        let is_bound = after.as_ref().is_none_or(|after| after.node.is_some());
+        let before = match after {
+            Some(after) => self.pods.insert(key.clone(), after),
+            None => self.pods.remove(&key),
+        };
         if let Some(before) = &before {
             self.release(&key, before);
         }
-        if let Some(after) = after {
-            self.occupy(&key, &after);
-            if after.node.is_some() {
-                self.plans.forget_pod(&key);
-            }
-            self.pods.insert(key.clone(), after);
-        } else {
+        if let Some(after) = self.pods.get(&key) {
+            occupy(&mut self.usage, &key, after);
+        }
+        if is_bound {
             self.plans.forget_pod(&key);
         }
         if event != PodEvent::default() || before.is_some() {
             touched.push(Touched::Pod(key, event));
-        }
-    }
-
-    fn occupy(&mut self, key: &ObjectKey, pod: &Pod) {
-        let Some(node) = &pod.node else { return };
-        let usage = self.usage.entry(node.clone()).or_default();
-        usage.pods.insert(key.clone());
-        usage.requests.add(&pod.shape.requests);
-        if pod.is_daemon() {
-            usage.daemon_requests.add(&pod.shape.requests);
-        }
-        let Some(limits) = &pod.limits else { return };
-        usage.limits.add(limits);
-        if pod.is_daemon() {
-            usage.daemon_limits.add(limits);
         }
     }
 
@@ -102,5 +90,21 @@ impl Cluster {
         if usage.pods.is_empty() {
             self.usage.remove(node);
         }
+    }
+}
+
+/// Adds a pod to what is bound to its Node.
+pub(super) fn occupy(usage: &mut BTreeMap<String, Usage>, key: &ObjectKey, pod: &Pod) {
+    let Some(node) = &pod.node else { return };
+    let usage = usage.entry(node.clone()).or_default();
+    usage.pods.insert(key.clone());
+    usage.requests.add(&pod.shape.requests);
+    if pod.is_daemon() {
+        usage.daemon_requests.add(&pod.shape.requests);
+    }
+    let Some(limits) = &pod.limits else { return };
+    usage.limits.add(limits);
+    if pod.is_daemon() {
+        usage.daemon_limits.add(limits);
     }
 }

@@ -455,5 +455,12 @@ proptest! {
         prop_assert_eq!(&cluster.claims_by_provider_id, &rebuilt.claims_by_provider_id);
         prop_assert_eq!(&cluster.nodes_by_provider_id, &rebuilt.nodes_by_provider_id);
         prop_assert_eq!(&cluster.usage, &rebuilt.usage);
+        cluster.claims_by_provider_id.clear();
+        cluster.nodes_by_provider_id.remove("m1");
+        cluster.usage.entry("o1".to_owned()).or_default().requests.cpu += 1;
+        cluster.rebuild();
+        prop_assert_eq!(&cluster.claims_by_provider_id, &rebuilt.claims_by_provider_id);
+        prop_assert_eq!(&cluster.nodes_by_provider_id, &rebuilt.nodes_by_provider_id);
+        prop_assert_eq!(&cluster.usage, &rebuilt.usage);
     }
 }

@@ -12,9 +12,10 @@ use crate::resources;
 impl Cluster {
     /// What NodeOverlays are about: NodePools, what can be launched for them, and the overlays. Without machines and pods, so it is made quickly.
     pub fn offers(&self, catalogs: &impl Catalogs, now: Timestamp) -> plan::Snapshot {
-        let catalogs = self.catalogs(catalogs);
+        let pools: Vec<_> = self.pools.values().collect();
+        let catalogs = Self::catalogs(&pools, catalogs);
         plan::Snapshot {
-            node_pools: self.pools.values().map(|it| self.pool_in(it, &catalogs, now)).collect(),
+            node_pools: pools.iter().map(|pool| self.pool_in(pool, &catalogs, now)).collect(),
             catalogs: catalogs.into_values().collect(),
             overlays: self.overlays_in(),
             ..plan::Snapshot::default()

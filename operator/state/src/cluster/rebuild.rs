@@ -1,0 +1,33 @@
+//! What follows from the objects, made anew from them: after a change that broke off in the middle the indexes may be between two versions of an object.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Cluster;
+use super::pods::occupy;
+
+impl Cluster {
+    /// Makes the indexes of machines and what is bound to each Node anew. A state that is whole stays as it is.
+    pub fn rebuild(&mut self) {
+        let claims = self.claims.iter();
+        let claims = claims.map(|(name, claim)| (name, claim.object.provider_id()));
+        self.claims_by_provider_id = index(claims);
+        self.nodes_by_provider_id =
+            index(self.nodes.iter().map(|(name, node)| (name, node.provider_id())));
+        self.usage.clear();
+        for (key, pod) in &self.pods {
+            occupy(&mut self.usage, key, pod);
+        }
+    }
+}
+
+fn index<'o>(
+    objects: impl Iterator<Item = (&'o String, Option<&'o str>)>,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let mut index: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, id) in objects {
+        if let Some(id) = id {
+            index.entry(id.to_owned()).or_default().insert(name.clone());
+        }
+    }
+    index
+}
