@@ -177,7 +177,7 @@ impl StateTask {
                     tell(&panicked, subject.as_ref());
                     self.mend().await;
                     // Whoever works on the object finds that nothing has changed.
-                    subject.into_iter().flat_map(|(kind, key)| touched_by(kind, key)).collect()
+                    subject.into_iter().filter_map(|(kind, key)| touched_by(kind, key)).collect()
                 }
             };
             // Only these two can change the answer, and it costs a look at every NodeClaim.

@@ -238,7 +238,8 @@ fn an_instance_is_presented_with_the_labels_of_its_type() {
 #[test]
 fn a_machine_in_a_partition_is_labelled_with_it_or_waits_for_it() {
     let mut class = mk_class();
-    class.spec.placement_group_selector = Some(Default::default());
+    class.spec.placement_group_selector =
+        Some(tenon_crds::ec2nodeclass::PlacementGroupSelector::default());
     let catalogs = mk_catalogs(&["m5.large"]);
     let of = |strategy: &str, partitions, partition| {
         let group = catalog::tests::mk_group(strategy, partitions);

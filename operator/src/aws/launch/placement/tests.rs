@@ -2,6 +2,7 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
 use aws_sdk_ec2::types as sdk;
 use aws_smithy_mocks::mock;
+use tenon_crds::ec2nodeclass::PlacementGroupSelector;
 use tenon_crds::{Operator, Requirement};
 use tenon_planner::snapshot::{CapacityType, Catalog};
 
@@ -19,7 +20,7 @@ fn wanted(operator: Operator, values: &[&str]) -> Wanted {
 
 fn catalog(catalogs: &Catalogs) -> std::sync::Arc<Catalog> {
     let mut class = mk_class();
-    class.spec.placement_group_selector = Some(Default::default());
+    class.spec.placement_group_selector = Some(PlacementGroupSelector::default());
     catalogs.catalog(&class, Some(&mk_group("partition", 3))).unwrap()
 }
 
