@@ -2,15 +2,21 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
 use aws_sdk_ec2::types as sdk;
 use aws_smithy_mocks::mock;
+use serde_json::json;
 use tenon_crds::ec2nodeclass::PlacementGroupSelector;
+use tenon_crds::labels::LabelRules;
 use tenon_crds::{Operator, Requirement};
-use tenon_planner::snapshot::{CapacityType, Catalog};
+use tenon_planner::Policy;
+use tenon_planner::snapshot::{CapacityType, Catalog, NodeClassRef};
 
 use super::super::filters::{Wanted, candidates};
 use super::*;
 use crate::aws::catalog::Catalogs;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class, mk_group};
 use crate::aws::tests::{mk_claim, mk_metrics, mock_ec2};
+use crate::state::change::{Change, Object};
+use crate::state::cluster::Cluster;
+use crate::testing::idle;
 
 fn wanted(operator: Operator, values: &[&str]) -> Wanted {
     let values = values.iter().copied();
@@ -105,4 +111,44 @@ async fn the_partition_that_ec2_chose_is_read_from_the_instance() {
     let labels = claim.metadata.labels.get_or_insert_default();
     labels.insert(aws::PLACEMENT_GROUP_PARTITION.to_owned(), "3".to_owned());
     assert_eq!(progress(&claim).await, None, "known");
+}
+
+/// The partitions that launches ask for, of three pods that are to be in different ones.
+fn planned(catalogs: &Catalogs, constraint: &serde_json::Value) -> Vec<Vec<String>> {
+    let mut cluster = Cluster::new(&[crate::aws::KIND], LabelRules::aws());
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let mut pool = idle::pool("default", json!({}));
+    pool["spec"]["template"]["spec"]["nodeClassRef"] = class;
+    let pool = serde_json::from_value(pool).unwrap();
+    cluster.apply(Change::Applied(Object::NodePool(Box::new(pool))));
+    for name in ["a", "b", "c"] {
+        let mut pod = idle::pending(name, "500m");
+        pod["metadata"]["labels"] = json!({"app": "db"});
+        pod["spec"]["topologySpreadConstraints"] = json!([constraint]);
+        let pod = serde_json::from_value(pod).unwrap();
+        cluster.apply(Change::Applied(Object::Pod(Box::new(pod))));
+    }
+    let offered = catalog(catalogs);
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let snapshot = cluster.snapshot(&|_: &NodeClassRef| Some(std::sync::Arc::clone(&offered)), now);
+    let plan = tenon_planner::provision(&snapshot, &Policy::default(), now, 1, &());
+    let asked = plan.launches.iter().map(|launch| {
+        let of_partition =
+            |it: &&tenon_planner::snapshot::Requirement| it.key == aws::PLACEMENT_GROUP_PARTITION;
+        let asked = launch.requirements.iter().find(of_partition);
+        asked.map(|it| it.values.clone()).unwrap_or_default()
+    });
+    let mut asked: Vec<_> = asked.collect();
+    asked.sort();
+    asked
+}
+
+#[test]
+fn pods_can_be_spread_over_partitions() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let constraint = json!({
+        "maxSkew": 1, "topologyKey": aws::PLACEMENT_GROUP_PARTITION, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "db"}},
+    });
+    assert_eq!(planned(&catalogs, &constraint), [["1"], ["2"], ["3"]]);
 }
