@@ -3,8 +3,6 @@
 //! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes and the cloud. See `docs/src/architecture.md`.
 
 pub mod actuate;
-#[cfg(test)]
-pub(crate) mod apiserver;
 pub mod aws;
 pub mod capacitybuffer;
 pub mod client;

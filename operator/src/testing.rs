@@ -1,20 +1,19 @@
-//! For tests: an API server in this process, behind [`kube::Client`], and an operator that works on it.
+//! For unit tests: an [`ApiServer`] in this process, and what works on it: an operator with the provider kwok ([`operator`]) or with a cloud that does
+//! nothing ([`idle`]), or the parts that a controller of the AWS provider needs ([`bench`]).
 
+pub(crate) mod apiserver;
+pub(crate) mod bench;
 pub(crate) mod idle;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::{Method, StatusCode, Uri};
 use clap::Parser as _;
 use jiff::Timestamp;
-use kube::Client;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+pub(crate) use self::apiserver::{ApiServer, Request, refused};
 use crate::clock::Clock;
 use crate::cloud_provider::{CloudProvider, Context, NodeClassKind};
 use crate::events::{Publisher, Recorder};
@@ -30,136 +29,6 @@ use crate::write::Writer;
 
 /// The kinds of NodeClasses of [`operator`]'s provider.
 pub(crate) const KINDS: &[NodeClassKind] = &[tenon_state::node_class::KWOK];
-
-/// A request to the API server.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Request {
-    /// `PATCH`
-    pub method: String,
-    /// `/api/v1/nodes/a`
-    pub path: String,
-    /// Null where there is none.
-    pub body: Value,
-}
-
-type Answer = dyn Fn(&Request) -> (u16, Value) + Send + Sync;
-
-/// An API server that notes what it is asked for, and answers as it is told. Clones are one server.
-#[derive(Clone)]
-pub(crate) struct ApiServer {
-    requests: Arc<Mutex<Vec<Request>>>,
-    answer: Arc<Answer>,
-}
-
-impl ApiServer {
-    /// Answers with this status and body.
-    pub(crate) fn answering(
-        answer: impl Fn(&Request) -> (u16, Value) + Send + Sync + 'static,
-    ) -> Self {
-        Self { requests: Arc::default(), answer: Arc::new(answer) }
-    }
-
-    /// What it was asked for.
-    pub(crate) fn requests(&self) -> Vec<Request> {
-        self.requests.lock().clone()
-    }
-
-    /// A client of it.
-    pub(crate) fn client(&self) -> Client {
-        let server = self.clone();
-        let handle = move |method: Method, uri: Uri, body: String| {
-            let (method, path) = (method.to_string(), uri.path().to_owned());
-            let body = serde_json::from_str(&body).unwrap_or_default();
-            let request = Request { method, path, body };
-            let (code, answer) = (server.answer)(&request);
-            server.requests.lock().push(request);
-            async move { (StatusCode::from_u16(code).unwrap(), answer.to_string()) }
-        };
-        Client::new(Router::new().fallback(handle), "default")
-    }
-}
-
-/// Objects by their paths, as an API server keeps them: read, merged into, deleted. Clones are the same objects.
-#[derive(Clone, Default)]
-pub(crate) struct Objects(Arc<Mutex<BTreeMap<String, Value>>>);
-
-impl Objects {
-    /// With these at these paths.
-    pub(crate) fn new<const N: usize>(objects: [(&str, Value); N]) -> Self {
-        let objects = objects.map(|(path, object)| (path.to_owned(), object));
-        Self(Arc::new(Mutex::new(objects.into())))
-    }
-
-    /// The object at a path.
-    pub(crate) fn get(&self, path: &str) -> Option<Value> {
-        self.0.lock().get(path).cloned()
-    }
-
-    /// Puts an object at a path.
-    pub(crate) fn put(&self, path: &str, object: Value) {
-        self.0.lock().insert(path.to_owned(), object);
-    }
-
-    /// What the API server answers to a request for one object.
-    pub(crate) fn answer(&self, request: &Request) -> (u16, Value) {
-        let mut objects = self.0.lock();
-        let path = request.path.strip_suffix("/status").unwrap_or(&request.path);
-        let Some(object) = objects.get_mut(path) else { return refused(404, "NotFound") };
-        match request.method.as_str() {
-            "GET" => (200, object.clone()),
-            "PATCH" => {
-                let version = &object["metadata"]["resourceVersion"];
-                let meant = &request.body["metadata"]["resourceVersion"];
-                if !meant.is_null() && meant != version {
-                    return refused(409, "Conflict");
-                }
-                let next = version.as_str().and_then(|it| it.parse().ok()).unwrap_or(0_u64) + 1;
-                merge(object, &request.body);
-                object["metadata"]["resourceVersion"] = next.to_string().into();
-                (200, object.clone())
-            }
-            "DELETE" if object["metadata"]["finalizers"].is_array() => {
-                object["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
-                (200, object.clone())
-            }
-            "DELETE" => (200, objects.remove(path).unwrap_or_default()),
-            other => panic!("{other} {path}"),
-        }
-    }
-}
-
-/// An object after a merge patch, with another version.
-pub(crate) fn patched(object: &Value, patch: &Value, version: u64) -> Value {
-    let mut object = object.clone();
-    merge(&mut object, patch);
-    object["metadata"]["resourceVersion"] = version.to_string().into();
-    object
-}
-
-/// RFC 7386.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().expect("made one").remove(key);
-        } else {
-            merge(&mut target[key], value);
-        }
-    }
-}
-
-/// The API server's answer to what it refuses.
-pub(crate) fn refused(code: u16, reason: &str) -> (u16, Value) {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": reason, "reason": reason, "code": code});
-    (code, status)
-}
 
 /// The lines that are logged in this thread as long as the guard lives.
 #[derive(Clone, Debug, Default)]

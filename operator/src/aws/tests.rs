@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::catalog::tests::{mk_catalogs, mk_class, mk_unpriced_catalogs};
 use super::user_data::ClusterFacts;
 use super::*;
-use crate::apiserver::Bench;
+use crate::testing::bench::Bench;
 
 /// A client of an SDK crate that is answered by rules: the first rule that matches counts.
 macro_rules! mock_client {

@@ -2,77 +2,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::*;
 use crate::clock::Clock;
-use crate::testing::{ApiServer, Request};
+use crate::testing::{ApiServer, refused};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lease";
 
 /// A Lease in an API server, which can be made to fail.
-#[derive(Clone, Default)]
 struct Shelf {
-    lease: Arc<Mutex<Option<Value>>>,
+    server: ApiServer,
     broken: Arc<AtomicBool>,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        let broken = Arc::new(AtomicBool::new(false));
+        let fails = Arc::clone(&broken);
+        let server = ApiServer::unless(move |request| {
+            if fails.load(Ordering::Relaxed) {
+                return Some(refused(503, "ServiceUnavailable"));
+            }
+            // Watches: the lease is read every two seconds all the same.
+            (request.method == "GET" && request.path != LEASE).then(|| refused(403, "Forbidden"))
+        });
+        Self { server, broken }
+    }
 }
 
 impl Shelf {
     fn election(&self, identity: &str) -> Election {
-        let shelf = self.clone();
-        let server = ApiServer::answering(move |request| shelf.answer(request));
         let clock = Clock::anchored(Timestamp::UNIX_EPOCH);
-        Election::new(server.client(), "default", "lease".into(), identity.into(), clock)
-    }
-
-    fn answer(&self, request: &Request) -> (u16, Value) {
-        let refused = |code, reason: &str| {
-            (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
-        };
-        if self.broken.load(Ordering::Relaxed) {
-            return refused(503, "ServiceUnavailable");
-        }
-        let mut lease = self.lease.lock();
-        match (request.method.as_str(), request.path.ends_with("/leases/lease")) {
-            // Watches: the lease is read every two seconds all the same.
-            ("GET", false) => refused(403, "Forbidden"),
-            ("GET", true) => match &*lease {
-                Some(lease) => (200, lease.clone()),
-                None => refused(404, "NotFound"),
-            },
-            ("POST", _) => {
-                let mut new = request.body.clone();
-                new["metadata"]["resourceVersion"] = json!("1");
-                (201, lease.insert(new).clone())
-            }
-            ("PATCH", true) => {
-                let Some(lease) = &mut *lease else { return refused(404, "NotFound") };
-                let version = &lease["metadata"]["resourceVersion"];
-                if request.body["metadata"]["resourceVersion"] != *version {
-                    return refused(409, "Conflict");
-                }
-                let next: u64 = version.as_str().unwrap().parse().unwrap();
-                lease["metadata"]["resourceVersion"] = json!((next + 1).to_string());
-                for (key, value) in request.body["spec"].as_object().unwrap() {
-                    lease["spec"][key] = value.clone();
-                }
-                (200, lease.clone())
-            }
-            other => panic!("{other:?} {}", request.path),
-        }
+        Election::new(self.server.client(), "default", "lease".into(), identity.into(), clock)
     }
 
     fn holder(&self) -> String {
-        let lease = self.lease.lock();
+        let lease = self.server.at(LEASE);
         let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         holder.unwrap_or("nobody").to_owned()
     }
 
     /// Somebody takes the lease, allowed or not.
     fn take(&self, identity: &str) {
-        if let Some(lease) = &mut *self.lease.lock() {
+        if let Some(mut lease) = self.server.at(LEASE) {
             lease["spec"]["holderIdentity"] = json!(identity);
+            self.server.put_at(LEASE, lease);
         }
     }
 }

@@ -228,7 +228,7 @@ const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use tenon_crds::labels::LabelRules;
     use tenon_state::node_class;
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::state::change::{Change, Object};
     use crate::state::cluster::Cluster;
-    use crate::testing::{self, ApiServer, Logs, patched, refused};
+    use crate::testing::{self, ApiServer, Logs, refused};
 
     #[tokio::test(start_paused = true)]
     async fn what_came_to_be_true_is_told_once_and_only_when_it_is_written_down() {
@@ -262,21 +262,15 @@ mod tests {
         cluster.apply(Change::Applied(Object::NodeClaim(Box::new(read(claim.clone())))));
         let seen: Node = serde_json::from_value(node.clone()).unwrap();
         cluster.apply(Change::Applied(Object::Node(Box::new(seen))));
-        let (version, node) = (AtomicU64::new(1), parking_lot::Mutex::new(node));
-        let server = ApiServer::answering(move |request| {
-            let version = version.fetch_add(1, Ordering::Relaxed) + 1;
-            match request.path.rsplit('/').next() {
-                Some("n") => {
-                    let mut node = node.lock();
-                    *node = patched(&node, &request.body, version);
-                    (200, node.clone())
-                }
-                // It was changed in between, once.
-                Some("status") if version < 5 => refused(409, "Conflict"),
-                Some("status") => (200, patched(&claim, &request.body, version)),
-                _ => refused(404, "NotFound"),
-            }
+        let is_first = AtomicBool::new(true);
+        let server = ApiServer::unless(move |request| {
+            // It was changed in between, once.
+            let conflicts =
+                request.path.ends_with("/a/status") && is_first.swap(false, Ordering::Relaxed);
+            conflicts.then(|| refused(409, "Conflict"))
         });
+        server.put_at("/apis/karpenter.sh/v1/nodeclaims/a", claim);
+        server.put_at("/api/v1/nodes/n", node);
         let (operator, _publisher) = testing::operator(&server, cluster);
         let (launches, health) = (Launches::default(), Health::default());
         let (logs, _collecting) = Logs::collect();

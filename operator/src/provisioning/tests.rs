@@ -17,7 +17,7 @@ async fn pods_that_fit_nowhere_get_machines_and_are_remembered_as_theirs() {
     let n_launches = plan.launches.len();
     assert!(n_launches > 0);
     carry_out(&operator, &plan, &absent, &CancellationToken::new()).await;
-    assert_eq!(api.load().0, u64::try_from(n_launches).unwrap());
+    assert_eq!(api.load().0, n_launches);
     let state = operator.state.read();
     assert_eq!(state.claims().count(), n_launches);
     let claims: Vec<_> = state.claims().map(|claim| claim.metadata.name.clone().unwrap()).collect();

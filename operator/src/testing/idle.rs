@@ -1,15 +1,10 @@
 //! An operator for unit tests: with a cluster that is described by JSON, an API server that keeps what is written to it, and a cloud that does nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State as Shared};
-use axum::http::{Method, Response, StatusCode};
 use clap::Parser as _;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenon_crds::NodeClaim;
 use tenon_crds::labels::LabelRules;
@@ -17,6 +12,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use tenon_state::node_class;
 use tokio::sync::Notify;
 
+use super::apiserver::{ApiServer, merge};
 use crate::clock::Clock;
 use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
@@ -36,81 +32,6 @@ use crate::write::Writer;
 pub(crate) const LATENCY: Duration = Duration::from_millis(10);
 
 const CLASS: &str = "karpenter.kwok.sh";
-
-/// What was written to the API server.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Api {
-    shared: Arc<Mutex<Kept>>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    /// By path.
-    objects: BTreeMap<String, Value>,
-    writes: u64,
-    under_way: usize,
-    most_under_way: usize,
-}
-
-impl Api {
-    /// How many requests were made, and how many of them at the same time at most.
-    pub(crate) fn load(&self) -> (u64, usize) {
-        let kept = self.shared.lock();
-        (kept.writes, kept.most_under_way)
-    }
-
-    async fn answer(Shared(api): Shared<Self>, request: Request) -> Response<Body> {
-        {
-            let mut kept = api.shared.lock();
-            kept.under_way += 1;
-            kept.most_under_way = kept.most_under_way.max(kept.under_way);
-        }
-        tokio::time::sleep(LATENCY).await;
-        let (head, body) = request.into_parts();
-        let body = to_bytes(body, usize::MAX).await.unwrap();
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let path = head.uri.path().trim_end_matches("/status").to_owned();
-        let mut kept = api.shared.lock();
-        kept.under_way -= 1;
-        kept.writes += 1;
-        let version = 1_000_000 + kept.writes;
-        let answer = match head.method {
-            Method::POST => {
-                let mut object = body;
-                let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default();
-                let name = object["metadata"]["name"].as_str().map(str::to_owned);
-                let name = name.unwrap_or_else(|| format!("{prefix}{version}"));
-                merge(&mut object, json!({"metadata": {"name": name, "uid": name}}));
-                kept.objects.insert(format!("{path}/{name}"), object.clone());
-                Some(object)
-            }
-            Method::PATCH => kept.objects.get_mut(&path).map(|object| {
-                merge(object, body);
-                object.clone()
-            }),
-            Method::DELETE => kept.objects.remove(&path),
-            _ => None,
-        };
-        let (status, mut answer) = match answer {
-            Some(object) => (StatusCode::OK, object),
-            None => (StatusCode::NOT_FOUND, json!({"kind": "Status", "code": 404})),
-        };
-        answer["metadata"]["resourceVersion"] = json!(version.to_string());
-        Response::builder().status(status).body(Body::from(answer.to_string())).unwrap()
-    }
-}
-
-/// RFC 7396, as far as tests need it.
-fn merge(target: &mut Value, patch: Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(target.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (target, patch) => *target = patch,
-    }
-}
 
 /// A cloud that sells kwok's instance types for every NodeClass, and has no machine.
 #[derive(Debug)]
@@ -179,9 +100,8 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
     fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
         serde_json::from_value(value.clone()).unwrap()
     }
-    let api = Api::default();
-    let client = Router::new().fallback(Api::answer).with_state(api.clone());
-    let client = kube::Client::new(client, "default");
+    let api = ApiServer::default().slow(LATENCY);
+    let client = api.client();
     let cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
     let (state, task) = State::new(cluster);
     tokio::spawn(task.run());
@@ -198,7 +118,7 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
             "Pod" => ("/api/v1/namespaces/default/pods", Object::Pod(parse(&value))),
             kind => panic!("no {kind}"),
         };
-        api.shared.lock().objects.insert(format!("{path}/{name}"), value);
+        api.put_at(&format!("{path}/{name}"), value);
         state.apply(Change::Applied(object)).await;
     }
     let clock = Clock::anchored("2026-11-20T12:00:00Z".parse().unwrap());
@@ -243,6 +163,7 @@ fn class() -> Value {
 }
 
 /// A NodePool that is ready, without budgets.
+#[expect(clippy::needless_pass_by_value, reason = "tests write it where they need it")]
 pub(crate) fn pool(name: &str, spec: Value) -> Value {
     let template = json!({"spec": {"requirements": [], "nodeClassRef": class()}});
     let disruption = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]});
@@ -252,7 +173,7 @@ pub(crate) fn pool(name: &str, spec: Value) -> Value {
         "spec": {"template": template, "disruption": disruption},
         "status": {"conditions": [condition("Ready")]},
     });
-    merge(&mut pool["spec"], spec);
+    merge(&mut pool["spec"], &spec);
     pool
 }
 

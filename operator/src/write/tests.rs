@@ -2,7 +2,7 @@ use tenon_crds::EC2NodeClass;
 use tenon_crds::ec2nodeclass::EC2NodeClassSpec;
 
 use super::*;
-use crate::apiserver::{Bench, node, nodeclaim};
+use crate::testing::bench::{Bench, node, nodeclaim};
 
 /// The NodeClaim `a`, which the state has seen.
 async fn known() -> (Bench, NodeClaim) {

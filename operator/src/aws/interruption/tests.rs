@@ -3,9 +3,9 @@ use serde_json::json;
 use tenon_planner::snapshot::NodeClassRef;
 
 use super::*;
-use crate::apiserver::{Bench, node, nodeclaim};
 use crate::aws::tests::mk_provider;
 use crate::state::change::ObjectKey;
+use crate::testing::bench::{Bench, node, nodeclaim};
 use crate::watch::wire::{Node, Pod};
 
 /// The machine `i-a` with its NodeClaim, its Node and a pod, and a provider that knows of it.

@@ -87,8 +87,8 @@ mod tests {
 
     use super::super::add_finalizer;
     use super::*;
-    use crate::apiserver::Bench;
     use crate::aws::tests::mk_provider;
+    use crate::testing::bench::Bench;
 
     fn claim(version: Option<&str>, drifted: bool) -> ClaimUse {
         let drift = json!({"type": "Drifted", "status": "True"});

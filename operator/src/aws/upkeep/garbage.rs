@@ -161,7 +161,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::apiserver::{Bench, node};
+    use crate::testing::bench::{Bench, node};
     use crate::watch::wire::Node;
 
     const LAUNCHED: &str = "2026-11-20T12:00:00Z";

@@ -12,7 +12,7 @@ use super::*;
 use crate::kwok::Kwok;
 use crate::state::change::Object;
 use crate::state::cluster::Cluster;
-use crate::testing::{ApiServer, KINDS, Objects, operator, refused};
+use crate::testing::{ApiServer, KINDS, operator, refused};
 
 #[test]
 fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
@@ -62,7 +62,7 @@ const NODE: &str = "/api/v1/nodes/n";
 /// A node and its NodeClaim, in an API server that answers deletions of NodeClaims so, if `deletions` says how.
 fn world(
     deletions: impl Fn() -> Option<u16> + Send + Sync + 'static,
-) -> (Objects, ApiServer, Arc<Operator<Kwok>>) {
+) -> (ApiServer, Arc<Operator<Kwok>>) {
     let claim = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {
@@ -86,14 +86,14 @@ fn world(
     cluster.apply(Change::Applied(Object::NodeClaim(Box::new(parsed))));
     let parsed = serde_json::from_value(node.clone()).unwrap();
     cluster.apply(Change::Applied(Object::Node(Box::new(parsed))));
-    let objects = Objects::new([(CLAIM, claim), (NODE, node)]);
-    let stored = objects.clone();
-    let server = ApiServer::answering(move |request| {
+    let server = ApiServer::unless(move |request| {
         let code = (request.method == "DELETE").then(&deletions).flatten();
-        code.map_or_else(|| stored.answer(request), |code| refused(code, "Refused"))
+        code.map(|code| refused(code, "Refused"))
     });
+    server.put_at(CLAIM, claim);
+    server.put_at(NODE, node);
     let (operator, _) = operator(&server, cluster);
-    (objects, server, operator)
+    (server, operator)
 }
 
 /// A command that deletes the node of [`world`].
@@ -118,13 +118,13 @@ fn deletion() -> Command {
     }
 }
 
-fn is_tainted(objects: &Objects) -> bool {
-    let taints = &objects.get(NODE).unwrap()["spec"]["taints"];
+fn is_tainted(server: &ApiServer) -> bool {
+    let taints = &server.at(NODE).unwrap()["spec"]["taints"];
     taints.as_array().is_some_and(|taints| !taints.is_empty())
 }
 
-fn is_told(objects: &Objects) -> bool {
-    let conditions = objects.get(CLAIM).unwrap()["status"]["conditions"].clone();
+fn is_told(server: &ApiServer) -> bool {
+    let conditions = server.at(CLAIM).unwrap()["status"]["conditions"].clone();
     let conditions: Vec<Value> = serde_json::from_value(conditions).unwrap_or_default();
     conditions.iter().any(|it| it["type"] == DISRUPTION_REASON && it["status"] == "True")
 }
@@ -199,25 +199,25 @@ async fn only_what_an_administrator_can_mend_is_logged_as_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_is_fenced_off_and_then_deleted() {
-    let (objects, _, operator) = world(|| None);
+    let (server, operator) = world(|| None);
     let commands = Commands::new();
     assert!(commands.start(&operator, deletion()).await);
-    assert!(is_tainted(&objects) && is_told(&objects));
+    assert!(is_tainted(&server) && is_told(&server));
     assert!(operator.state.read().is_going(operator.state.read().claim("a").unwrap()));
     carried_out(&commands, &operator).await;
-    assert!(objects.get(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert!(server.at(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
     assert!(!commands.start(&operator, deletion()).await, "it is going already");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_does_not_let_us_delete_is_given_back_after_a_minute_and_left_alone() {
     for (code, patience) in [(403, 60..=90), (500, 600..=620)] {
-        let (objects, _, operator) = world(move || Some(code));
+        let (server, operator) = world(move || Some(code));
         let commands = Commands::new();
         assert!(commands.start(&operator, deletion()).await);
         let took = carried_out(&commands, &operator).await;
         assert!(patience.contains(&took.as_secs()), "{code}: {took:?}");
-        assert!(!is_tainted(&objects) && !is_told(&objects));
+        assert!(!is_tainted(&server) && !is_told(&server));
         let state = operator.state.read();
         assert!(!state.is_going(state.claim("a").unwrap()), "it does not count against budgets");
         let refusal = state.refusal("a").unwrap();
@@ -230,25 +230,25 @@ async fn what_the_api_server_does_not_let_us_delete_is_given_back_after_a_minute
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_is_only_refused_for_a_moment_goes_on() {
     let refusals = Arc::new(AtomicU32::new(3));
-    let (objects, _, operator) = world(move || {
+    let (server, operator) = world(move || {
         let left = refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
         left.is_ok().then_some(403)
     });
     let commands = Commands::new();
     assert!(commands.start(&operator, deletion()).await);
     carried_out(&commands, &operator).await;
-    assert!(objects.get(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert!(server.at(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
     assert!(operator.state.read().refusal("a").is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_taint_can_not_be_removed_does_not_keep_others_from_being_cleaned_up() {
-    let (objects, _, operator) = world(|| None);
+    let (server, operator) = world(|| None);
     // What a former leader left behind; the other NodeClaim is gone from the API server.
-    let mut broken = objects.get(CLAIM).unwrap();
+    let mut broken = server.at(CLAIM).unwrap();
     broken["metadata"]["name"] = json!("0");
     broken["metadata"]["uid"] = json!("0");
-    let mut left = objects.get(CLAIM).unwrap();
+    let mut left = server.at(CLAIM).unwrap();
     let condition = json!([{
         "type": DISRUPTION_REASON, "status": "True", "reason": "Empty", "message": "Empty",
         "lastTransitionTime": "1970-01-01T00:00:00Z",
@@ -259,7 +259,7 @@ async fn a_node_whose_taint_can_not_be_removed_does_not_keep_others_from_being_c
         let parsed = serde_json::from_value(claim.clone()).unwrap();
         operator.state.apply(Change::Applied(Object::NodeClaim(Box::new(parsed)))).await;
     }
-    objects.put(CLAIM, left);
+    server.put_at(CLAIM, left);
     crate::disruption::clean_up(&operator, &Commands::new()).await;
-    assert!(!is_told(&objects));
+    assert!(!is_told(&server));
 }

@@ -116,7 +116,7 @@ fn claim() -> Object {
 }
 
 fn asked(server: &ApiServer, what: &str) -> bool {
-    server.requests().iter().any(|it| format!("{} {}", it.method, it.path) == what)
+    server.requests().iter().any(|it| it.to_string() == what)
 }
 
 const TERMINATED: &str = "DELETE /api/v1/nodes/n";

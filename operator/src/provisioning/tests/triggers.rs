@@ -5,7 +5,7 @@ use tenon_crds::NodeClaim;
 use tokio::time::{Instant, timeout};
 
 use super::super::*;
-use crate::apiserver::{Bench, node, nodeclaim};
+use crate::testing::bench::{Bench, node, nodeclaim};
 
 const LONG: Duration = Duration::from_mins(1);
 

@@ -1,4 +1,3 @@
-use parking_lot::Mutex;
 use serde_json::Value;
 use tenon_crds::labels::LabelRules;
 
@@ -36,26 +35,13 @@ fn going(conditions: &[&str]) -> NodeClaim {
     serde_json::from_value(claim).unwrap()
 }
 
-/// What the API server has besides the NodeClaim.
-type World = Arc<Mutex<Option<Value>>>;
-
-/// An operator whose state knows the NodeClaim and no Node, and an API server with what is in `node`.
-fn cold(claim: &NodeClaim, node: &World) -> (ApiServer, Arc<Operator<Kwok>>) {
-    let (known, stored) = (serde_json::to_value(claim).unwrap(), Arc::clone(node));
-    let server = ApiServer::answering(move |request| {
-        let absent = (
-            404,
-            json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}),
-        );
-        match (request.method.as_str(), request.path.as_str()) {
-            ("GET", "/api/v1/nodes/n") => stored.lock().clone().map_or(absent, |node| (200, node)),
-            ("DELETE", "/api/v1/nodes/n") => absent,
-            ("PATCH", path) if path.starts_with("/apis/karpenter.sh/v1/nodeclaims/a") => {
-                (200, known.clone())
-            }
-            other => panic!("{other:?}"),
-        }
-    });
+/// An operator whose state knows the NodeClaim and no Node, and an API server that may have a Node as well.
+fn cold(claim: &NodeClaim, node: Option<Value>) -> (ApiServer, Arc<Operator<Kwok>>) {
+    let server = ApiServer::default();
+    server.put_at("/apis/karpenter.sh/v1/nodeclaims/a", serde_json::to_value(claim).unwrap());
+    if let Some(node) = node {
+        server.put_at(NODE, node);
+    }
     let mut cluster = Cluster::new(crate::testing::KINDS, LabelRules::core());
     cluster.apply(Change::Applied(Object::NodeClaim(Box::new(claim.clone()))));
     let (operator, _) = operator(&server, cluster);
@@ -64,25 +50,25 @@ fn cold(claim: &NodeClaim, node: &World) -> (ApiServer, Arc<Operator<Kwok>>) {
 
 /// Methods and paths of what was asked of the API server, from the last look on.
 fn asked(server: &ApiServer) -> Vec<String> {
-    server.requests().iter().map(|it| format!("{} {}", it.method, it.path)).collect()
+    server.requests().iter().map(ToString::to_string).collect()
 }
 
+const NODE: &str = "/api/v1/nodes/n";
 const TERMINATED: &str = "DELETE /api/v1/nodes/n";
 
 #[tokio::test]
 async fn a_machine_is_not_terminated_while_the_api_server_has_a_node_that_the_watch_has_not_shown()
 {
     let claim = going(&[REGISTERED]);
-    let node = World::default();
-    *node.lock() = Some(json!({
+    let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n"}, "spec": {"providerID": "kwok://n"},
-    }));
-    let (server, operator) = cold(&claim, &node);
+    });
+    let (server, operator) = cold(&claim, Some(node));
     let action = reconcile(&operator, claim.clone(), &[]).await.unwrap();
     assert_eq!(action, Action::After(CONFIRM));
     assert_eq!(asked(&server), ["GET /api/v1/nodes/n"]);
-    *node.lock() = None;
+    server.take_at(NODE);
     let action = reconcile(&operator, claim, &[]).await.unwrap();
     assert_eq!(action, Action::Wait);
     assert!(asked(&server).iter().any(|it| it == TERMINATED), "{:?}", asked(&server));
@@ -91,12 +77,11 @@ async fn a_machine_is_not_terminated_while_the_api_server_has_a_node_that_the_wa
 #[tokio::test]
 async fn a_node_of_the_same_name_that_is_another_machine_holds_nothing_up() {
     let claim = going(&[REGISTERED]);
-    let node = World::default();
-    *node.lock() = Some(json!({
+    let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n"}, "spec": {"providerID": "kwok://another"},
-    }));
-    let (server, operator) = cold(&claim, &node);
+    });
+    let (server, operator) = cold(&claim, Some(node));
     reconcile(&operator, claim, &[]).await.unwrap();
     assert!(asked(&server).iter().any(|it| it == TERMINATED), "{:?}", asked(&server));
 }
@@ -105,7 +90,7 @@ async fn a_node_of_the_same_name_that_is_another_machine_holds_nothing_up() {
 async fn the_api_server_is_not_asked_for_nodes_of_a_machine_that_never_joined_or_is_going() {
     for conditions in [&[][..], &[REGISTERED, INSTANCE_TERMINATING][..]] {
         let claim = going(conditions);
-        let (server, operator) = cold(&claim, &World::default());
+        let (server, operator) = cold(&claim, None);
         reconcile(&operator, claim, &[]).await.unwrap();
         assert!(asked(&server).iter().all(|it| !it.starts_with("GET")), "{:?}", asked(&server));
         assert!(asked(&server).iter().any(|it| it == TERMINATED));
