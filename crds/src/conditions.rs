@@ -56,6 +56,8 @@ pub mod nodepool {
     pub const NODE_CLASS_READY: &str = "NodeClassReady";
     /// Nodes of the pool register (independent).
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+    /// Plans are made with the pool (independent; Karpenter does not have it).
+    pub const PLANNING_ACTIVE: &str = "PlanningActive";
     /// What `Ready` depends on.
     pub const TYPES: super::ConditionTypes = super::ConditionTypes {
         root: Some(super::READY),

@@ -136,7 +136,7 @@ text_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolStatus {
-    /// Conditions: `ValidationSucceeded` and `NodeClassReady` feed `Ready`; `NodeRegistrationHealthy` stands for itself.
+    /// Conditions: `ValidationSucceeded` and `NodeClassReady` feed `Ready`; `NodeRegistrationHealthy` and `PlanningActive` stand for themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The generation of the NodeClass for which nodes were registered last.

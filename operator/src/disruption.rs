@@ -31,6 +31,7 @@ use crate::events::{Event, Reason};
 use crate::liveness;
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
+use crate::planning::pauses::{Source, panics};
 use crate::planning::pools::{self, Suspicion};
 use crate::planning::quarantine::Work;
 use crate::planning::{self, Until, on_snapshot_for};
@@ -66,8 +67,10 @@ pub async fn run<P: CloudProvider>(
         passes += 1;
         let pass = pass(&operator, &commands, passes, &mut resume, &stop);
         let pause = match isolated(liveness::turn(liveness::WORK, pass)).await {
-            Ok(0) => POLL,
-            Ok(_) => Duration::ZERO,
+            Ok(started) => {
+                operator.pauses.note(Source::Disruption, None);
+                if started == 0 { POLL } else { Duration::ZERO }
+            }
             Err(panicked) => {
                 planning::tell(&panicked);
                 let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
@@ -75,8 +78,12 @@ pub async fn run<P: CloudProvider>(
                 };
                 let why = (Work::Disruption, Suspicion::Certain);
                 let search = pools::set_aside(&operator, again, why, &stop, &panicked);
-                if let Err(panicked) = isolated(search).await {
+                let found = isolated(search).await.unwrap_or_else(|panicked| {
                     planning::tell(&panicked);
+                    false
+                });
+                if !found {
+                    operator.pauses.note(Source::Disruption, panics(Source::Disruption));
                 }
                 POLL
             }

@@ -17,8 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::registration::Health;
 use crate::cloud_provider::{CloudProvider, NodeClassState};
+use crate::logging::chain;
 use crate::nodeclaim::pool_of;
 use crate::operator::Operator;
+use crate::planning::pauses::{Found, inherited, judge, news, watch_state};
 use crate::state::change::Touched;
 use crate::state::cluster::{annotation, is_true, name};
 use crate::work::{Action, Backoff, WorkQueue, settle};
@@ -52,12 +54,18 @@ pub async fn run<P: CloudProvider>(
         }
     };
     add_all();
+    let mut paused = operator.pauses.changes();
     let woken = async {
-        while wake.changed().await.is_ok() {
+        loop {
+            tokio::select! {
+                Ok(()) = wake.changed() => {}
+                Ok(()) = paused.changed() => {}
+                else => std::future::pending().await,
+            }
             add_all();
         }
-        std::future::pending::<()>().await;
     };
+    let watching = watch_state(&operator.state, &operator.pauses);
     let work = queue.clone().run(10, BACKOFF, stop, |name| {
         let operator = Arc::clone(&operator);
         let health = Arc::clone(&health);
@@ -69,6 +77,7 @@ pub async fn run<P: CloudProvider>(
     tokio::select! {
         () = work => {}
         () = woken => {}
+        () = watching => {}
     }
 }
 
@@ -82,8 +91,14 @@ async fn reconcile<P: CloudProvider>(
     if pool.metadata.deletion_timestamp.is_some() {
         return Ok(Action::Wait);
     }
-    let class = Operator::<P>::class(&pool.spec.template.spec.node_class_ref);
-    let class = operator.cloud.node_class(&class);
+    let reference = Operator::<P>::class(&pool.spec.template.spec.node_class_ref);
+    let class = operator.cloud.node_class(&reference);
+    let before = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let found = Found {
+        everywhere: operator.pauses.why().or_else(|| inherited(&before, &operator.state.read())),
+        no_catalog: operator.cloud.catalog(&reference).err().map(|error| chain(&error)),
+        left_out: operator.quarantine.until(operator.now()),
+    };
 
     // Validate and build.
     let problems = validation::node_pool(&pool.spec, &operator.cloud.label_rules());
@@ -108,6 +123,7 @@ async fn reconcile<P: CloudProvider>(
         );
         health.forget(pool.metadata.uid.as_deref().unwrap_or_default());
     }
+    judge(&mut set, &found);
     status.node_class_observed_generation = observed.or(status.node_class_observed_generation);
     if after.status != pool.status {
         let status = after.status.as_ref().expect("set above");
@@ -117,7 +133,11 @@ async fn reconcile<P: CloudProvider>(
         }
         operator.write.patch_pool_status(&pool, body, true).await?;
     }
-    Ok(Action::After(POLL))
+    let (event, again) = news(&before, &after, operator.now());
+    if let Some(event) = event {
+        operator.context.recorder.publish(event);
+    }
+    Ok(Action::After(again.unwrap_or(POLL)))
 }
 
 fn judge_validation(set: &mut Conditions<'_>, problems: &[String]) {

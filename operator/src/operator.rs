@@ -11,6 +11,7 @@ use crate::cloud_provider::{CloudProvider, Context};
 use crate::nodeoverlay::offers::{LatestOffers, Offers};
 use crate::nomination::Nominations;
 use crate::options::CoreOptions;
+use crate::planning::pauses::Pauses;
 use crate::planning::quarantine::{Quarantine, Work};
 use crate::state::State;
 use crate::state::cluster::{Cluster, label};
@@ -38,6 +39,8 @@ pub struct Operator<P> {
     pub quarantine: Quarantine,
     /// Nodes that wait until their pods are nominated.
     pub nominations: Nominations,
+    /// What holds planning up.
+    pub pauses: Pauses,
     /// What the machines of NodePools have together, for whoever launches more.
     pub ledger: Ledger,
 }

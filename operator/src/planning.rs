@@ -1,8 +1,10 @@
 //! How the planner is run: on a thread for heavy work, until its time is over or the operator is told to stop.
 //!
 //! What was planned when the operator is told to stop is not carried out: whoever leads next plans anew. A pass that panics ends nothing but itself; pods
-//! and NodePools that make provisioning panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for.
+//! and NodePools that make provisioning panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for. What holds planning up is
+//! told on the NodePools ([`pauses`]).
 
+pub mod pauses;
 pub mod pools;
 pub mod quarantine;
 
@@ -12,6 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenon_planner::{Cancel, Snapshot};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use self::quarantine::Work;
 use crate::clock::Clock;
@@ -71,7 +74,7 @@ pub async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
     stop: &CancellationToken,
     work: impl FnOnce(&Operator<P>, Snapshot) -> T + Send + 'static,
 ) -> Option<T> {
-    let operator = Arc::clone(operator);
+    let (operator, pass) = (Arc::clone(operator), Span::current());
     unless_stopped(stop, move || {
         let snapshot = operator.snapshot_for(purpose, |_| true);
         work(&operator, snapshot)

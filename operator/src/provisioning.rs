@@ -31,6 +31,7 @@ use crate::events::{Event, Reason};
 use crate::liveness;
 use crate::metrics;
 use crate::operator::Operator;
+use crate::planning::pauses::{Source, panics};
 use crate::planning::pools::{self, Suspicion};
 use crate::planning::quarantine::{self, Work, culprits};
 use crate::planning::{self, SEARCH, Until, on_snapshot};
@@ -156,7 +157,10 @@ async fn batches<P: CloudProvider>(
         pass += 1;
         let turn = async {
             let (plan, virtual_pods) = match isolated(plan(operator, pass, stop)).await {
-                Ok(planned) => planned?,
+                Ok(planned) => {
+                    operator.pauses.note(Source::Provisioning, None);
+                    planned?
+                }
                 Err(panicked) => {
                     planning::tell(&panicked);
                     let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
@@ -165,6 +169,8 @@ async fn batches<P: CloudProvider>(
                     };
                     if isolated(set_aside(operator, again, stop, &panicked)).await == Ok(true) {
                         retrigger(operator, batcher);
+                    } else {
+                        operator.pauses.note(Source::Provisioning, panics(Source::Provisioning));
                     }
                     return Some(());
                 }

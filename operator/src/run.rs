@@ -31,6 +31,7 @@ use crate::nodepool::registration::Health;
 use crate::nomination::Nominations;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
+use crate::planning::pauses::Pauses;
 use crate::planning::quarantine::Quarantine;
 use crate::state::change::{Change, Kind};
 use crate::state::cluster::Cluster;
@@ -208,6 +209,7 @@ async fn operate<P: CloudProvider>(
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
         nominations: Nominations::default(),
+        pauses: Pauses::default(),
         ledger: Ledger::default(),
     };
     let leading = Leading { operator, wake };
@@ -303,6 +305,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             offers: LatestOffers::default(),
             quarantine: Quarantine::default(),
             nominations: Nominations::default(),
+            pauses: Pauses::default(),
             ledger: Ledger::default(),
         };
         start(&Arc::new(operator), self.wake.clone(), tasks);

@@ -116,6 +116,11 @@ impl State {
         self.complete(|complete| complete.synced).await;
     }
 
+    /// Waits until the state can't be planned on.
+    pub async fn incomplete(&self) {
+        self.complete(|complete| !complete.synced).await;
+    }
+
     /// Waits until every kind was listed once ([`Cluster::has_listed_all`]): before that, what is not in the state may well be in the cluster.
     pub async fn listed(&self) {
         self.complete(|complete| complete.listed).await;

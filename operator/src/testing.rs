@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::nodeoverlay::offers::LatestOffers;
 use crate::operator::Operator;
 use crate::options::Options;
+use crate::planning::pauses::Pauses;
 use crate::planning::quarantine::Quarantine;
 use crate::state::State;
 use crate::state::cluster::Cluster;
@@ -121,6 +122,7 @@ pub(crate) fn operator_on<P: CloudProvider>(
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
         nominations: crate::nomination::Nominations::default(),
+        pauses: Pauses::default(),
         ledger: crate::actuate::ledger::Ledger::default(),
     };
     (Arc::new(operator), publisher)

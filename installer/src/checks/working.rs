@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::observed::Observed;
 use super::signatures::{explain, explain_denial};
 use super::{Check, Outcome, Severity, When, identity, known};
-use crate::kubernetes::condition::{self, Untrue, is_ready};
+use crate::kubernetes::condition::{self, Untrue, is_ready, planning_paused};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -67,8 +67,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP-02",
         severity: Severity::Warning,
         when: When::Installed,
-        title: "every NodePool is ready and below its limits",
-        cause: "A NodePool at its limit launches nothing more.",
+        title: "every NodePool is ready, planned with and below its limits",
+        cause: "A NodePool at its limit launches nothing more, nor does one with PlanningActive=False, whose reason tells what holds planning up.",
         fix: "kubectl describe nodepool",
         run: node_pools,
     },
@@ -248,6 +248,10 @@ fn node_pools(seen: &Observed) -> Outcome {
                     name(pool),
                     untrue(pool, seen).join(", ")
                 ));
+            }
+            if let Some(paused) = planning_paused(pool) {
+                let now = Timestamp::from_second(seen.now).unwrap_or_default();
+                problems.push(format!("{}: {}", name(pool), paused.in_words(now)));
             }
             let limits = pool.pointer("/spec/limits").and_then(Value::as_object);
             for (resource, limit) in limits.into_iter().flatten() {

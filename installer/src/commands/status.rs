@@ -10,6 +10,7 @@ use super::session::{Fallback, Session, observe_failed, source};
 use crate::apply::wait;
 use crate::cli::{GlobalArgs, StatusArgs};
 use crate::errors::{EXIT_DRIFT, EXIT_FAILURE, ExpectedError};
+use crate::kubernetes::condition::planning_paused;
 use crate::printer::{Printer, StatusLine};
 use crate::uninstall::resources;
 
@@ -212,7 +213,7 @@ async fn working(session: &Session) -> Result<Vec<Line>, ExpectedError> {
             let name = object.metadata.name.clone().unwrap_or_default();
             let live = serde_json::to_value(object).unwrap_or_default();
             let lacks = wait::readiness_lacks(Some(&live));
-            let detail = lacks.clone().unwrap_or_else(|| "Ready".to_owned());
+            let detail = lacks.clone().unwrap_or_else(|| ready(&live));
             lines.push(Line {
                 id: format!("{}/{name}", resource.kind),
                 ok: lacks.is_none(),
@@ -236,12 +237,40 @@ async fn working(session: &Session) -> Result<Vec<Line>, ExpectedError> {
     Ok(lines)
 }
 
+/// What is told of an object that is ready.
+fn ready(live: &Value) -> String {
+    // A pause is no reason to wait for the NodePool: it ends with what it is due to, such as a launch.
+    planning_paused(live).map_or_else(
+        || "Ready".to_owned(),
+        |paused| {
+            let since = paused.since.map(|since| format!(" since {since}")).unwrap_or_default();
+            format!("Ready, but planning is paused{since}: {}", paused.said)
+        },
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn line(id: &str, ok: bool, detail: &str) -> Line {
         Line { id: id.to_owned(), ok, detail: detail.to_owned() }
+    }
+
+    #[test]
+    fn a_nodepool_that_is_ready_tells_that_planning_is_paused() {
+        let pool = |status: &str, ready: &str| {
+            json!({"status": {"conditions": [
+                {"type": "PlanningActive", "status": status, "reason": "AwaitingLaunches", "message": "waiting for a",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                {"type": "Ready", "status": ready},
+            ]}})
+        };
+        assert_eq!(
+            ready(&pool("False", "True")),
+            "Ready, but planning is paused since 2026-01-01T00:00:00Z: AwaitingLaunches waiting for a"
+        );
+        assert_eq!(ready(&pool("True", "True")), "Ready");
     }
 
     #[test]

@@ -28,6 +28,16 @@ pub fn is_ready(object: &Value) -> bool {
     all(object).any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
+/// Type of the condition by which a NodePool says whether plans are made with it.
+const PLANNING: &str = "PlanningActive";
+
+/// Why the operator makes no plans with a NodePool that is ready, and since when; `None` where it does.
+pub fn planning_paused(pool: &Value) -> Option<Untrue> {
+    let untrue = untrue(pool).into_iter().find(|condition| condition.kind == PLANNING);
+    let is_paused = all(pool).any(|it| it["type"] == PLANNING && it["status"] == "False");
+    untrue.filter(|_| is_paused && is_ready(pool))
+}
+
 /// The conditions that keep an object from being ready; `Ready` itself says nothing that they don't, and is told only where it is alone.
 pub fn untrue(object: &Value) -> Vec<Untrue> {
     let mut found = all(object)
@@ -41,6 +51,8 @@ pub fn untrue(object: &Value) -> Vec<Untrue> {
             }
         })
         .collect::<Vec<_>>();
+    // That nothing is planned with a NodePool that is not ready is no news beside why it is not.
+    found.retain(|it| it.kind != PLANNING || !it.said.starts_with("NodePoolNotReady"));
     if found.iter().any(|condition| condition.kind != "Ready") {
         found.retain(|condition| condition.kind != "Ready");
     }
@@ -70,6 +82,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_pause_of_planning_is_told_of_what_is_ready_and_no_cause_where_it_is_not() {
+        let pool = |ready: &str, reason: &str| {
+            json!({"status": {"conditions": [
+                {"type": "NodeClassReady", "status": ready, "reason": "NoSubnets"},
+                {"type": "PlanningActive", "status": "False", "reason": reason},
+                {"type": "Ready", "status": ready},
+            ]}})
+        };
+        let paused = planning_paused(&pool("True", "InstanceTypesUnknown"));
+        assert_eq!(paused.map(|it| it.said), Some("InstanceTypesUnknown".to_owned()));
+        assert_eq!(planning_paused(&pool("False", "NodePoolNotReady")), None);
+        let kinds: Vec<_> =
+            untrue(&pool("False", "NodePoolNotReady")).into_iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, ["NodeClassReady"]);
+    }
 
     #[test]
     fn it_is_told_what_is_not_true_since_when_and_for_how_long() {

@@ -82,6 +82,10 @@ reasons! {
     NodeRepairBlocked,
     /// On a pod: where it is expected.
     Nominated,
+    /// On a NodePool: no plans are made with it, and why.
+    PlanningPaused,
+    /// On a NodePool: plans are made with it again.
+    PlanningResumed,
     /// On a NodeClaim: its machine was to be rebooted, and is replaced.
     RebootFailed,
     /// On a NodeClaim: its machine has been rebooted, and is not ready yet.
@@ -136,6 +140,7 @@ impl Reason {
             | Self::NodeRepairBlocked
             | Self::Nominated
             | Self::PlanningFailed
+            | Self::PlanningPaused
             | Self::TerminationGracePeriodExpiring
             | Self::Unconsolidatable
             | Self::WaitingOnNodeClaimTermination => Urgency::State,

@@ -2,6 +2,10 @@ use super::*;
 use jiff::Timestamp;
 use tenon_crds::ConditionStatus;
 
+use tenon_crds::conditions::nodepool::PLANNING_ACTIVE;
+
+use crate::events::Reason;
+use crate::planning::pauses::{Source, Why};
 use crate::testing::idle::{machine, operator, pool};
 
 fn judged(class: Option<&NodeClassState>) -> (ConditionStatus, String) {
@@ -127,4 +131,38 @@ async fn the_health_of_a_pool_follows_the_nodeclaims_that_it_owns() {
         health.record(&operator, &claim("a"), registered).await.unwrap();
         assert_eq!(status(), expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_tells_that_planning_is_paused_in_a_condition_and_once_in_an_event() {
+    let (operator, mut events, _) =
+        crate::testing::idle::watched(vec![pool("default", json!({}))]).await;
+    let (health, stop) = (Arc::new(Health::default()), CancellationToken::new());
+    let (_woken, wake) = tokio::sync::watch::channel(0);
+    let running = run(Arc::clone(&operator), health, wake, stop.clone());
+    let mut told = Vec::new();
+    let looking = async {
+        let why = Why { reason: "AwaitingLaunches", message: "waiting for a".to_owned() };
+        let active = || {
+            let pool = operator.state.read().pool("default").cloned().unwrap();
+            let conditions = pool.status.clone().unwrap_or_default().conditions;
+            let active = conditions.iter().find(|it| it.type_ == PLANNING_ACTIVE);
+            active.map(|it| (it.status, it.reason.clone()))
+        };
+        for (why, status, reason) in [
+            (None, ConditionStatus::True, "PlanningActive"),
+            (Some(why), ConditionStatus::False, "AwaitingLaunches"),
+            (None, ConditionStatus::True, "PlanningActive"),
+        ] {
+            operator.pauses.note(Source::State, why);
+            while active() != Some((status, reason.to_owned())) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_mins(10)).await;
+            told.extend(std::iter::from_fn(|| events.try_next()).map(|it| it.reason()));
+        }
+        stop.cancel();
+    };
+    tokio::join!(running, looking);
+    assert_eq!(told, [Reason::PlanningPaused, Reason::PlanningResumed]);
 }

@@ -52,6 +52,11 @@ impl Quarantine {
         matching.map(|(_, name)| name.clone()).collect()
     }
 
+    /// Until when pods are left out; `None` when none are.
+    pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.shapes.lock().iter().map(|&(_, until)| until).filter(|until| *until > now).max()
+    }
+
     /// Takes the pods that are left out from those that wait for a place.
     pub fn apply(&self, snapshot: &mut Snapshot, now: Timestamp) {
         let mut bad = self.shapes.lock();

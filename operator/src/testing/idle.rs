@@ -18,7 +18,7 @@ use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
     RepairPolicy,
 };
-use crate::events::Recorder;
+use crate::events::{Publisher, Recorder};
 use crate::metrics::Metrics;
 use crate::operator::Operator;
 use crate::options::Options;
@@ -92,11 +92,17 @@ impl CloudProvider for Idle {
 }
 
 /// An operator of a cluster with these objects, which are all there is.
+pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, ApiServer) {
+    let (operator, _, api) = watched(objects).await;
+    (operator, api)
+}
+
+/// The same with the events that it publishes.
 #[expect(
     clippy::disallowed_methods,
     reason = "a test ends with its runtime, and nothing waits for the state's task"
 )]
-pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) {
+pub(crate) async fn watched(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Publisher, ApiServer) {
     fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
         serde_json::from_value(value.clone()).unwrap()
     }
@@ -122,7 +128,7 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
         state.apply(Change::Applied(object)).await;
     }
     let clock = Clock::anchored("2026-11-20T12:00:00Z".parse().unwrap());
-    let (recorder, _) = Recorder::new(clock);
+    let (recorder, publisher) = Recorder::new(clock);
     let context = Context {
         client: client.clone(),
         clock,
@@ -148,10 +154,11 @@ pub(crate) async fn operator(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Api) 
         policy,
         offers: crate::nodeoverlay::offers::LatestOffers::default(),
         quarantine: crate::planning::quarantine::Quarantine::default(),
+        pauses: crate::planning::pauses::Pauses::default(),
         ledger: crate::actuate::ledger::Ledger::default(),
         nominations: crate::nomination::Nominations::default(),
     };
-    (Arc::new(operator), api)
+    (Arc::new(operator), publisher, api)
 }
 
 fn condition(type_: &str) -> Value {
