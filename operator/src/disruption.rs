@@ -23,6 +23,7 @@ use tenon_planner::snapshot::Snapshot;
 use tenon_state::explain;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use self::queue::Commands;
 use crate::actuate::{self, lower};
@@ -37,6 +38,7 @@ use crate::planning::quarantine::Work;
 use crate::planning::{self, Until, on_snapshot_for};
 use crate::state::cluster::{is_true, name};
 use crate::tasks::isolated;
+use crate::traces::span;
 
 /// Between passes that found nothing.
 const POLL: Duration = Duration::from_secs(10);
@@ -65,7 +67,8 @@ pub async fn run<P: CloudProvider>(
             return;
         }
         passes += 1;
-        let pass = pass(&operator, &commands, passes, &mut resume, &stop);
+        let pass = pass(&operator, &commands, passes, &mut resume, &stop)
+            .instrument(span!(root: "disruption pass", pass = passes));
         let pause = match isolated(liveness::turn(liveness::WORK, pass)).await {
             Ok(started) => {
                 operator.pauses.note(Source::Disruption, None);
@@ -153,6 +156,7 @@ async fn start_all<P: CloudProvider>(
     until: Option<Instant>,
     stop: &CancellationToken,
 ) -> usize {
+    let acting = span!("actuate", commands = left.len());
     let (mut begun, mut started) = (0, 0);
     let mut running = FuturesUnordered::new();
     loop {
@@ -164,7 +168,7 @@ async fn start_all<P: CloudProvider>(
             && let Some(command) = left.pop_front()
         {
             begun += 1;
-            running.push(begin(operator, commands, command));
+            running.push(begin(operator, commands, command).instrument(acting.clone()));
         }
         let Some(is_started) = running.next().await else { return started };
         started += usize::from(is_started);

@@ -40,6 +40,7 @@ pub mod state;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
+pub mod traces;
 pub mod watch;
 pub mod work;
 #[expect(clippy::disallowed_methods, reason = "the one way to write")]

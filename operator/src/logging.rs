@@ -6,11 +6,13 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::reload;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
 use crate::options::LogLevel;
 use crate::tasks::{self, Panicked};
+use crate::traces::{self, Spans};
 
 /// How much is logged. Clones share it.
 #[derive(Clone)]
@@ -47,8 +49,8 @@ impl Level {
     }
 }
 
-/// Starts logging to standard output, panics included. Called once, by `main`.
-pub fn start(level: LogLevel) -> Level {
+/// Starts logging to standard output, panics included, and noting spans where they are traced. Called once, by `main`.
+pub fn start(level: LogLevel, spans: Option<Spans>) -> Level {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         let panicked = Panicked::new(info.payload());
@@ -56,25 +58,24 @@ pub fn start(level: LogLevel) -> Level {
         let backtrace = std::backtrace::Backtrace::capture();
         tracing::error!(location, controller = tasks::current(), %backtrace, "{panicked}");
     }));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter(level));
+    let (filter, handle) = reload::Layer::new(filter(level));
+    let spans = spans.map(|spans| spans.with_filter(traces::filter()));
+    let registry = tracing_subscriber::registry().with(spans);
+    let logs = tracing_subscriber::fmt::layer();
     if std::io::stdout().is_terminal() {
-        let logs = logs.with_filter_reloading();
-        let handle = logs.reload_handle();
-        logs.init();
-        Level::new(level, move |filter| handle.reload(filter))
+        registry.with(logs.with_filter(filter)).init();
     } else {
-        let logs = logs.event_format(json::Lines).with_filter_reloading();
-        let handle = logs.reload_handle();
-        logs.init();
-        Level::new(level, move |filter| handle.reload(filter))
+        registry.with(logs.event_format(json::Lines).with_filter(filter)).init();
     }
+    Level::new(level, move |filter| handle.reload(filter))
 }
 
 /// Our own logs as they are asked for; what libraries say about each request is of no use to anybody.
 fn filter(level: LogLevel) -> EnvFilter {
     let level = level.as_filter();
     EnvFilter::new(format!(
-        "{level},hyper=warn,hyper_util=warn,tower=warn,rustls=warn,kube_client=warn,kube_runtime=error,h2=warn,aws_smithy_runtime=warn,aws_config=warn"
+        "{level},hyper=warn,hyper_util=warn,tower=warn,rustls=warn,kube_client=warn,kube_runtime=error,h2=warn,aws_smithy_runtime=warn,aws_config=warn,{}=off",
+        traces::TARGET
     ))
 }
 

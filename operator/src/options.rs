@@ -13,6 +13,8 @@ use tenon_planner::resources::MicroUsd;
 use tenon_state::options::{FeatureGates, dollars};
 use tenon_state::scheduler::SchedulerConfig;
 
+use crate::traces::settings::TraceOptions;
+
 /// Runs the operator.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tenon-operator", version, about = "Node autoscaler for Kubernetes on AWS")]
@@ -135,6 +137,9 @@ pub struct CoreOptions {
     /// Name of the legacy webhook service; accepted for compatibility.
     #[arg(long, env = "KARPENTER_SERVICE", default_value = "")]
     pub karpenter_service: String,
+    /// Traces.
+    #[command(flatten)]
+    pub traces: TraceOptions,
 }
 
 /// Options of the AWS provider.
@@ -271,6 +276,7 @@ impl Options {
         if self.core.metrics_port == self.core.health_probe_port && self.core.metrics_port != 0 {
             problems.push("metrics-port and health-probe-port are the same".to_owned());
         }
+        problems.extend(self.core.traces.settings().err().into_iter().flatten());
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 }

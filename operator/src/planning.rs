@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::tasks::{self, Panicked, blocking};
+use crate::traces::span;
 
 /// So long it is searched what makes the planner panic.
 pub const SEARCH: Duration = Duration::from_mins(5);
@@ -76,8 +77,10 @@ pub async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
 ) -> Option<T> {
     let (operator, pass) = (Arc::clone(operator), Span::current());
     unless_stopped(stop, move || {
-        let snapshot = operator.snapshot_for(purpose, |_| true);
-        work(&operator, snapshot)
+        let _pass = pass.enter();
+        let snapshot = span!("snapshot").in_scope(|| operator.snapshot_for(purpose, |_| true));
+        let (nodes, pods) = (snapshot.nodes.len(), snapshot.pods.len());
+        span!("plan", nodes, pods).in_scope(|| work(&operator, snapshot))
     })
     .await
 }

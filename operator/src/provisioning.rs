@@ -22,6 +22,7 @@ use tenon_planner::snapshot::{Pod, Snapshot};
 use tenon_state::explain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use self::batcher::Batcher;
 use crate::actuate;
@@ -39,6 +40,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::name;
 use crate::tasks::{Panicked, isolated};
+use crate::traces::span;
 use crate::watch::wire;
 
 /// How often waiting pods and disrupted nodes are looked at again.
@@ -176,12 +178,19 @@ async fn batches<P: CloudProvider>(
                 }
             };
             metrics::pods::decided(&operator.context.metrics, &plan, operator.now());
-            if let Err(panicked) = isolated(carry_out(operator, &plan, &virtual_pods, stop)).await {
+            let (launches, nominations) = (plan.launches.len(), plan.nominations.len());
+            let acting = carry_out(operator, &plan, &virtual_pods, stop).instrument(span!(
+                "actuate",
+                launches,
+                nominations
+            ));
+            if let Err(panicked) = isolated(acting).await {
                 planning::tell(&panicked);
             }
             buffers.record(&virtual_pods, &plan);
             Some(())
         };
+        let turn = turn.instrument(span!(root: "provisioning pass", pass));
         if liveness::turn(liveness::WORK, turn).await.is_none() {
             return;
         }

@@ -37,6 +37,9 @@ use crate::state::change::{Change, Kind};
 use crate::state::cluster::Cluster;
 use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
+use crate::traces::Queue;
+use crate::traces::export::{Exported, Exporter};
+use crate::traces::settings::Settings;
 use crate::write::Writer;
 use crate::{
     capacitybuffer, client, clock::Clock, deletioncost, disruption, http, kwok, node, nodeclaim,
@@ -64,6 +67,9 @@ pub enum Error {
     /// The AWS provider.
     #[error("starting the AWS provider")]
     Aws(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// There are no certificates to know the collector of traces by.
+    #[error("reading the certificates by which the collector of traces is known")]
+    Traces(#[source] std::io::Error),
     /// Signals can't be handled.
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),
@@ -79,7 +85,11 @@ pub enum Error {
 }
 
 /// Runs the operator until it is told to stop.
-pub async fn run(options: Options, level: Level) -> Result<(), Error> {
+pub async fn run(
+    options: Options,
+    level: Level,
+    traces: Option<(Queue, Settings)>,
+) -> Result<(), Error> {
     let config = kube::Config::infer().await.map_err(Error::Config)?;
     let namespace = namespace(&options.core, &config);
     let identity = identity(&options.core);
@@ -107,6 +117,11 @@ pub async fn run(options: Options, level: Level) -> Result<(), Error> {
     let election = (!options.core.disable_leader_election).then_some(election);
     let mut tasks = Tasks::new(CancellationToken::new()).observed(context.observer());
     debug(&options.core, level, &mut tasks).await;
+    if let Some((queue, settings)) = traces {
+        let exported = Exported::new(&context.metrics);
+        let exporter = Exporter::new(queue, settings, clock, exported).map_err(Error::Traces)?;
+        tasks.spawn_graceful("traces", exporter.run(tasks.stop_token().clone()));
+    }
     let stopped = tasks.stop_token().clone();
     tasks.spawn_graceful("events", publisher.run(client, identity, stopped));
     match options.core.cloud_provider {

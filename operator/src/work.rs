@@ -15,11 +15,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::cloud_provider::Context;
 use crate::liveness;
 use crate::metrics::queues::QueueMeter;
 use crate::tasks::{self, Panicked, Subtasks, isolated};
+use crate::traces::span;
 
 /// When a key is looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,11 +215,17 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                     let Some((key, since)) = self.shared.queue.lock().start() else { break };
                     meter.started(since.elapsed());
                     let task = work(key.clone());
-                    running.spawn(async move {
+                    let controller = tasks::current();
+                    let span = span!(root: "reconcile", name = %format_args!("reconcile {controller}"), ?key, error = Empty);
+                    let work = async move {
                         let began = Instant::now();
                         let result = isolated(liveness::turn(liveness::WORK, task)).await;
+                        if !matches!(result, Ok(Ok(_))) {
+                            Span::current().record("error", "failed, as the log says");
+                        }
                         (key, result, began.elapsed())
-                    });
+                    };
+                    running.spawn(work.instrument(span));
                 }
                 let (depth, added) = self.shared.queue.lock().count();
                 meter.queued(depth, added);

@@ -13,9 +13,12 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use tokio::time::Instant;
+use tracing::Span;
+use tracing::field::Empty;
 
 use super::error::{Kind, kind_of};
 use crate::metrics::{Counters, Histograms, Metrics};
+use crate::traces::span;
 
 /// 0.01·1.5^k seconds: up to 22 seconds.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -118,6 +121,14 @@ impl Storable for Began {
     type Storer = StoreReplace<Self>;
 }
 
+/// The span of a request, with all of its attempts.
+#[derive(Clone, Debug)]
+struct Traced(Span);
+
+impl Storable for Traced {
+    type Storer = StoreReplace<Self>;
+}
+
 /// The service and the action of a request.
 fn target(cfg: &ConfigBag) -> Option<(&str, &str)> {
     cfg.load::<Metadata>().map(|metadata| (metadata.service(), metadata.name()))
@@ -140,6 +151,12 @@ impl Intercept for CallMetrics {
     ) -> Result<(), BoxError> {
         let now = Instant::now();
         cfg.interceptor_state().store_put(Began { request: now, attempt: now, attempts: 0 });
+        if let Some((service, action)) = target(cfg) {
+            let name = format!("{service} {action}");
+            let span =
+                span!("AWS", name, client = true, status = Empty, attempts = Empty, error = Empty);
+            cfg.interceptor_state().store_put(Traced(span));
+        }
         Ok(())
     }
 
@@ -189,6 +206,14 @@ impl Intercept for CallMetrics {
         };
         let labels = [service, action, &status(context)];
         self.requests.inc(labels);
+        if let Some(Traced(span)) = cfg.load::<Traced>() {
+            span.record("status", labels[2]);
+            span.record("attempts", began.attempts);
+            if context.output_or_error().is_none_or(|result| result.is_err()) {
+                let error = context.response().map_or_else(|| NO_ANSWER.to_owned(), error_code);
+                span.record("error", error.as_str());
+            }
+        }
         self.request_duration.observe(labels, began.request.elapsed().as_secs_f64());
         self.retries.observe(labels, f64::from(began.attempts.saturating_sub(1)));
         Ok(())

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tenon_operator::aws::probe::Probe;
 use tenon_operator::options::{LogLevel, Options};
-use tenon_operator::{logging, run};
+use tenon_operator::{logging, run, traces};
 
 // musl's allocator is slow with several threads.
 #[global_allocator]
@@ -36,21 +36,26 @@ async fn operate() -> ExitCode {
         return match Probe::parse_from(args).run().await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                logging::start(LogLevel::Error);
+                logging::start(LogLevel::Error, None);
                 tracing::error!(%error, "there is no report");
                 ExitCode::FAILURE
             }
         };
     }
     let options = Options::parse_from(args);
-    let level = logging::start(options.core.log_level);
+    // What is wrong with them is told below, with all that is wrong.
+    let traces = options.core.traces.settings().ok().flatten();
+    let (spans, traces) = traces
+        .map(|settings| (traces::new(&settings), settings))
+        .map_or((None, None), |((spans, queue), settings)| (Some(spans), Some((queue, settings))));
+    let level = logging::start(options.core.log_level, spans);
     if let Err(problems) = options.validate() {
         for problem in &problems {
             tracing::error!("{problem}");
         }
         return ExitCode::from(2);
     }
-    match run::run(options, level).await {
+    match run::run(options, level, traces).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %logging::chain(&error), "the operator ends");

@@ -11,11 +11,14 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tower::{BoxError, Service};
+use tracing::Span;
+use tracing::field::Empty;
 
 use super::Deadlines;
 use super::target::Target;
 use crate::liveness;
 use crate::metrics::{Counters, Histograms, Metrics};
+use crate::traces::{is_traced, span};
 
 /// 0.001·1.5^k seconds, as upstream has them; further ones up to the longest deadline.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -84,11 +87,17 @@ struct Call {
     target: Target,
     method: Method,
     began: Instant,
+    /// Ends with the call.
+    span: Span,
 }
 
 impl Call {
     fn ended(self, code: &str) {
-        let Self { metrics, target, method, began } = self;
+        let Self { metrics, target, method, began, span } = self;
+        span.record("status", code);
+        if !code.starts_with('2') {
+            span.record("error", code);
+        }
         let Target { verb, group, version, resource, subresource } = &target;
         metrics.requests.inc([code, method.as_str(), group, version, resource, subresource]);
         let labels = [verb, group.as_str(), version, resource, subresource];
@@ -142,7 +151,13 @@ where
         let began = Instant::now();
         let until = began + within;
         let (metrics, method) = (self.metrics.clone(), request.method().clone());
-        let call = Call { metrics, target: target.clone(), method, began };
+        // Leases, events and watches belong to no piece of work.
+        let span = if is_traced() {
+            span!("API server", name = %target, client = true, status = Empty, error = Empty)
+        } else {
+            Span::none()
+        };
+        let call = Call { metrics, target: target.clone(), method, began, span };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let late = TimedOut { target, within };

@@ -6,6 +6,7 @@ use super::{Metrics, pods, process, underway};
 use crate::aws::metrics::AwsMetrics;
 use crate::events;
 use crate::state::gauges;
+use crate::traces::export::Exported;
 use crate::{aws, client};
 
 const MANUAL: &str = include_str!("../../../docs/src/concepts/operator.md");
@@ -48,6 +49,7 @@ fn built() -> BTreeSet<String> {
     AwsMetrics::new(&metrics);
     aws::calls::CallMetrics::new(&metrics);
     client::calls::CallMetrics::new(&metrics);
+    Exported::new(&metrics);
     let mut names = metrics.names();
     names.extend(underway::NAMES.iter().map(|&name| name.to_owned()));
     names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));

@@ -11,6 +11,7 @@ use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_planner::plan::{Plan, Removal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::actuate;
 use crate::cloud_provider::CloudProvider;
@@ -20,6 +21,7 @@ use crate::planning::{self, on_snapshot};
 use crate::state::change::Touched;
 use crate::state::cluster::is_true;
 use crate::tasks::isolated;
+use crate::traces::span;
 use crate::work::{Failure as _, log_concern};
 
 const GATE: &str = "StaticCapacity";
@@ -44,7 +46,10 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
             return;
         }
         passes += 1;
-        if let Err(panicked) = isolated(pass(&operator, passes, &stop)).await {
+        if let Err(panicked) =
+            isolated(pass(&operator, passes, &stop).instrument(span!(root: "static capacity pass")))
+                .await
+        {
             planning::tell(&panicked);
         }
         tokio::select! {
@@ -70,7 +75,8 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
             "static nodepool stays as it is"
         );
     }
-    actuate::launch_all(operator, &plan.launches, stop).await;
+    let acting = span!("actuate", launches = plan.launches.len());
+    actuate::launch_all(operator, &plan.launches, stop).instrument(acting).await;
     if stop.is_cancelled() {
         return;
     }
