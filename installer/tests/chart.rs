@@ -11,7 +11,7 @@ use tenon::kubernetes::operator::{self, Release};
 use tenon::kubernetes::values::{Values, merge};
 
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 15] = [
+const VALUE_SETS: [(&str, &str); 16] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -37,8 +37,9 @@ const VALUE_SETS: [(&str, &str); 15] = [
     ),
     (
         "ports and resources",
-        "controller:\n  metrics:\n    port: 9090\n  healthProbe:\n    port: 9091\n  resources:\n    requests:\n      cpu: '2'\n    limits:\n      memory: 4Gi\n",
+        "controller:\n  metrics:\n    port: 9090\n  healthProbe:\n    port: 9091\n  debug:\n    port: 9092\n    profiling: true\n  tracing:\n    enabled: true\n    endpoint: http://collector:4318\n  resources:\n    requests:\n      cpu: '2'\n    limits:\n      memory: 4Gi\n",
     ),
+    ("no port for debugging", "controller:\n  debug:\n    port: 0\n"),
     (
         "more environment",
         "controller:\n  env:\n    - name: A\n      value: b\n  envFrom:\n    - configMapRef:\n        name: more\n  extraVolumeMounts:\n    - name: v\n      mountPath: /v\nextraVolumes:\n  - name: v\n    emptyDir: {}\n",

@@ -49,7 +49,7 @@ pub struct CoreOptions {
     /// Port of /healthz and /readyz.
     #[arg(long, env = "HEALTH_PROBE_PORT", default_value_t = 8081)]
     pub health_probe_port: u16,
-    /// Port of /debug, on the pod's loopback address only; 0 for none.
+    /// Port of /debug, on the pod's loopback address only; 0 for none. It gives way to the ports of metrics and probes.
     #[arg(long, env = "DEBUG_PORT", default_value_t = 8082)]
     pub debug_port: u16,
     /// Accepted for compatibility; the API server's own fairness limits the client.
@@ -282,6 +282,12 @@ impl Options {
 }
 
 impl CoreOptions {
+    /// The port to debug through: none where the administrator wants none, or gave the same one to metrics or probes, which the cluster relies on.
+    pub fn debug_port(&self) -> Option<u16> {
+        let is_taken = [0, self.metrics_port, self.health_probe_port].contains(&self.debug_port);
+        (!is_taken).then_some(self.debug_port)
+    }
+
     /// What the planner has to know.
     pub fn policy(&self) -> Policy {
         Policy {
@@ -426,6 +432,18 @@ mod tests {
     fn all_problems_are_told_at_once() {
         let options = parse(&["--batch-idle-duration=1m", "--metrics-port=8081"]).unwrap();
         assert_eq!(options.validate().unwrap_err().len(), 3);
+    }
+
+    #[test]
+    fn the_debug_port_gives_way_to_metrics_and_probes() {
+        let port = |args: &[&str]| parse(args).unwrap().core.debug_port();
+        assert_eq!(port(&[]), Some(8082));
+        assert_eq!(port(&["--debug-port=0"]), None);
+        // As an adoption chooses them beside Karpenter on the network of the nodes.
+        let beside = ["--metrics-port=8082", "--health-probe-port=8083"];
+        assert_eq!(port(&beside), None);
+        assert_eq!(port(&[beside[0], beside[1], "--debug-port=8084"]), Some(8084));
+        assert_eq!(port(&["--health-probe-port=8082"]), None);
     }
 
     #[test]

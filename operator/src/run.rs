@@ -399,11 +399,17 @@ fn start<P: CloudProvider>(
 
 /// Serves what helps to find out what the operator does. It is no reason not to work when it can't, e.g. beside another operator on the host's network.
 async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
-    if options.debug_port == 0 {
+    let Some(port) = options.debug_port() else {
+        if options.debug_port != 0 {
+            tracing::warn!(
+                port = options.debug_port,
+                "the log level can't be changed while the operator runs: metrics or probes have the debug port; --debug-port (DEBUG_PORT) names another"
+            );
+        }
         return;
-    }
+    };
     let loopback = std::net::Ipv4Addr::LOCALHOST.into();
-    match http::listen("debugging", loopback, options.debug_port).await {
+    match http::listen("debugging", loopback, port).await {
         Ok(listener) => {
             let stop = tasks.stop_token().clone();
             let server = http::serve_debug(listener, level, options.enable_profiling, stop);

@@ -16,6 +16,22 @@
   value: {{ .Values.controller.metrics.port | quote }}
 - name: HEALTH_PROBE_PORT
   value: {{ .Values.controller.healthProbe.port | quote }}
+{{- if not (kindIs "invalid" .Values.controller.debug.port) }}
+- name: DEBUG_PORT
+  value: {{ .Values.controller.debug.port | quote }}
+{{- end }}
+{{- if .Values.controller.debug.profiling }}
+- name: ENABLE_PROFILING
+  value: "true"
+{{- end }}
+{{- if .Values.controller.tracing.enabled }}
+- name: ENABLE_TRACING
+  value: "true"
+{{- end }}
+{{- with .Values.controller.tracing.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
 - name: SYSTEM_NAMESPACE
   valueFrom:
     fieldRef:

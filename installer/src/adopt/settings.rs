@@ -133,7 +133,14 @@ const OPTIONS: [(&str, Kind, Goes); 42] = [
     ("LOG_ERROR_OUTPUT_PATHS", Kind::Text, Goes::Idle("stderr", "Tenon logs to standard output")),
     ("KUBE_CLIENT_QPS", Kind::Text, Goes::Idle("200", "the API server's fairness limits Tenon")),
     ("KUBE_CLIENT_BURST", Kind::Text, Goes::Idle("300", "the API server's fairness limits Tenon")),
-    ("ENABLE_PROFILING", Kind::Text, Goes::Idle("false", "Tenon has no Go profiles to serve")),
+    (
+        "ENABLE_PROFILING",
+        Kind::Text,
+        Goes::Idle(
+            "false",
+            "Tenon has no Go profiles to serve; with controller.debug.profiling it serves its own, on the pod's loopback address",
+        ),
+    ),
     (
         "DISABLE_CONTROLLER_WARMUP",
         Kind::Text,

@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::object::Object;
 use super::rbac;
-use super::values::Values;
+use super::values::{Controller, Values};
 
 /// Under which name and by whom the objects are installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -299,6 +299,15 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         plain("LOG_ERROR_OUTPUT_PATHS", &values.log_error_output_paths.join(",")),
         plain("METRICS_PORT", &values.controller.metrics.port.to_string()),
         plain("HEALTH_PROBE_PORT", &values.controller.health_probe.port.to_string()),
+    ];
+    let Controller { debug, tracing, .. } = &values.controller;
+    env.extend(debug.port.map(|port| plain("DEBUG_PORT", &port.to_string())));
+    env.extend(debug.profiling.then(|| plain("ENABLE_PROFILING", "true")));
+    env.extend(tracing.enabled.then(|| plain("ENABLE_TRACING", "true")));
+    if !tracing.endpoint.is_empty() {
+        env.push(plain("OTEL_EXPORTER_OTLP_ENDPOINT", &tracing.endpoint));
+    }
+    env.extend([
         EnvVar {
             name: "SYSTEM_NAMESPACE".to_owned(),
             value: None,
@@ -313,7 +322,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         resource("CPU_REQUESTS", "requests.cpu", "1m"),
         resource("MEMORY_LIMIT", "limits.memory", "1"),
         plain("FEATURE_GATES", &settings.feature_gates.render()),
-    ];
+    ]);
     // Only what is set is rendered, as upstream's chart does: for the rest the operator's own defaults hold.
     for (name, value) in [
         ("BATCH_MAX_DURATION", &settings.batch_max_duration),

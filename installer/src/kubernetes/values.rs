@@ -142,6 +142,10 @@ pub struct Controller {
     pub metrics: Port,
     /// The port of the probes.
     pub health_probe: Port,
+    /// What helps to find out what the operator does.
+    pub debug: DebugServer,
+    /// Where traces go.
+    pub tracing: Tracing,
 }
 
 impl Default for Controller {
@@ -163,6 +167,8 @@ impl Default for Controller {
             extra_volume_mounts: Vec::new(),
             metrics: Port { port: 8080 },
             health_probe: Port { port: 8081 },
+            debug: DebugServer::default(),
+            tracing: Tracing::default(),
         }
     }
 }
@@ -207,6 +213,27 @@ pub struct Port {
     /// Its number.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
+}
+
+/// `controller.debug`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DebugServer {
+    /// Its port on the pod's loopback address; 0 for none, absent: the operator's default (8082).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Serve profiles there.
+    pub profiling: bool,
+}
+
+/// `controller.tracing`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tracing {
+    /// Send traces to a collector.
+    pub enabled: bool,
+    /// URL of the collector; empty: the operator's default.
+    pub endpoint: String,
 }
 
 /// `settings`
