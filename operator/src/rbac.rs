@@ -108,47 +108,53 @@ pub fn allow(rules: &[Rule], group: &str, resource: &str, verb: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
     use kube::Resource;
-    use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+    use tenon_crds::EC2NodeClass;
+    use tenon_crds::labels::LabelRules;
+    use tenon_state::node_class;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::watch::wire;
+    use crate::client::target::Target;
+    use crate::state::State;
+    use crate::state::change::Kind;
+    use crate::state::cluster::Cluster;
+    use crate::tasks::Tasks;
+    use crate::testing::bench::Bench;
+    use crate::testing::{Request, spawn};
 
-    fn reads<K: Resource<DynamicType = ()>>(rules: &[Rule]) {
-        for verb in ["list", "watch"] {
-            let (group, plural) = (K::group(&()), K::plural(&()));
-            assert!(allow(rules, &group, &plural, verb), "{verb} {plural}.{group}");
-        }
+    /// Verb, group and plural of what is asked for.
+    fn read(request: &Request) -> (String, String, String) {
+        let url = format!("{}?{}", request.path, request.query).parse().unwrap();
+        let target = Target::of(&request.method.parse().unwrap(), &url);
+        (target.verb.to_lowercase(), target.group, target.resource)
     }
 
-    #[test]
-    fn everything_that_is_watched_may_be_read() {
-        reads::<NodePool>(CLUSTER);
-        reads::<NodeClaim>(CLUSTER);
-        reads::<NodeOverlay>(CLUSTER);
-        reads::<CapacityBuffer>(CLUSTER);
-        reads::<wire::PodTemplate>(CLUSTER);
-        reads::<wire::Deployment>(CLUSTER);
-        reads::<wire::StatefulSet>(CLUSTER);
-        reads::<wire::ReplicaSet>(CLUSTER);
-        reads::<wire::ResourceQuota>(CLUSTER);
-        reads::<wire::Service>(CLUSTER);
-        reads::<wire::ReplicationController>(CLUSTER);
-        reads::<wire::Node>(CLUSTER);
-        reads::<wire::Pod>(CLUSTER);
-        reads::<wire::DaemonSet>(CLUSTER);
-        reads::<wire::PodDisruptionBudget>(CLUSTER);
-        reads::<wire::Namespace>(CLUSTER);
-        reads::<wire::PersistentVolume>(CLUSTER);
-        reads::<wire::PersistentVolumeClaim>(CLUSTER);
-        reads::<wire::StorageClass>(CLUSTER);
-        reads::<wire::VolumeAttachment>(CLUSTER);
-        reads::<wire::CSINode>(CLUSTER);
-        reads::<wire::DeviceClass>(CLUSTER);
-        reads::<wire::ResourceClaim>(CLUSTER);
-        reads::<wire::ResourceClaimTemplate>(CLUSTER);
-        reads::<wire::ResourceSlice>(CLUSTER);
-        reads::<EC2NodeClass>(AWS);
+    #[tokio::test(start_paused = true)]
+    async fn everything_that_is_watched_may_be_read() {
+        let bench = Bench::new().await;
+        let mut cluster = Cluster::new(&[node_class::EC2], LabelRules::core());
+        cluster.plan_for_claims();
+        let optional = [Kind::NodeOverlay].into_iter().chain(Kind::BUFFERS).chain(Kind::SPREAD);
+        optional.for_each(|kind| cluster.expect(kind));
+        let kinds: BTreeSet<Kind> = cluster.watched().collect();
+        let n_kinds = kinds.len();
+        let (state, task) = State::new(cluster);
+        spawn(task.run());
+        let mut tasks = Tasks::new(CancellationToken::new());
+        crate::watch::start(&bench.context, &state.updates(), &kinds, &mut tasks);
+        let asked = || bench.api.requests().iter().map(read).collect::<BTreeSet<_>>();
+        while asked().len() < 2 * n_kinds {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        for (verb, group, plural) in asked() {
+            assert!(allow(CLUSTER, &group, &plural, &verb), "{verb} {plural}.{group}");
+        }
+        let (group, plural) = (EC2NodeClass::group(&()), EC2NodeClass::plural(&()));
+        assert!(["list", "watch"].iter().all(|verb| allow(AWS, &group, &plural, verb)));
         assert!(allow(AWS, "karpenter.k8s.aws", "ec2nodeclasses/status", "patch"));
         assert!(!allow(AWS_KUBE_SYSTEM, "", "services", "get"), "only kube-dns");
     }

@@ -40,7 +40,11 @@ fn fields_of_later_versions_are_no_obstacle() {
     json["spec"]["future"] = json!({ "a": 1 });
     json["spec"]["template"]["spec"]["requirements"] =
         json!([{ "key": "a", "operator": "Exists", "future": true }]);
-    serde_json::from_value::<NodePool>(json).unwrap();
+    let read: NodePool = serde_json::from_value(json).unwrap();
+    let mut known = pool("a", None);
+    known.spec.template.spec.requirements = read.spec.template.spec.requirements.clone();
+    assert_eq!(read, known);
+    assert_eq!(read.spec.template.spec.requirements[0].key, "a");
 }
 
 #[test]

@@ -184,3 +184,98 @@ fn observe_memory(provider: &AwsProvider, claim: &NodeClaim, node: &Node) {
         provider.catalogs.observe_memory(type_name, amis, memory);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::aws::catalog::tests::{mk_catalogs, mk_class};
+    use crate::aws::error::{Error, Kind};
+    use crate::aws::tests::mk_provider;
+    use crate::testing::bench::Bench;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_tried_again_soon_and_counted() {
+        let context = Bench::new().await.context;
+        let failed = || {
+            Err(Error {
+                operation: "DescribeInstanceTypes",
+                kind: Kind::Other,
+                code: None,
+                message: "refused".to_owned(),
+                request_id: None,
+            })
+        };
+        let wait = |refreshed| after(&context, "providers.instancetype", refreshed, TYPES, RETRY);
+        assert_eq!(wait(Ok(())), TYPES);
+        let count = || {
+            let labels = ["providers.instancetype", "DescribeInstanceTypes"];
+            context.metrics.reconcile_errors.get(labels)
+        };
+        assert_eq!(count(), 0);
+        assert_eq!((wait(failed()), count()), (RETRY, 1));
+    }
+
+    /// What the catalog says of the memory of an m5.large after a node with this much was seen.
+    fn seen(memory: &str, image: &str, labels: &Value) -> i64 {
+        let mut provider = mk_provider(&[]);
+        provider.catalogs = mk_catalogs(&["m5.large"]);
+        let class = mk_class();
+        provider.classes.apply(class.clone());
+        let claim = json!({
+            "metadata": {"name": "a"},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
+            "status": {"imageID": image},
+        });
+        let mut node = json!({
+            "metadata": {"name": "n", "labels": {
+                "karpenter.sh/registered": "true", "karpenter.sh/nodepool": "default",
+                "node.kubernetes.io/instance-type": "m5.large", "karpenter.k8s.aws/ec2nodeclass": "default",
+            }},
+            "status": {"capacity": {"memory": memory}},
+        });
+        crate::testing::apiserver::merge(&mut node["metadata"]["labels"], labels);
+        let (claim, node) =
+            (serde_json::from_value(claim).unwrap(), serde_json::from_value(node).unwrap());
+        observe_memory(&provider, &claim, &node);
+        let catalog = provider.catalog_of(&class).unwrap();
+        catalog.instance_types[0].capacity.get("memory")
+    }
+
+    /// The image that [`mk_class`] has for an m5.large.
+    fn current() -> String {
+        let mut provider = mk_provider(&[]);
+        provider.catalogs = mk_catalogs(&["m5.large"]);
+        let class = mk_class();
+        let catalog = provider.catalog_of(&class).unwrap();
+        let amis = class.status.unwrap().amis;
+        ami_for(&amis, &catalog.instance_types[0]).unwrap().id.clone()
+    }
+
+    #[test]
+    fn the_memory_of_a_node_that_has_joined_corrects_the_catalog() {
+        let image = current();
+        let (guess, nothing) = (seen("0", &image, &json!({})), json!({}));
+        let real = guess - 64 * 1024 * 1024;
+        assert_eq!(seen(&real.to_string(), &image, &nothing), real);
+    }
+
+    #[test]
+    fn a_node_that_says_nothing_about_machines_to_come_corrects_nothing() {
+        let image = current();
+        let (guess, less) = (seen("0", &image, &json!({})), "1Gi");
+        // It has another image than new machines get.
+        assert_eq!(seen(less, "ami-old", &json!({})), guess);
+        for labels in [
+            json!({"karpenter.sh/registered": null}),
+            json!({"karpenter.sh/nodepool": null}),
+            json!({"karpenter.k8s.aws/ec2nodeclass": "gone"}),
+            json!({"node.kubernetes.io/instance-type": "m5.xlarge"}),
+        ] {
+            assert_eq!(seen(less, &image, &labels), guess, "{labels}");
+        }
+        // Otherwise it counts.
+        assert_eq!(seen(less, &image, &json!({})), 1 << 30);
+    }
+}

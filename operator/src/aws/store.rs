@@ -182,10 +182,16 @@ fn parsed<K>(guarded: Guarded<K>, skip: &impl Fn(Invalid)) -> Option<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
     use tenon_crds::EC2NodeClass;
 
     use super::*;
     use crate::aws::catalog::tests::mk_class;
+    use crate::testing::{ApiServer, refused};
 
     fn version(number: u64) -> EC2NodeClass {
         let mut class = mk_class();
@@ -211,6 +217,82 @@ mod tests {
         assert!(changes.try_recv().is_err(), "the reconciler is not called for its own writes");
         store.apply(version(4));
         assert_eq!(changes.try_recv().as_deref(), Ok("default"));
+    }
+
+    /// Puts a class of this name on the server.
+    fn put(server: &ApiServer, name: &str, spec: Option<Value>) {
+        let mut class = serde_json::to_value(mk_class()).unwrap();
+        class["metadata"] = json!({ "name": name });
+        if let Some(spec) = spec {
+            class["spec"] = spec;
+        }
+        server.put::<EC2NodeClass>(class);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_has_what_the_api_server_has_also_after_the_watch_has_lost_the_thread() {
+        let server = ApiServer::default();
+        put(&server, "a", None);
+        put(&server, "b", None);
+        let store = Arc::new(Store::<EC2NodeClass>::new("EC2NodeClass"));
+        let (skipped, told) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+        let keeping = Arc::clone(&store).keep(
+            Api::all(server.client()),
+            |invalid| skipped.lock().push(invalid.metadata.name.unwrap_or_default()),
+            || {
+                told.fetch_add(1, Ordering::Relaxed);
+            },
+        );
+        let names = || store.all().iter().map(|class| class.name_any()).collect::<Vec<_>>();
+        let looking = async {
+            assert!(!store.is_synced());
+            store.synced().await;
+            assert_eq!((names(), told.load(Ordering::Relaxed)), (vec!["a".into(), "b".into()], 1));
+            let mut changes = store.changes();
+            server.take::<EC2NodeClass>("a");
+            assert_eq!(changes.recv().await.as_deref(), Ok("a"));
+            put(&server, "c", None);
+            assert_eq!(changes.recv().await.as_deref(), Ok("c"));
+            assert_eq!(names(), ["b", "c"]);
+            // What does not parse any more is not there, and somebody is told.
+            put(&server, "c", Some(json!("nonsense")));
+            assert_eq!(changes.recv().await.as_deref(), Ok("c"));
+            assert_eq!((names(), skipped.lock().clone()), (vec!["b".into()], vec!["c".into()]));
+            // Nobody tells the watch of these: it has to list anew.
+            server.take::<EC2NodeClass>("b");
+            put(&server, "d", None);
+            server.compact();
+            assert_eq!(changes.recv().await.as_deref(), Ok("b"));
+            assert_eq!(changes.recv().await.as_deref(), Ok("d"));
+            assert_eq!(names(), ["d"]);
+            assert!(store.is_synced());
+        };
+        tokio::select! {
+            () = keeping => {}
+            () = looking => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_not_synced_before_the_first_list_was_answered() {
+        let answers = Arc::new(AtomicBool::new(false));
+        let may = Arc::clone(&answers);
+        let server = ApiServer::unless(move |_| {
+            (!may.load(Ordering::Relaxed)).then(|| refused(403, "Forbidden"))
+        });
+        let store = Arc::new(Store::<EC2NodeClass>::new("EC2NodeClass"));
+        let keeping = Arc::clone(&store).keep(Api::all(server.client()), |_| {}, || {});
+        let looking = async {
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            assert!(!store.is_synced());
+            assert!(server.requests().len() > 2, "it asks again");
+            answers.store(true, Ordering::Relaxed);
+            store.synced().await;
+        };
+        tokio::select! {
+            () = keeping => {}
+            () = looking => {}
+        }
     }
 
     #[test]
