@@ -340,7 +340,6 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("LARGEST_SHARE", &settings.largest_share),
         ("FEW_NODES", &settings.few_nodes),
         ("SCHEDULER_CONFIG", &settings.scheduler_config),
-        ("NOMINATE_PODS", if settings.nominate_pods { "" } else { "false" }),
     ] {
         if !value.is_empty() {
             env.push(plain(name, value));
@@ -364,6 +363,9 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         if value {
             env.push(plain(name, "true"));
         }
+    }
+    if !settings.nominate_pods {
+        env.push(plain("NOMINATE_PODS", "false"));
     }
     env.extend(values.controller.env.iter().cloned());
     env

@@ -180,7 +180,7 @@ mod tests {
     use crate::kwok::Kwok;
     use crate::state::change::{Change, Kind, Object};
     use crate::state::cluster::Cluster;
-    use crate::testing::{self, ApiServer, KINDS, Objects};
+    use crate::testing::{self, ApiServer, KINDS};
 
     const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
 
@@ -216,7 +216,7 @@ mod tests {
 
     struct World {
         operator: Arc<Operator<Kwok>>,
-        objects: Objects,
+        server: ApiServer,
         stop: CancellationToken,
     }
 
@@ -233,11 +233,10 @@ mod tests {
                 priority: 0,
                 action: RepairAction::ReplaceNode,
             }]);
-            let objects = Objects::new([(CLAIM, claim())]);
-            let served = objects.clone();
-            let server = ApiServer::answering(move |request| served.answer(request));
+            let server = ApiServer::default();
+            server.put_at(CLAIM, claim());
             let (operator, _publisher) = testing::operator(&server, cluster);
-            let world = Self { operator, objects, stop: CancellationToken::new() };
+            let world = Self { operator, server, stop: CancellationToken::new() };
             for kind in Kind::ALL {
                 let change = Change::Listed(kind, std::collections::BTreeSet::new());
                 world.operator.state.apply(change).await;
@@ -259,7 +258,7 @@ mod tests {
         }
 
         fn is_deleted(&self) -> bool {
-            !self.objects.get(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_null()
+            !self.server.at(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_null()
         }
     }
 

@@ -145,7 +145,8 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::apiserver::{self, ApiServer, Bench};
+    use crate::testing::bench::{self, Bench};
+    use crate::testing::{ApiServer, refused};
 
     /// How a connection behaves.
     #[derive(Clone, Copy, PartialEq)]
@@ -183,7 +184,7 @@ mod tests {
     }
 
     fn new_claim() -> NodeClaim {
-        let claim = serde_json::from_value(apiserver::nodeclaim("x"));
+        let claim = serde_json::from_value(bench::nodeclaim("x"));
         let mut claim: NodeClaim = claim.unwrap();
         claim.metadata.name = None;
         claim.metadata.generate_name = Some("default-".to_owned());
@@ -226,7 +227,7 @@ mod tests {
         let (writer, _) = writer(&bench, &[Fault::AnswerLost]);
         let ours = named(&new_claim(), Uuid::from_u128(7));
         let name = name(&ours.metadata);
-        let theirs = bench.api.put::<NodeClaim>(apiserver::nodeclaim(&name));
+        let theirs = bench.api.put::<NodeClaim>(bench::nodeclaim(&name));
         for answer in ["lost", "409"] {
             let refused = writer.create_named(&ours).await;
             assert!(matches!(refused, Err(NotCreated::Taken(_))), "{answer}: {refused:?}");
@@ -237,8 +238,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_api_server_refuses_is_asked_for_once() {
         let bench = Bench::new().await;
-        let server =
-            crate::testing::ApiServer::answering(|_| crate::testing::refused(403, "Forbidden"));
+        let server = ApiServer::answering(|_| refused(403, "Forbidden"));
         let writer = Writer::new(server.client(), bench.state.clone());
         let refused = writer.create_claim(&new_claim()).await.unwrap_err();
         assert_eq!(refused.code(), Some(403));

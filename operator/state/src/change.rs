@@ -256,7 +256,8 @@ impl Change {
             | Self::Unmarked(_)
             | Self::TookLead
             | Self::Rebooting(..)
-            | Self::Planned(_) => None,
+            | Self::Planned(..)
+            | Self::Nominating(_) => None,
         }
     }
 }

@@ -180,7 +180,7 @@ async fn only_what_an_administrator_can_mend_is_logged_as_an_error() {
     // The node went after the command was planned, the API server is overloaded, a permission is missing.
     for (code, level) in [(404, "INFO"), (409, "INFO"), (503, "WARN"), (403, "ERROR")] {
         let server = ApiServer::answering(move |_| refused(code, "Refused"));
-        let (_, _, known) = world(|| None);
+        let (_, known) = world(|| None);
         let cluster = {
             let mut cluster = Cluster::new(KINDS, LabelRules::core());
             let state = known.state.read();

@@ -255,7 +255,7 @@ fn synced_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::patched;
+    use crate::testing::apiserver::merge;
     use tenon_crds::TaintEffect;
 
     fn claim() -> NodeClaim {
@@ -345,7 +345,9 @@ mod tests {
         assert_eq!(taint_keys(&patch), ["karpenter.sh/unregistered", "kept", "start"]);
         assert_eq!(patch["metadata"]["labels"], json!({"team": "a"}));
         assert_eq!(patch["metadata"]["finalizers"], json!(["karpenter.sh/termination"]));
-        let written = node(patched(&joined, &patch, 2));
+        let mut written = joined;
+        merge(&mut written, &patch);
+        let written = node(written);
         assert_eq!(sync(&claim(), &written, Stage::Waiting), None);
         let patch = sync(&claim(), &written, Stage::Registered).unwrap();
         assert_eq!(taint_keys(&patch), ["kept", "start"]);

@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::state::change::{Change, Object};
 use crate::state::cluster::Cluster;
 use crate::tasks::Tasks;
-use crate::testing::{self, ApiServer, Objects};
+use crate::testing::{self, ApiServer};
 use crate::work::Action;
 use crate::write::Writer;
 
@@ -129,21 +129,21 @@ async fn pods_are_kept_away_until_the_provider_has_seen_to_everything() {
     cluster.apply(Change::Applied(Object::NodeClaim(Box::new(seen))));
     let seen = serde_json::from_value(node.clone()).unwrap();
     cluster.apply(Change::Applied(Object::Node(Box::new(seen))));
-    let objects = Objects::new([(CLAIM, claim), (NODE, node)]);
-    let served = objects.clone();
-    let server = ApiServer::answering(move |request| served.answer(request));
+    let server = ApiServer::default();
+    server.put_at(CLAIM, claim);
+    server.put_at(NODE, node);
     let (operator, _publisher) = testing::operator_on(Hesitant::default(), &server, cluster);
     let (launches, health) = (Launches::default(), Health::default());
     let pass = || reconcile(&operator, &launches, &health, "a");
     let registered = || {
-        let claim = objects.get(CLAIM).unwrap();
+        let claim = server.at(CLAIM).unwrap();
         let conditions = claim["status"]["conditions"].as_array().unwrap().clone();
         let found = conditions.into_iter().find(|it| it["type"] == "Registered").unwrap();
         [&found["status"], &found["reason"], &found["message"]]
             .map(|value| value.as_str().unwrap_or_default().to_owned())
     };
-    let taints = || objects.get(NODE).unwrap()["spec"]["taints"].as_array().unwrap().len();
-    let label = |path: &str| objects.get(path).unwrap()["metadata"]["labels"]["partition"].clone();
+    let taints = || server.at(NODE).unwrap()["spec"]["taints"].as_array().unwrap().len();
+    let label = |path: &str| server.at(path).unwrap()["metadata"]["labels"]["partition"].clone();
 
     assert_eq!(pass().await.unwrap(), Action::After(Duration::from_secs(5)), "the shortest wait");
     assert_eq!(registered(), ["Unknown", "RegistrationHookPending", "First, Second"]);
