@@ -109,6 +109,12 @@ impl Nominations {
         timeout(PATIENCE, turn).await.ok()?.ok()
     }
 
+    /// As if the cluster were known to take nominations.
+    #[cfg(test)]
+    pub(crate) fn switch_on(&self) {
+        self.on.store(true, Ordering::Relaxed);
+    }
+
     /// Whether nominations to a Node are to be written although it takes no pods yet.
     fn is_opening(&self, node: &str) -> bool {
         self.opening.lock().contains(node)

@@ -287,4 +287,68 @@ mod tests {
         assert_eq!(logs.with("initialized nodeclaim").len(), 1);
         assert_eq!(operator.context.metrics.nodes_created.get(["default", ""]), 1);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_held_back_for_its_pods_opens_when_it_is_ready_or_after_a_minute() {
+        const NODE: &str = "/api/v1/nodes/n";
+        let at = "1970-01-01T00:00:00Z";
+        let labels =
+            json!({"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small"});
+        for becomes_ready in [true, false] {
+            let claim = json!({
+                "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+                "metadata": {"name": "a", "uid": "1", "resourceVersion": "1", "creationTimestamp": at, "labels": labels,
+                    "finalizers": ["karpenter.sh/termination"]},
+                "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "small"}, "requirements": []},
+                "status": {"providerID": "kwok://a", "conditions": [
+                    {"type": "Launched", "status": "True", "reason": "Launched", "message": "", "lastTransitionTime": at}]},
+            });
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": "n", "uid": "2", "resourceVersion": "1", "creationTimestamp": at, "labels": {}},
+                "spec": {"providerID": "kwok://a", "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+            });
+            let pod = json!({
+                "metadata": {"namespace": "default", "name": "x", "uid": "x"},
+                "status": {"phase": "Pending", "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+            });
+            let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
+            let seen = serde_json::from_value(claim.clone()).unwrap();
+            cluster.apply(Change::Applied(Object::NodeClaim(Box::new(seen))));
+            let seen: Node = serde_json::from_value(node.clone()).unwrap();
+            cluster.apply(Change::Applied(Object::Node(Box::new(seen))));
+            let seen = serde_json::from_value(pod).unwrap();
+            cluster.apply(Change::Applied(Object::Pod(Box::new(seen))));
+            let pod = crate::state::change::ObjectKey::new("default", "x");
+            let plan = [(pod, "a".to_owned())].into();
+            cluster.apply(Change::Planned(plan, jiff::Timestamp::UNIX_EPOCH));
+            let server = ApiServer::default();
+            server.put_at("/apis/karpenter.sh/v1/nodeclaims/a", claim);
+            server.put_at(NODE, node);
+            let (operator, _publisher) = testing::operator(&server, cluster);
+            operator.nominations.switch_on();
+            let (launches, health) = (Launches::default(), Health::default());
+            let taints = || server.at(NODE).unwrap()["spec"]["taints"].clone();
+
+            let again = reconcile(&operator, &launches, &health, "a").await.unwrap();
+            let held = json!([{"key": "tenon.sh/not-nominated", "effect": "NoSchedule"}]);
+            assert_eq!(taints(), held);
+            assert!(matches!(again, Action::After(left) if left <= Duration::from_mins(1)));
+            if becomes_ready {
+                let mut ready = server.at(NODE).unwrap();
+                ready["status"]["conditions"][0]["status"] = json!("True");
+                ready["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+                let seen: Node = serde_json::from_value(server.put_at(NODE, ready)).unwrap();
+                operator.state.apply(Change::Applied(Object::Node(Box::new(seen)))).await;
+            } else {
+                tokio::time::advance(Duration::from_secs(61)).await;
+            }
+            reconcile(&operator, &launches, &health, "a").await.unwrap();
+            assert_eq!(taints(), json!([]));
+            let label = &server.at(NODE).unwrap()["metadata"]["labels"]["karpenter.sh/initialized"];
+            assert_eq!(label.as_str(), becomes_ready.then_some("true"));
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod inside;
 mod installation;
 mod kubelet;
 mod machines;
+mod nominations;
 mod oracle;
 mod preflight;
 mod recovery;

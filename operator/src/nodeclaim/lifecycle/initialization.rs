@@ -73,9 +73,10 @@ pub(super) async fn initialize<P: CloudProvider>(
         return Ok(Initialized::default());
     }
     let Some(node) = node else { return Ok(Initialized::default()) };
-    let turn = match is_held(node) {
-        true => operator.nominations.turn(&operator.state, claim, node).await,
-        false => None,
+    let turn = if is_held(node) {
+        operator.nominations.turn(&operator.state, claim, node).await
+    } else {
+        None
     };
     // It may have changed meanwhile.
     let newest = operator.state.read().node(node.name()).cloned();

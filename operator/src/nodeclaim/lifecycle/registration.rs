@@ -67,10 +67,12 @@ pub(super) async fn register<P: CloudProvider>(
         (ConditionStatus::Unknown, [node]) => {
             let unguarded = !has_joined_properly(node);
             let hooks = hooks::run(operator, claim).await?;
-            let stage = match hooks.is_done() {
-                false => Stage::Waiting,
-                true if operator.nominations.hold(&operator.state, claim) => Stage::Held,
-                true => Stage::Registered,
+            let stage = if !hooks.is_done() {
+                Stage::Waiting
+            } else if operator.nominations.hold(&operator.state, claim) {
+                Stage::Held
+            } else {
+                Stage::Registered
             };
             let node = match sync(claim, node, stage) {
                 Some(body) => operator.write.patch_node(node, body).await?,

@@ -163,9 +163,10 @@ async fn all_run(bed: &Bed, each: usize, limit: Duration) -> Result<(), Failure>
             let count = status.available_replicas.and_then(|count| usize::try_from(count).ok());
             available += count.unwrap_or(0);
         }
-        match available == 2 * each {
-            true => Ok(true),
-            false => Err(format!("{available} of {} are available", 2 * each).into()),
+        if available == 2 * each {
+            Ok(true)
+        } else {
+            Err(format!("{available} of {} are available", 2 * each).into())
         }
     })
     .await?;

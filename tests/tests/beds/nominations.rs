@@ -1,0 +1,70 @@
+//! What is planned comes true: kube-scheduler puts each pod on the node that was planned for it, and no further nodes are launched.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::programs::TenonPrograms;
+use tenon_tests::progress::Progress;
+use tenon_tests::unclouded::Unclouded;
+use tenon_tests::user::{LIMIT, one_of};
+use tenon_tests::wait::{eventually, must};
+
+/// Pods of each size: by itself kube-scheduler puts half of them elsewhere, and a tenth has no place then.
+const EACH: usize = 40;
+
+fn pods(cpu: &str, memory: &str) -> Value {
+    let requests = json!({ "cpu": cpu, "memory": memory });
+    json!({ "spec": {
+        "nodeSelector": { "scenario": "tight" },
+        "containers": [{ "name": "main", "image": "pause", "resources": { "requests": requests } }],
+    } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_comes_true_without_further_launches() {
+    let programs = must(TenonPrograms::provide(&Progress::default()).await);
+    let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
+    let bed = must(Bed::start(config).await);
+    let tenon = must(Unclouded::prepare(&bed, programs).await);
+    let user = tenon.user();
+    let operator = must(tenon.start("one"));
+    must(operator.ready(LIMIT).await);
+    let machines = json!([
+        one_of("kubernetes.io/os", &["linux"]),
+        one_of("karpenter.sh/capacity-type", &["on-demand"]),
+        { "key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["32"] },
+    ]);
+    must(user.pool("tight", &machines, &json!({})).await);
+
+    must(user.deploy("small", EACH, &pods("900m", "3100Mi")).await);
+    must(user.deploy("large", EACH, &pods("3500m", "28Gi")).await);
+    for app in ["small", "large"] {
+        must(user.runs(app, EACH).await);
+    }
+    let counts = async || {
+        let metrics = operator.metrics().await?;
+        let count = |labels: &str| {
+            let name = format!("tenon_planned_pods_bound_total{{as_planned=\"{labels}\"}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+            line.and_then(|count| count.parse::<usize>().ok()).unwrap_or(0)
+        };
+        Ok::<_, std::io::Error>((count("true"), count("false")))
+    };
+    let all_seen = async || {
+        let (as_planned, elsewhere) = counts().await?;
+        Ok(as_planned + elsewhere == 2 * EACH)
+    };
+    must(eventually("all pods are counted", Duration::from_secs(10), all_seen).await);
+    let (as_planned, elsewhere) = must(counts().await);
+    assert!(as_planned > 9 * elsewhere, "{as_planned} where they were planned, {elsewhere} not");
+    let log = must(std::fs::read_to_string(operator.log()));
+    let plans: Vec<Value> = log
+        .lines()
+        .filter(|line| line.contains("computed new nodeclaim(s)"))
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let planned: u64 = plans.iter().filter_map(|plan| plan["pods"].as_u64()).sum();
+    assert!(planned <= 2 * EACH as u64, "pods were launched for twice: {plans:?}");
+    must(bed.stop().await);
+}
