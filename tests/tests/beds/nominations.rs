@@ -23,7 +23,7 @@ fn pods(cpu: &str, memory: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_comes_true_without_further_launches() {
-    let programs = must(TenonPrograms::provide(&Progress::default()).await);
+    let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
     let tenon = must(Unclouded::prepare(&bed, programs).await);
