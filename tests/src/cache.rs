@@ -65,7 +65,15 @@ fn place(environment: &Environment) -> Option<PathBuf> {
 /// A file lock between processes, held until it is dropped or its process ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would leave the lock to a program that another thread is just starting: until its `exec`, it has a copy of every open file. An error means
+        // that there is no lock any more.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -100,7 +108,7 @@ impl Lock {
         let file =
             File::options().create(true).truncate(false).write(true).open(path).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: file })),
+            Ok(()) => Ok(Some(Self { file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
@@ -138,5 +146,16 @@ mod tests {
         assert!(Lock::try_acquire(&path).expect("no error").is_none());
         drop(first);
         assert!(Lock::try_acquire(&path).expect("no error").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_copy_of_the_file_in_a_program_that_starts_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("one");
+        let first = Lock::acquire(&path, || panic!("nobody holds it")).await.expect("lock");
+        let copy = first.file.try_clone().expect("copy");
+        drop(first);
+        assert!(Lock::try_acquire(&path).expect("no error").is_some());
+        drop(copy);
     }
 }
