@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenon_planner::resources::Resources;
 use tokio_util::sync::CancellationToken;
 
 use super::{is_about_to_open, is_open};
@@ -13,6 +12,9 @@ use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::change::{ObjectKey, Touched};
 use crate::state::cluster::Cluster;
+use crate::state::pod::Pod;
+use crate::state::resources;
+use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, WorkQueue, settle};
 use crate::write::WriteError;
 
@@ -161,30 +163,20 @@ pub(super) fn wanted(
         }
         None => node.is_ready(),
     };
-    if !takes_pods || !has_room(state, machine, node.name(), key) {
+    if !takes_pods || !has_room(state, machine, node, pod) {
         return nothing;
     }
     Wanted::Node(node.name().to_owned())
 }
 
 /// Whether a Node has room for one more pod, beside those that are bound and nominated to it.
-fn has_room(state: &Cluster, machine: &str, node: &str, key: &ObjectKey) -> bool {
-    let (Some(object), Some(pod)) = (state.node(node), state.pod(key)) else { return false };
-    let mut used = state.usage(node).map(|usage| usage.requests.clone()).unwrap_or_default();
-    let mut n_pods = state.usage(node).map_or(0, |usage| usage.pods.len());
-    for (other, nominated) in state.planned_onto(machine) {
-        if other != key && nominated.nominated.as_ref().is_some_and(|it| &*it.node == node) {
-            used.add(&nominated.shape.requests);
-            n_pods += 1;
+fn has_room(state: &Cluster, machine: &str, node: &Node, pod: &Pod) -> bool {
+    let mut used = state.usage(node.name()).map(|usage| usage.requests.clone()).unwrap_or_default();
+    for (_, other) in state.planned_onto(machine) {
+        if other.nominated.as_ref().is_some_and(|it| *it.node == *node.name()) {
+            used.add(&other.shape.requests);
         }
     }
     used.add(&pod.shape.requests);
-    let allocatable = crate::state::resources::from_list(&object.status.allocatable);
-    fits(&used, &allocatable, n_pods)
-}
-
-fn fits(used: &Resources, allocatable: &Resources, n_pods: usize) -> bool {
-    let pods = allocatable.get("pods");
-    used.iter().all(|(name, amount)| amount <= allocatable.get(name))
-        && (pods == 0 || i64::try_from(n_pods).unwrap_or(i64::MAX) < pods)
+    used.fits(&resources::from_list(&node.status.allocatable))
 }

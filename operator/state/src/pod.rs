@@ -9,6 +9,7 @@ use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::PodShape;
 
 use crate::change::{Kind, ObjectKey, PodEvent};
+use crate::scheduler::DEFAULT_SCHEDULER;
 use crate::shape;
 use crate::wire::{self, controller, created_at};
 
@@ -20,9 +21,6 @@ pub const DELETION_COST_MANAGER: &str = "tenon-pod-deletion-cost";
 
 /// The field manager that nominates Nodes for the operator: pods say by it who has.
 pub const NOMINATION_MANAGER: &str = "tenon-nomination";
-
-/// The scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use tenon_planner::snapshot::TopologySpread;
 /// The group of kube-scheduler's own configuration.
 const GROUP: &str = "kubescheduler.config.k8s.io/";
 /// The scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// The plugin that spreads pods.
 const PLUGIN: &str = "PodTopologySpread";
 
