@@ -4,6 +4,7 @@
 //! refuses them, and the caller looks again.
 
 pub mod create;
+mod narrow;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -39,6 +40,8 @@ pub struct WriteError {
     kind: String,
     /// Name of the object.
     name: String,
+    /// It was a patch that tests what it replaces: the API server answers 422 when that has changed.
+    tested: bool,
     // Boxed: it is ten times as large as what is usually returned instead.
     source: Box<kube::Error>,
 }
@@ -68,9 +71,20 @@ impl WriteError {
         }
     }
 
+    /// What a patch replaces is not what it was computed from. An object that is not valid is told with its causes.
+    fn has_failed_test(&self) -> bool {
+        let refused = |error: &kube::Error| match error {
+            kube::Error::Api(status) => {
+                status.code == 422 && status.details.iter().all(|it| it.causes.is_empty())
+            }
+            _ => false,
+        };
+        self.tested && refused(&self.source)
+    }
+
     /// It may pass by itself: somebody was faster, or the API server can't be reached, is overloaded or has a fault.
     pub fn is_passing(&self) -> bool {
-        self.code().is_none_or(|code| matches!(code, 409 | 429 | 500..))
+        self.is_conflict() || self.code().is_none_or(|code| matches!(code, 429 | 500..))
     }
 
     /// The API server has understood and does not want to, as when an admission webhook denies it or a permission is missing. It will not change its mind for
@@ -78,8 +92,9 @@ impl WriteError {
     pub fn is_refused(&self) -> bool {
         // A webhook that can't be reached is an error 500.
         let webhook = || self.code() == Some(500) && self.message().contains("webhook");
-        matches!(self.code(), Some(400..=499)) && !matches!(self.code(), Some(404 | 409 | 429))
-            || webhook()
+        let refused =
+            matches!(self.code(), Some(400..=499)) && !matches!(self.code(), Some(404 | 429));
+        refused && !self.is_conflict() || webhook()
     }
 
     /// The API server's message.
@@ -95,7 +110,7 @@ impl Failure for WriteError {
     fn category(&self) -> &'static str {
         match self.code() {
             _ if self.is_not_found() => "not_found",
-            Some(409) => "conflict",
+            _ if self.is_conflict() => "conflict",
             Some(403) => "forbidden",
             Some(422) => "invalid",
             Some(429) => "too_many_requests",
@@ -105,12 +120,13 @@ impl Failure for WriteError {
     }
 
     fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
+        self.code() == Some(409) || self.has_failed_test()
     }
 
     fn concern(&self) -> Concern {
         match self.code() {
-            Some(404 | 409) => Concern::Nobody,
+            _ if self.is_conflict() => Concern::Nobody,
+            Some(404) => Concern::Nobody,
             Some(408 | 429 | 500..) | None => Concern::Passing,
             Some(_) => Concern::Administrator,
         }
@@ -303,9 +319,36 @@ impl Writer {
         self.patch(api, "patching the status of", buffer, body, true, true).await
     }
 
-    /// Patches a Node; `body` is merged, and refused when the Node has changed since `node` was read.
-    pub async fn patch_node(&self, node: &Node, body: Value) -> Result<Node, WriteError> {
-        self.patch(self.all(), "patching", node, body, true, false).await
+    /// Patches a Node; `body` is merged, and refused as a conflict when the lists that it replaces have changed since `node` was read. Nothing is sent if it would change
+    /// nothing.
+    pub async fn patch_node(&self, node: &Node, body: &Value) -> Result<Node, WriteError> {
+        let Some(patched) = self.send_narrow("patching", node, body).await? else {
+            return Ok(node.clone());
+        };
+        self.state.apply(Change::Written(patched.clone().into_object())).await;
+        Ok(patched)
+    }
+
+    /// `None` if there was nothing to be sent.
+    async fn send_narrow(
+        &self,
+        verb: &'static str,
+        node: &Node,
+        body: &Value,
+    ) -> Result<Option<Node>, WriteError> {
+        let failed = |source| error(verb, "Node", node.name(), source);
+        let known = serde_json::to_value(node).map_err(|it| failed(kube::Error::SerdeError(it)))?;
+        let operations = narrow::operations(&known, body);
+        if operations.is_empty() {
+            return Ok(None);
+        }
+        let patch = serde_json::from_value(Value::Array(operations));
+        let patch = Patch::<()>::Json(patch.map_err(|it| failed(kube::Error::SerdeError(it)))?);
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let api: Api<Node> = self.all();
+        let patched = api.patch(node.name(), &params, &patch).await;
+        patched.map(Some).map_err(|source| WriteError { tested: true, ..failed(source) })
     }
 
     /// Merges labels into a Node; those that are `null` are taken away. Unlike lists they are nobody else's, so that it is not refused when the Node has
@@ -335,7 +378,7 @@ impl Writer {
     pub async fn release_node(&self, node: &Node) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&node.metadata)}});
         // The answer is not taken in: the Node may be gone with it, and the watch will say so.
-        match send::<Node>(self.all(), "releasing", &node.metadata, body, true, false).await {
+        match self.send_narrow("releasing", node, &body).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
@@ -488,7 +531,13 @@ where
 }
 
 fn error(verb: &'static str, kind: &str, name: &str, source: kube::Error) -> WriteError {
-    WriteError { verb, kind: kind.to_owned(), name: name.to_owned(), source: Box::new(source) }
+    WriteError {
+        verb,
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        tested: false,
+        source: Box::new(source),
+    }
 }
 
 fn only_uid(uid: Option<String>) -> DeleteParams {

@@ -216,7 +216,7 @@ async fn fence<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<
         "metadata": {"labels": {EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"}},
         "spec": {"taints": taints},
     });
-    let fenced = operator.write.patch_node(node, body).await?;
+    let fenced = operator.write.patch_node(node, &body).await?;
     tracing::info!(node = node.name(), "tainted node");
     Ok(fenced)
 }

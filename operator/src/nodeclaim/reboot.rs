@@ -181,14 +181,14 @@ async fn fence<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<
     }
     let mut taints = node.spec.taints.clone();
     taints.push(tenon_crds::Taint::new(labels::REBOOTING_TAINT, effect).into());
-    operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await.map(drop)
+    operator.write.patch_node(node, &json!({"spec": {"taints": taints}})).await.map(drop)
 }
 
 async fn unfence<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<(), WriteError> {
     let mut taints = node.spec.taints.clone();
     taints.retain(|taint| taint.key != labels::REBOOTING_TAINT);
     if taints.len() < node.spec.taints.len() {
-        operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
+        operator.write.patch_node(node, &json!({"spec": {"taints": taints}})).await?;
     }
     Ok(())
 }
@@ -275,7 +275,7 @@ async fn restarting<P: CloudProvider>(
     }
     if let Some(node) = node.filter(|node| node.label(labels::INITIALIZED).is_some()) {
         let body = json!({"metadata": {"labels": {labels::INITIALIZED: Value::Null}}});
-        operator.write.patch_node(node, body).await?;
+        operator.write.patch_node(node, &body).await?;
     }
     Ok(())
 }

@@ -354,6 +354,14 @@ impl Stored {
         };
         let version = self.version + 1;
         let object = self.objects.get_mut(path).ok_or_else(|| refused(404, "NotFound"))?;
+        if body.is_array() {
+            patch_json(object, body).map_err(|_| refused(422, "Invalid"))?;
+            object["metadata"]["resourceVersion"] = json!(version.to_string());
+            let patched = object.clone();
+            self.version = version;
+            self.settle(path, &patched);
+            return Ok(patched);
+        }
         let differs = |field: &str| {
             let expected = &body["metadata"][field];
             !expected.is_null() && *expected != object["metadata"][field]
@@ -456,4 +464,21 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
             merge(&mut target[field.as_str()], value);
         }
     }
+}
+
+/// A JSON patch (RFC 6902), with the API server's reading of a test for `null`: that there is nothing. What is empty it does not keep.
+pub(crate) fn patch_json(
+    target: &mut Value,
+    operations: &Value,
+) -> Result<(), json_patch::PatchError> {
+    let mut operations = operations.as_array().cloned().unwrap_or_default();
+    let missing = |it: &Value| {
+        let path = it["path"].as_str().unwrap_or_default();
+        let there = target.pointer(path);
+        let nothing = there.is_none_or(|it| *it == json!([]) || *it == json!({}));
+        it["op"] == "test" && it["value"].is_null() && nothing
+    };
+    operations.retain(|it| !missing(it));
+    let patch: json_patch::Patch = serde_json::from_value(Value::Array(operations)).unwrap();
+    json_patch::patch(target, &patch)
 }

@@ -39,7 +39,7 @@ async fn taint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Result<
     let mut taints = node.spec.taints.clone();
     taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
     taints.push(tenon_crds::Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule).into());
-    operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
+    operator.write.patch_node(node, &json!({"spec": {"taints": taints}})).await?;
     Ok(())
 }
 
@@ -48,7 +48,7 @@ async fn untaint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Resul
     let mut taints = node.spec.taints.clone();
     taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
     if taints.len() < node.spec.taints.len() {
-        operator.write.patch_node(node, json!({"spec": {"taints": taints}})).await?;
+        operator.write.patch_node(node, &json!({"spec": {"taints": taints}})).await?;
         tracing::info!(
             node = node.name(),
             "removed the taint of a disruption that does not happen"

@@ -45,7 +45,7 @@ pub(super) async fn initialize<P: CloudProvider>(
         ConditionStatus::True => {
             set.set_true_because(INITIALIZED, &known.reason, &known.message);
             if let Some(node) = node.filter(|node| is_held(node)) {
-                operator.write.patch_node(node, open(node)).await?;
+                operator.write.patch_node(node, &open(node)).await?;
             }
             return Ok(Initialized::default());
         }
@@ -69,7 +69,7 @@ pub(super) async fn initialize<P: CloudProvider>(
         if passes && now < until {
             return Ok(Initialized { new: false, held_until: Some(until) });
         }
-        operator.write.patch_node(node, open(node)).await?;
+        operator.write.patch_node(node, &open(node)).await?;
         return Ok(Initialized::default());
     }
     let Some(node) = node else { return Ok(Initialized::default()) };
@@ -85,7 +85,7 @@ pub(super) async fn initialize<P: CloudProvider>(
     if node.label(labels::INITIALIZED) != Some("true") || is_held(node) {
         let mut body = open(node);
         body["metadata"] = json!({"labels": {labels::INITIALIZED: "true"}});
-        operator.write.patch_node(node, body).await?;
+        operator.write.patch_node(node, &body).await?;
     }
     drop(turn);
     conditions(claim, now).set_true(INITIALIZED);

@@ -75,7 +75,7 @@ pub(super) async fn register<P: CloudProvider>(
                 Stage::Registered
             };
             let node = match sync(claim, node, stage) {
-                Some(body) => operator.write.patch_node(node, body).await?,
+                Some(body) => operator.write.patch_node(node, &body).await?,
                 None => (**node).clone(),
             };
             if stage == Stage::Waiting {
@@ -97,7 +97,7 @@ pub(super) async fn register<P: CloudProvider>(
             confirm(claim, known.as_ref(), now);
             let node = match nodes {
                 [node] => match class_label(claim, node) {
-                    Some(body) => Some(operator.write.patch_node(node, body).await?),
+                    Some(body) => Some(operator.write.patch_node(node, &body).await?),
                     None => Some((**node).clone()),
                 },
                 _ => None,

@@ -46,7 +46,7 @@ async fn a_node_that_is_fenced_off_or_deleted_is_planned_for() {
     assert!(timeout(LONG, batcher.wait()).await.is_err(), "it only came");
     let taint = json!({ "key": labels::DISRUPTED_TAINT, "effect": "NoSchedule" });
     let body = json!({ "spec": { "taints": [taint] } });
-    bench.write.patch_node(&fenced, body).await.unwrap();
+    bench.write.patch_node(&fenced, &body).await.unwrap();
     batcher.wait().await;
     let mut deleted = node("b");
     deleted["metadata"]["deletionTimestamp"] = json!("2026-11-20T00:00:00Z");
