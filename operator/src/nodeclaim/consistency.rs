@@ -113,6 +113,13 @@ async fn reconcile<P: CloudProvider>(
     Ok(Action::After(PERIOD.unsigned_abs()))
 }
 
+/// Says of a NodeClaim that is being initialised that its Node has what was promised, if that is so: with the same write. What is amiss is found later.
+pub(super) fn confirm(claim: &mut NodeClaim, node: &Node, now: Timestamp) {
+    if shortfall(claim, node).is_none() {
+        conditions(claim, now).set_true(CONSISTENT_STATE_FOUND);
+    }
+}
+
 /// What the node lacks of what was promised and asked for; `None` when it has enough.
 fn shortfall(claim: &NodeClaim, node: &Node) -> Option<String> {
     let promised = &claim.status.as_ref()?.capacity;

@@ -9,6 +9,7 @@ mod initialization;
 mod launch;
 mod liveness;
 mod registration;
+mod reticence;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tenon_crds::{NodeClaim, labels};
 use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
+use super::consistency;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::ReadError;
 use crate::events::{Event, Reason};
@@ -145,11 +147,18 @@ async fn reconcile<P: CloudProvider>(
     let registered = registration::register(operator, &mut claim, &nodes).await?;
     let initialized =
         initialization::initialize(operator, &mut claim, registered.node.as_ref()).await?;
+    if let (true, Some(node)) = (initialized.new, &registered.node) {
+        consistency::confirm(&mut claim, node, now);
+    }
     let liveness = liveness::check(&claim, now);
 
     // Update the status.
+    let mut unsaid = Action::Wait;
     if claim.status != before {
-        claim = operator.write.patch_claim_status(&claim).await?;
+        match reticence::not_yet(before.as_ref(), claim.status.as_ref(), now) {
+            Some(left) => unsaid = Action::After(left),
+            None => claim = operator.write.patch_claim_status(&claim).await?,
+        }
     }
     // What has come to be true is told once, by whoever wrote it down.
     if let launch::Outcome::Launched(launched) = &launched {
@@ -178,7 +187,7 @@ async fn reconcile<P: CloudProvider>(
     if let Some((hook, source)) = registered.failed {
         return Err(Error::Hook { claim: name.to_owned(), hook, source });
     }
-    Ok(liveness.action().min(again).min(held))
+    Ok(liveness.action().min(again).min(held).min(unsaid))
 }
 
 /// A NodeClaim and the Nodes that say that they are its machine.

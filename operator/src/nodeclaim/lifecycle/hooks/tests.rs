@@ -149,6 +149,7 @@ async fn pods_are_kept_away_until_the_provider_has_seen_to_everything() {
     assert_eq!(registered(), ["Unknown", "RegistrationHookPending", "First, Second"]);
     assert_eq!((taints(), label(NODE)), (1, json!("")));
 
+    tokio::time::advance(Duration::from_secs(5)).await;
     let failed = pass().await.unwrap_err();
     assert!(failed.to_string().contains("hook Second"), "{failed}");
     assert_eq!(registered(), ["Unknown", "RegistrationHookPending", "Second"]);
