@@ -35,6 +35,7 @@ use crate::state::cluster::{Cluster, is_true, name};
 use crate::state::snapshot::is_ephemeral;
 use crate::tasks::isolated;
 use crate::watch::wire::{self, Node};
+use crate::write::WriteError;
 
 /// The first minor version of Kubernetes 1 in which others than kube-scheduler may nominate Nodes (feature gate NominatedNodeNameForExpectation).
 const SINCE_MINOR: u32 = 35;
@@ -43,10 +44,10 @@ const SINCE_MINOR: u32 = 35;
 const CONCURRENCY: usize = 32;
 
 /// A Node that could open waits so long for others of its launch, at most.
-const TOGETHER: Duration = Duration::from_secs(1);
+const TOGETHER: Duration = Duration::from_secs(2);
 
-/// NodeClaims that are younger are waited for, as far as they have no Node that could open: machines that take longer come one by one.
-const JOINING: SignedDuration = SignedDuration::from_secs(5);
+/// Others whose Node is not older than this, or their NodeClaim while they have none, are waited for: a machine that takes longer is nobody's neighbour.
+const JOINING: SignedDuration = SignedDuration::from_secs(10);
 
 /// So long the watch may take to show the nominations.
 const SEEN: Duration = Duration::from_millis(500);
@@ -107,6 +108,20 @@ impl Nominations {
         self.requests.lock().push(Request { claim, node: node.name().to_owned(), go });
         self.wake.notify_one();
         timeout(PATIENCE, turn).await.ok()?.ok()
+    }
+
+    /// Whether a nomination failed because the operator may not write any: then it does without from now on, and says so once.
+    async fn are_forbidden(&self, state: &State, error: &WriteError) -> bool {
+        let forbidden =
+            error.code() == Some(403) && error.message().contains("cannot patch resource");
+        if forbidden && self.on.swap(false, Ordering::Relaxed) {
+            state.apply(Change::Nominating(false)).await;
+            tracing::error!(
+                error = error.message(),
+                "pods are not nominated to the nodes that they are planned for: grant the operator's ClusterRole the verb patch on pods/status, or set settings.nominatePods to false"
+            );
+        }
+        forbidden
     }
 
     /// As if the cluster were known to take nominations.
@@ -247,6 +262,7 @@ async fn write_all<P: CloudProvider>(operator: &Operator<P>, wanted: &[Nominatio
         }
         let Some(result) = running.next().await else { return };
         if let Err(error) = result
+            && !operator.nominations.are_forbidden(&operator.state, &error).await
             && !std::mem::replace(&mut told, true)
         {
             let error = crate::logging::chain(&error);
@@ -271,7 +287,8 @@ fn others_join<P: CloudProvider>(operator: &Operator<P>) -> bool {
     let mut machines = state.planned_machines();
     machines.any(|machine| {
         state.claim(machine).is_some_and(|claim| {
-            let age = now.duration_since(wire::created_at(&claim.metadata));
+            let node = state.node_of(claim).map(|node| &node.metadata);
+            let age = now.duration_since(wire::created_at(node.unwrap_or(&claim.metadata)));
             !asked.contains(machine)
                 && age < JOINING
                 && !is_true(claim, condition::INITIALIZED)

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use tenon_crds::labels::LabelRules;
 
 use super::*;
-use crate::state::change::Object;
+use crate::state::change::{Object, PodEvent, Touched};
 use crate::testing::{self, ApiServer, KINDS};
 
 /// A NodeClaim whose Node has joined.
@@ -34,6 +34,16 @@ fn pod(name: &str, version: u64, nominated: Option<(&str, &str)>) -> Change {
         "spec": {"containers": [{"resources": {"requests": {"cpu": "3"}}}]},
         "status": {"phase": "Pending", "nominatedNodeName": nominated.map(|(node, _)| node),
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    });
+    Change::Applied(Object::Pod(Box::new(serde_json::from_value(pod).unwrap())))
+}
+
+/// A pod of three cores that kube-scheduler has bound.
+fn bound(name: &str, node: &str) -> Change {
+    let pod = json!({
+        "metadata": {"namespace": "default", "name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "3"}}}]},
+        "status": {"phase": "Running"},
     });
     Change::Applied(Object::Pod(Box::new(serde_json::from_value(pod).unwrap())))
 }
@@ -114,15 +124,25 @@ mod upkeep {
     }
 
     #[test]
-    fn a_node_whose_room_somebody_has_taken_is_not_nominated_again() {
+    fn a_pod_whose_room_somebody_has_taken_is_planned_for_anew() {
         let mut cluster = cluster();
         machine(&mut cluster, "a", &json!([]));
         cluster.apply(pod("x", 1, None));
         cluster.apply(pod("y", 1, Some(("node-a", OURS))));
         cluster.apply(planned(&[("x", "a"), ("y", "a")]));
-        assert_eq!(of(&cluster, "x"), Wanted::Nothing);
+        assert_eq!(of(&cluster, "x"), Wanted::Anew);
+        assert_eq!(of(&cluster, "y"), Wanted::Nothing, "it has the room");
         cluster.apply(pod("y", 2, None));
         assert_eq!(of(&cluster, "x"), node("node-a"));
+        // Where kube-scheduler has put another pod nobody is nominated any more, whoever was.
+        cluster.apply(pod("x", 2, Some(("node-a", OURS))));
+        cluster.apply(bound("stranger", "node-a"));
+        assert_eq!(of(&cluster, "x"), Wanted::Anew);
+        let touched = cluster.apply(Change::Unplanned(key("x")));
+        let event = PodEvent { provisionable: true, ..PodEvent::default() };
+        assert_eq!(touched, [Touched::Pod(key("x"), event)]);
+        assert_eq!(of(&cluster, "x"), Wanted::Back);
+        assert_eq!(cluster.apply(Change::Unplanned(key("x"))), [], "it is waiting already");
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{is_about_to_open, is_open};
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
-use crate::state::change::{ObjectKey, Touched};
+use crate::state::change::{Change, ObjectKey, Touched};
 use crate::state::cluster::Cluster;
 use crate::state::pod::Pod;
 use crate::state::resources;
@@ -37,21 +37,25 @@ pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Canc
     let queue = WorkQueue::new();
     let sink = queue.clone();
     let state = operator.state.clone();
+    let look_at = |state: &Cluster, sink: &WorkQueue<ObjectKey>, node: &str| {
+        let claim = state.node(node).and_then(|node| state.claim_of(node));
+        let claim = claim.and_then(|claim| claim.metadata.name.as_deref());
+        for (key, _) in state.planned_onto(claim.unwrap_or(node)) {
+            sink.add(key.clone());
+        }
+    };
     operator.state.subscribe(move |touched| match touched {
-        Touched::Pod(key, _) => {
+        Touched::Pod(key, event) => {
             let state = state.read();
             if state.is_planned(key) || is_ours(&state, key) {
                 sink.add(key.clone());
             }
-        }
-        Touched::Node(node) => {
-            let state = state.read();
-            let claim = state.node(node).and_then(|node| state.claim_of(node));
-            let claim = claim.and_then(|claim| claim.metadata.name.as_deref());
-            for (key, _) in state.planned_onto(claim.unwrap_or(node)) {
-                sink.add(key.clone());
+            // It may have taken somebody else's room.
+            if let (Some(_), Some(node)) = (event.bound, &event.node) {
+                look_at(&state, &sink, node);
             }
         }
+        Touched::Node(node) => look_at(&state.read(), &sink, node),
         _ => {}
     });
     let attempts = Arc::new(Attempts::default());
@@ -95,6 +99,8 @@ pub(super) enum Wanted {
     Node(String),
     /// None.
     Back,
+    /// Others have taken the room that it was planned for: it has to be planned for again.
+    Anew,
 }
 
 async fn reconcile<P: CloudProvider>(
@@ -111,6 +117,11 @@ async fn reconcile<P: CloudProvider>(
     let node = match &wanted {
         Wanted::Nothing => return Ok(Action::Wait),
         Wanted::Back => None,
+        Wanted::Anew => {
+            // It comes again at once, and its nomination is taken back.
+            operator.state.apply(Change::Unplanned(key.clone())).await;
+            return Ok(Action::Wait);
+        }
         Wanted::Node(node) => {
             let mut attempts = attempts.lock();
             let entry = attempts.entry(key.clone()).or_insert_with(|| (uid.clone(), "".into(), 0));
@@ -125,6 +136,9 @@ async fn reconcile<P: CloudProvider>(
         }
     };
     match operator.write.nominate(key, &uid, node).await {
+        Err(error) if operator.nominations.are_forbidden(&operator.state, &error).await => {
+            Ok(Action::Wait)
+        }
         // Somebody else was faster, or it is bound or gone.
         Err(error) if matches!(error.code(), Some(403 | 404 | 409 | 422)) => Ok(Action::Wait),
         result => result.map(|()| Action::Wait),
@@ -154,29 +168,35 @@ pub(super) fn wanted(
         None => state.node(machine),
     };
     let Some(node) = node else { return nothing };
-    if nominated == Some(node.name()) {
-        return Wanted::Nothing;
-    }
     let takes_pods = match claim {
         Some(claim) => {
             opening(node.name()) || is_open(claim, node) || is_about_to_open(claim, node)
         }
         None => node.is_ready(),
     };
-    if !takes_pods || !has_room(state, machine, node, pod) {
-        return nothing;
+    if takes_pods && !has_room(state, machine, node, (key, pod)) {
+        return Wanted::Anew;
     }
-    Wanted::Node(node.name().to_owned())
+    if nominated == Some(node.name()) {
+        return Wanted::Nothing;
+    }
+    if takes_pods { Wanted::Node(node.name().to_owned()) } else { nothing }
 }
 
-/// Whether a Node has room for one more pod, beside those that are bound and nominated to it.
-fn has_room(state: &Cluster, machine: &str, node: &Node, pod: &Pod) -> bool {
+/// Whether a Node has room for a pod, beside those that are bound to it and others that are nominated to it.
+fn has_room(state: &Cluster, machine: &str, node: &Node, (key, pod): (&ObjectKey, &Pod)) -> bool {
+    let allocatable = resources::from_list(&node.status.allocatable);
+    if allocatable.is_zero() {
+        // Its kubelet has not told yet.
+        return true;
+    }
     let mut used = state.usage(node.name()).map(|usage| usage.requests.clone()).unwrap_or_default();
-    for (_, other) in state.planned_onto(machine) {
-        if other.nominated.as_ref().is_some_and(|it| *it.node == *node.name()) {
-            used.add(&other.shape.requests);
+    for (other, nominated) in state.planned_onto(machine) {
+        let is_here = nominated.nominated.as_ref().is_some_and(|it| *it.node == *node.name());
+        if other != key && is_here {
+            used.add(&nominated.shape.requests);
         }
     }
     used.add(&pod.shape.requests);
-    used.fits(&resources::from_list(&node.status.allocatable))
+    used.fits(&allocatable)
 }

@@ -233,6 +233,8 @@ pub enum Change {
     Rebooting(String, Timestamp),
     /// Pods were planned onto machines (by [`tenon_planner::snapshot::Node::key`]) at this moment; the last plan counts.
     Planned(BTreeMap<ObjectKey, String>, Timestamp),
+    /// The plan of a pod that waits holds no more: it is planned for again.
+    Unplanned(ObjectKey),
     /// Pods are, or are not, nominated to the Nodes of the machines that they are planned onto: then they count as if they were there.
     Nominating(bool),
 }
@@ -257,6 +259,7 @@ impl Change {
             | Self::TookLead
             | Self::Rebooting(..)
             | Self::Planned(..)
+            | Self::Unplanned(_)
             | Self::Nominating(_) => None,
         }
     }

@@ -8,7 +8,7 @@ use tenon_crds::{NodeClaim, NodePool};
 
 use super::versions::{Source, versions};
 use super::{Claim, Cluster, DaemonSet, name};
-use crate::change::{Change, Kind, Object, ObjectKey, Touched, version};
+use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version};
 use crate::{shape, wire};
 
 /// So many reboots of a machine are remembered at most: its next trouble is cured in another way before there are more.
@@ -78,6 +78,14 @@ impl Cluster {
                 // Pods that are still to be evicted come again under other names.
                 pods.retain(|key, _| self.pods.get(key).is_some_and(|pod| pod.node.is_none()));
                 self.plans.extend(pods, at);
+            }
+            Change::Unplanned(key) => {
+                let waits = self.pods.get(&key).is_some_and(|pod| pod.node.is_none());
+                if self.is_planned(&key) && waits {
+                    self.plans.forget_pod(&key);
+                    let event = PodEvent { provisionable: true, ..PodEvent::default() };
+                    touched.push(Touched::Pod(key, event));
+                }
             }
             Change::Nominating(on) => self.plans.nominating = on,
             Change::Rebooting(uid, at) => {
