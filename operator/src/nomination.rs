@@ -257,8 +257,12 @@ async fn write_all<P: CloudProvider>(operator: &Operator<P>, wanted: &[Nominatio
     let mut told = false;
     loop {
         while running.len() < CONCURRENCY {
-            let Some((key, uid, node)) = left.next() else { break };
-            running.push(operator.write.nominate(key, uid, Some(node)));
+            let Some(nomination) = left.next() else { break };
+            let (key, uid, node) = nomination;
+            // While the others were written kube-scheduler may have bound it.
+            if any_missing(&operator.state.read(), std::slice::from_ref(nomination)) {
+                running.push(operator.write.nominate(key, uid, None, Some(node)));
+            }
         }
         let Some(result) = running.next().await else { return };
         if let Err(error) = result

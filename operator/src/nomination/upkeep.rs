@@ -108,11 +108,12 @@ async fn reconcile<P: CloudProvider>(
     attempts: &Attempts,
     key: &ObjectKey,
 ) -> Result<Action, WriteError> {
-    let (uid, wanted) = {
+    let (uid, from, wanted) = {
         let state = operator.state.read();
         let Some(pod) = state.pod(key) else { return Ok(Action::Wait) };
         let opening = |node: &str| operator.nominations.is_opening(node);
-        (pod.uid.clone(), wanted(&state, key, opening, operator.now()))
+        let from = pod.nominated.as_ref().map(|it| it.node.clone());
+        (pod.uid.clone(), from, wanted(&state, key, opening, operator.now()))
     };
     let node = match &wanted {
         Wanted::Nothing => return Ok(Action::Wait),
@@ -135,7 +136,7 @@ async fn reconcile<P: CloudProvider>(
             Some(node.as_str())
         }
     };
-    match operator.write.nominate(key, &uid, node).await {
+    match operator.write.nominate(key, &uid, from.as_deref(), node).await {
         Err(error) if operator.nominations.are_forbidden(&operator.state, &error).await => {
             Ok(Action::Wait)
         }

@@ -7,7 +7,7 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use tenon_state::pod::DELETION_COST_MANAGER;
+use tenon_state::pod::{DELETION_COST_MANAGER, NOMINATION_MANAGER};
 
 /// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree, without copying each object first.
 #[derive(Clone, Debug)]
@@ -48,11 +48,14 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     }
 }
 
+/// The managers whose values on pods the operator tells from others'.
+const OURS: [&str; 2] = [DELETION_COST_MANAGER, NOMINATION_MANAGER];
+
 /// Leaves of `managedFields`, which are as large as the rest, what tells our own values from others'.
 fn forget_managers(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let Some(Value::Array(managers)) = metadata.get_mut("managedFields") else { return };
-    managers.retain(|entry| entry["manager"] == DELETION_COST_MANAGER);
+    managers.retain(|entry| OURS.iter().any(|ours| entry["manager"] == *ours));
     if managers.is_empty() {
         metadata.remove("managedFields");
     }
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn of_who_manages_what_only_our_own_entry_is_kept() {
+    fn of_who_manages_what_only_our_own_entries_are_kept() {
         let managers = |names: &[&str]| {
             let entries: Vec<_> = names
                 .iter()
@@ -125,7 +128,8 @@ mod tests {
             kept.map(|kept| kept.into_iter().filter_map(|it| it.manager).collect::<Vec<_>>())
         };
         assert_eq!(managers(&["kubelet"]), None);
-        let ours = DELETION_COST_MANAGER.to_owned();
-        assert_eq!(managers(&["kubelet", DELETION_COST_MANAGER]), Some(vec![ours]));
+        for ours in OURS {
+            assert_eq!(managers(&["kubelet", ours]), Some(vec![ours.to_owned()]));
+        }
     }
 }

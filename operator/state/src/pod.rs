@@ -186,7 +186,7 @@ impl Pod {
         let nominated = status.nominated_node_name.as_deref().filter(|name| !name.is_empty());
         let nominated = nominated.map(|node| Nominated {
             node: node.into(),
-            ours: is_applied_by(metadata, NOMINATION_MANAGER),
+            ours: manages(metadata, NOMINATION_MANAGER),
         });
         let preempting = nominated.as_ref().is_some_and(|nominated| !nominated.ours);
         let movable = !matches!(owner, Owner::DaemonSet(_) | Owner::Node);
@@ -320,6 +320,11 @@ fn owner_path(metadata: &ObjectMeta) -> Option<Box<str>> {
 
 fn cost(text: &str) -> i32 {
     text.parse().unwrap_or(0)
+}
+
+/// Whether this manager has written something that nobody has written since: then it would not be a manager any more.
+fn manages(metadata: &ObjectMeta, manager: &str) -> bool {
+    metadata.managed_fields.iter().flatten().any(|it| it.manager.as_deref() == Some(manager))
 }
 
 /// Whether this manager has applied something that nobody has set to another value since: then it would not be a manager any more.
