@@ -172,7 +172,7 @@ impl Operator {
 }
 
 /// Status and body of an answer over HTTP.
-async fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+pub(crate) async fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();

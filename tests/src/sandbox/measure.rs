@@ -1,9 +1,11 @@
-//! `sandbox measure`: what the operator costs, on the provider that needs no cloud. Prints the figures of `docs/src/reference/measurements.md`.
+//! `sandbox measure`: what the operator costs, on the provider that needs no cloud unless it is about a cloud. Prints the figures of `docs/src/reference/measurements.md`.
 
 mod mix;
+mod soak;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -39,6 +41,9 @@ pub(super) struct MeasureArgs {
     /// How many of them fit on a node, at most
     #[arg(long, default_value_t = 4)]
     per_node: usize,
+    /// How long the soak goes on
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
     /// Give up after so many seconds
     #[arg(long, default_value_t = 300)]
     limit: u64,
@@ -54,6 +59,8 @@ enum Case {
     Alike,
     /// Half of the pods small, half large, as upstream's performance suite has them; then three in ten go
     Mix,
+    /// NodeClasses, NodePools, pods and nodes come and go for an hour on a bed with the provider `aws` and two replicas
+    Soak,
 }
 
 /// The figures.
@@ -79,6 +86,10 @@ struct Figures {
     rss_loaded_mib: f64,
     /// From the deletion of the pods until no node is left, seconds.
     all_gone_seconds: f64,
+    /// What each program computed for that, seconds.
+    gone_cpu_seconds: BTreeMap<String, f64>,
+    /// Resident memory of the operator then, MiB.
+    rss_gone_mib: f64,
     /// Sizes of the programs, MiB.
     program_mib: BTreeMap<String, f64>,
 }
@@ -90,12 +101,12 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     let programs = TenonPrograms::provide(progress).await?;
     let started = Instant::now();
-    let config = BedConfig {
-        parts: Parts::control_plane_only(),
-        progress: progress.clone(),
-        ..BedConfig::default()
+    let parts = match args.case {
+        Case::Alike | Case::Mix => Parts::control_plane_only(),
+        Case::Soak => Parts::all(),
     };
-    let bed = Bed::start(config).await?;
+    let config = BedConfig { parts, progress: progress.clone(), ..BedConfig::default() };
+    let bed = Arc::new(Bed::start(config).await?);
     let bed_start_seconds = started.elapsed().as_secs_f64();
     let figures = match args.case {
         Case::Alike => measure(&bed, &programs, &args, bed_start_seconds, progress)
@@ -104,7 +115,11 @@ pub(super) async fn run(
         Case::Mix => mix::measure(&bed, &programs, &args, progress)
             .await
             .and_then(|figures| Ok(serde_json::to_value(figures)?)),
+        Case::Soak => soak::measure(&bed, &args, progress)
+            .await
+            .and_then(|figures| Ok(serde_json::to_value(figures)?)),
     };
+    let bed = Arc::into_inner(bed).ok_or("something still uses the bed")?;
     if figures.is_err() {
         let kept = bed.stop_and_keep().await;
         anstream::eprintln!("the logs are in {}", kept.join("logs").display());
@@ -187,6 +202,7 @@ async fn measure(
 
     let step = progress.step("no pods".to_owned());
     let started = Instant::now();
+    let before = self::cpu_seconds(&pids)?;
     workload(user, 0).await?;
     eventually("all nodes are gone", limit, async || {
         let left = nodes.list_metadata(&ListParams::default()).await?.items.len();
@@ -194,6 +210,8 @@ async fn measure(
     })
     .await?;
     let all_gone_seconds = started.elapsed().as_secs_f64();
+    let gone_cpu_seconds = difference(&before, &self::cpu_seconds(&pids)?);
+    let rss_gone_mib = resident_mib(operator.process().pid())?;
     step.done();
     operator.process().stop(Duration::from_secs(10)).await;
     Ok(Figures {
@@ -207,6 +225,8 @@ async fn measure(
         nodes: n_nodes,
         rss_loaded_mib,
         all_gone_seconds,
+        gone_cpu_seconds,
+        rss_gone_mib,
         program_mib: [("tenon", &programs.tenon), ("tenon-operator", &programs.operator)]
             .into_iter()
             .map(|(name, path)| Ok((name.to_owned(), mib(std::fs::metadata(path)?.len()))))
