@@ -31,7 +31,7 @@ mod watch;
 pub use self::images::{Image, images};
 pub use self::instances::{InReservation, Instance, create_tags, instances, terminate};
 pub use self::network::{
-    PlacementGroup, SecurityGroup, Subnet, placement_groups, security_groups, subnets,
+    GroupKey, PlacementGroup, SecurityGroup, Subnet, placement_groups, security_groups, subnets,
 };
 pub use self::offers::{instance_type_zones, instance_types, spot_prices};
 pub use self::reservations::{CapacityReservation, capacity_reservations};

@@ -83,11 +83,23 @@ pub async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Securit
     Ok(found)
 }
 
-/// Available placement groups that match all filters.
-pub async fn placement_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<PlacementGroup>> {
-    let mut wanted = wanted.to_vec();
-    wanted.push(filter("state", ["available"]));
-    let sent = ec2.describe_placement_groups().set_filters(filters(&wanted)).send();
+/// What a placement group is looked up by. EC2 has no filter for the ID, and by its ID a group is found that another account shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKey<'a> {
+    /// `pg-…`.
+    Id(&'a str),
+    /// Its name.
+    Name(&'a str),
+}
+
+/// The placement groups with this ID or name that are available.
+pub async fn placement_groups(ec2: &Ec2, key: GroupKey<'_>) -> Result<Vec<PlacementGroup>> {
+    let available = [filter("state", ["available"])];
+    let asked = ec2.describe_placement_groups().set_filters(filters(&available));
+    let sent = match key {
+        GroupKey::Id(id) => asked.group_ids(id).send(),
+        GroupKey::Name(name) => asked.group_names(name).send(),
+    };
     match ec2.call("DescribePlacementGroups", sent).await {
         Ok(answer) => Ok(answer
             .placement_groups()

@@ -61,3 +61,49 @@ async fn throttled_attempts_that_the_sdk_repeats_slow_the_calls_that_follow() {
     futures::future::join_all(burst).await;
     assert!(started.elapsed() > Duration::from_secs(4), "it is over: {:?}", started.elapsed());
 }
+
+#[tokio::test]
+async fn placement_groups_are_asked_for_by_what_ec2_knows_them_by() {
+    use aws_sdk_ec2::operation::describe_placement_groups::{
+        DescribePlacementGroupsError, DescribePlacementGroupsInput, DescribePlacementGroupsOutput,
+    };
+    let answer = || {
+        let group = sdk::PlacementGroup::builder().group_id("pg-1").partition_count(3);
+        let group = group.strategy(sdk::PlacementStrategy::Partition).build();
+        DescribePlacementGroupsOutput::builder().placement_groups(group).build()
+    };
+    // EC2 refuses filters that it does not know, and it knows none for the ID.
+    let asks_for_available = |input: &DescribePlacementGroupsInput| {
+        let filters: Vec<_> = input.filters().iter().filter_map(sdk::Filter::name).collect();
+        filters == ["state"]
+    };
+    let by_id = mock!(Client::describe_placement_groups)
+        .match_requests(move |input| {
+            asks_for_available(input)
+                && input.group_ids() == ["pg-1"]
+                && input.group_names().is_empty()
+        })
+        .then_output(answer);
+    let by_name = mock!(Client::describe_placement_groups)
+        .match_requests(move |input| {
+            asks_for_available(input)
+                && input.group_names() == ["parts"]
+                && input.group_ids().is_empty()
+        })
+        .then_output(answer);
+    let gone = mock!(Client::describe_placement_groups)
+        .match_requests(|input| input.group_names() == ["gone"])
+        .then_error(|| {
+            let code = "InvalidPlacementGroup.Unknown";
+            DescribePlacementGroupsError::generic(
+                aws_sdk_ec2::error::ErrorMetadata::builder().code(code).build(),
+            )
+        });
+    let client = mock_ec2(&[&by_id, &by_name, &gone]);
+    let group =
+        PlacementGroup { id: "pg-1".to_owned(), strategy: "partition".to_owned(), partitions: 3 };
+    for key in [GroupKey::Id("pg-1"), GroupKey::Name("parts")] {
+        assert_eq!(placement_groups(&client, key).await.unwrap(), [group.clone()], "{key:?}");
+    }
+    assert_eq!(placement_groups(&client, GroupKey::Name("gone")).await.unwrap(), []);
+}

@@ -12,7 +12,7 @@ use super::amis::AmiError;
 use super::status::{Found, Resolution};
 use super::{REFRESH, amis, reservations, selectors};
 use crate::aws::backoff::{Backoff, Waits};
-use crate::aws::ec2::{self, PlacementGroup, filter};
+use crate::aws::ec2::{self, GroupKey, PlacementGroup};
 use crate::aws::error::Error;
 use crate::aws::ttl::TtlMap;
 use crate::aws::{AwsProvider, tags};
@@ -239,12 +239,12 @@ async fn resolve_security_groups(
 async fn resolve_placement_group(provider: &AwsProvider, class: &EC2NodeClass) -> Found<()> {
     let Some(selector) = &class.spec.placement_group_selector else { return Found::Some(()) };
     let (wanted, shown) = match (&selector.id, &selector.name) {
-        (Some(id), _) => (filter("group-id", [id]), id),
-        (None, Some(name)) => (filter("group-name", [name]), name),
+        (Some(id), _) => (GroupKey::Id(id), id),
+        (None, Some(name)) => (GroupKey::Name(name), name),
         (None, None) => return Found::Some(()),
     };
     let key = class_key(class);
-    match ec2::placement_groups(&provider.clients.ec2, &[wanted]).await {
+    match ec2::placement_groups(&provider.clients.ec2, wanted).await {
         Ok(found) => match found.into_iter().next() {
             Some(group) => {
                 provider.lookups.placement_groups.insert(key, group);
