@@ -35,8 +35,12 @@ pub(crate) struct Bench {
 impl Bench {
     /// Nothing is there, and that is known.
     pub(crate) async fn new() -> Self {
+        Self::with(ApiServer::default()).await
+    }
+
+    /// The same on this server.
+    pub(crate) async fn with(api: ApiServer) -> Self {
         const KINDS: &[node_class::NodeClassKind] = &[node_class::EC2];
-        let api = ApiServer::default();
         let (state, task) = State::new(Cluster::new(KINDS, LabelRules::aws()));
         let mut tasks = Tasks::new(CancellationToken::new());
         tasks.spawn("state", task.run());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenon_crds::NodeClaim;
 use tenon_crds::labels::{self, aws as keys};
 use tenon_planner::snapshot::CapacityType;
 
@@ -51,42 +52,42 @@ impl Failed {
 /// Looks once a minute, for ever.
 pub(super) async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     loop {
-        if let Err(error) = relabel(provider, write).await {
-            let labels = ["capacityreservation.capacitytype", error.category()];
-            context.metrics.reconcile_errors.inc(labels);
-            log_concern!(
-                error.concern(),
-                error = chain(&error),
-                "failed to relabel instances without a reservation"
-            );
-        }
-        if let Err(error) = expire(provider, context, write).await {
-            let labels = ["capacityreservation.expiration", error.category()];
-            context.metrics.reconcile_errors.inc(labels);
-            log_concern!(
-                error.concern(),
-                error = chain(&error),
-                "failed to delete nodeclaims whose reservations end"
-            );
-        }
+        relabel(provider, context, write).await;
+        expire(provider, context, write).await;
         tokio::time::sleep(EVERY).await;
     }
 }
 
+/// Tells what went wrong with `of`, and counts it. Whatever else is to be done goes on: one NodeClaim that can't be written, or one reservation that can't be
+/// read, is no reason to leave the others as they are.
+fn tell(context: &Context, controller: &'static str, of: &str, error: &Failed) {
+    context.metrics.reconcile_errors.inc([controller, error.category()]);
+    let error_chain = chain(error);
+    log_concern!(
+        error.concern(),
+        controller,
+        of,
+        error = error_chain,
+        "failed to follow what became of a capacity reservation"
+    );
+}
+
 /// Gives machines that are not in their reservation any more the label of what they are now, first the Node and then the NodeClaim: when only one of the
 /// two succeeds, the NodeClaim still shows that there is something to do.
-async fn relabel(provider: &AwsProvider, write: &Writer) -> Result<(), Failed> {
+async fn relabel(provider: &AwsProvider, context: &Context, write: &Writer) {
+    const CONTROLLER: &str = "capacityreservation.capacitytype";
     let claims = provider.claims(|claim| {
         claim.metadata.deletion_timestamp.is_none()
             && label(claim, labels::CAPACITY_TYPE) == Some(CapacityType::Reserved.as_str())
     });
     if claims.is_empty() {
-        return Ok(());
+        return;
     }
-    let left: BTreeSet<String> = provider
-        .instances
-        .list()
-        .await?
+    let instances = match provider.instances.list().await {
+        Ok(instances) => instances,
+        Err(error) => return tell(context, CONTROLLER, "all instances", &error.into()),
+    };
+    let left: BTreeSet<String> = instances
         .into_iter()
         .filter(|instance| present::capacity_type(instance) == CapacityType::OnDemand)
         .map(|instance| instance.id)
@@ -96,19 +97,24 @@ async fn relabel(provider: &AwsProvider, write: &Writer) -> Result<(), Failed> {
             continue;
         }
         let name = claim.metadata.name.as_deref().unwrap_or_default();
-        let node = write.state().read().node_of(&claim).cloned();
-        if let Some(node) = node {
-            gone_is_fine(write.label_node(&node, demoted()).await)?;
+        match demote(&claim, write).await {
+            Ok(()) => tracing::info!(
+                nodeclaim = name,
+                reservation = label(&claim, keys::CAPACITY_RESERVATION_ID),
+                "the instance is not in its capacity reservation any more, it is on-demand now"
+            ),
+            Err(error) => tell(context, CONTROLLER, name, &error.into()),
         }
-        let body = json!({ "metadata": { "labels": demoted() } });
-        gone_is_fine(write.patch_claim(&claim, body, false).await)?;
-        tracing::info!(
-            nodeclaim = name,
-            reservation = label(&claim, keys::CAPACITY_RESERVATION_ID),
-            "the instance is not in its capacity reservation any more, it is on-demand now"
-        );
     }
-    Ok(())
+}
+
+async fn demote(claim: &NodeClaim, write: &Writer) -> Result<(), WriteError> {
+    let node = write.state().read().node_of(claim).cloned();
+    if let Some(node) = node {
+        gone_is_fine(write.label_node(&node, demoted()).await)?;
+    }
+    let body = json!({ "metadata": { "labels": demoted() } });
+    gone_is_fine(write.patch_claim(claim, body, false).await)
 }
 
 /// The labels of a machine that has left its reservation.
@@ -129,7 +135,8 @@ fn gone_is_fine<T>(written: Result<T, WriteError>) -> Result<(), WriteError> {
 }
 
 /// Deletes the NodeClaims of capacity blocks that are about to end.
-async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Result<(), Failed> {
+async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) {
+    const CONTROLLER: &str = "capacityreservation.expiration";
     let claims = provider.claims(|claim| {
         claim.metadata.deletion_timestamp.is_none()
             && label(claim, keys::CAPACITY_RESERVATION_ID).is_some()
@@ -139,7 +146,13 @@ async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Re
     let now = context.clock.now();
     let mut expiring = BTreeSet::new();
     for id in ids {
-        let found = ec2::capacity_reservations(&provider.clients.ec2, Some(id), &[]).await?;
+        let found = match ec2::capacity_reservations(&provider.clients.ec2, Some(id), &[]).await {
+            Ok(found) => found,
+            Err(error) => {
+                tell(context, CONTROLLER, id, &error.into());
+                continue;
+            }
+        };
         if found.iter().any(|reservation| is_expiring(reservation, now)) {
             expiring.insert(id);
         }
@@ -149,8 +162,14 @@ async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Re
         if !expiring.contains(id) {
             continue;
         }
-        if !write.delete_claim(claim).await? {
-            continue;
+        match write.delete_claim(claim).await {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => {
+                let name = claim.metadata.name.as_deref().unwrap_or_default();
+                tell(context, CONTROLLER, name, &error.into());
+                continue;
+            }
         }
         tracing::info!(
             nodeclaim = claim.metadata.name,
@@ -160,5 +179,7 @@ async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) -> Re
         // The pods of the machine need a place now, not when the drain has come to them.
         context.interrupted.notify_one();
     }
-    Ok(())
 }
+
+#[cfg(test)]
+mod tests;
