@@ -25,8 +25,8 @@ pub enum Suspicion {
     Possible,
 }
 
-/// Finds the NodePools with which `plan`, or the snapshot that it plans on, panics, and leaves them out for a while; false when it is not about them. Their nodes
-/// are left alone for as long.
+/// Finds the NodePools with which `plan`, or the snapshot that it plans on, panics, and leaves them out of this work for a while; false when it is not about
+/// them. What this work would have changed of them stays as it is for as long.
 pub async fn set_aside<P: CloudProvider, T>(
     operator: &Arc<Operator<P>>,
     plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> T + Send + 'static,
@@ -62,7 +62,7 @@ pub async fn set_aside<P: CloudProvider, T>(
             nodepool,
             of = ?work,
             left_out_until = %until,
-            "a defect of the operator: planning with this nodepool panics. It is left out, so that the others are planned for; its nodes are left alone"
+            "a defect of the operator: planning with this nodepool panics. It is left out, so that the others are planned for, and stays as it is"
         );
         let pool = operator.state.read().pool(nodepool).cloned();
         if let Some(pool) = pool {

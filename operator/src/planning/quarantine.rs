@@ -28,6 +28,8 @@ pub enum Work {
     All,
     /// Its nodes are left alone, and pods still get machines of it.
     Disruption,
+    /// It keeps the machines that it has, more or fewer than `spec.replicas` says.
+    Replicas,
 }
 
 /// A shape, and until when it is left out.
@@ -48,7 +50,7 @@ impl Quarantine {
     pub fn node_pools(&self, work: Work, now: Timestamp) -> BTreeSet<String> {
         let mut left_out = self.node_pools.lock();
         left_out.retain(|_, until| *until > now);
-        let matching = left_out.keys().filter(|(of, _)| *of <= work);
+        let matching = left_out.keys().filter(|(of, _)| *of == Work::All || *of == work);
         matching.map(|(_, name)| name.clone()).collect()
     }
 
