@@ -13,12 +13,14 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::error::ErrorMetadata;
 use aws_smithy_types::retry::RetryConfig;
 use parking_lot::Mutex;
+use tenon_crds::labels::aws as keys;
 use tenon_crds::{Condition, NodeClaimSpec, Timestamp};
 use tokio::time::Instant;
 
 use super::catalog::tests::{mk_catalogs, mk_class, mk_unpriced_catalogs};
 use super::user_data::ClusterFacts;
 use super::*;
+use crate::cloud_provider::CloudProvider;
 use crate::testing::bench::Bench;
 
 /// A client of an SDK crate that is answered by rules: the first rule that matches counts.
