@@ -103,19 +103,29 @@ impl Clients {
             sqs: client!(aws_sdk_sqs, timeout_config(sqs_timeouts(config))),
             eks: client!(aws_sdk_eks),
             zonal_shift: client!(aws_sdk_arczonalshift),
-            pricing: client!(aws_sdk_pricing, region(Region::new(pricing_region(&region)))),
+            pricing: client!(
+                aws_sdk_pricing,
+                region(Region::new(pricing_region(&region).unwrap_or(NO_PRICES)))
+            ),
             region,
         })
     }
 }
 
-/// The region whose endpoint serves the price lists of `region`.
-pub fn pricing_region(region: &str) -> &'static str {
-    match region.split('-').next() {
-        Some("ap") => "ap-south-1",
-        Some("cn") => "cn-northwest-1",
-        Some("eu") => "eu-central-1",
-        _ => "us-east-1",
+/// Where the client of price lists points that is never asked.
+const NO_PRICES: &str = "us-east-1";
+
+/// The region whose endpoint serves the price lists of `region`; `None` where there is none to ask: credentials of a partition are unknown in every other one,
+/// and of all partitions only AWS's own and that of China serve price lists.
+pub fn pricing_region(region: &str) -> Option<&'static str> {
+    let mut parts = region.split('-');
+    match (parts.next()?, parts.next()?) {
+        ("eusc", _) | (_, "gov") => None,
+        (_, isolated) if isolated.starts_with("iso") => None,
+        ("ap", _) => Some("ap-south-1"),
+        ("cn", _) => Some("cn-northwest-1"),
+        ("eu", _) => Some("eu-central-1"),
+        _ => Some("us-east-1"),
     }
 }
 
@@ -138,14 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn price_lists_come_from_the_nearest_region_that_serves_them() {
+    fn price_lists_come_from_the_nearest_region_of_the_partition_that_serves_them() {
         let table = [
-            ("ap-southeast-2", "ap-south-1"),
-            ("cn-north-1", "cn-northwest-1"),
-            ("eu-west-1", "eu-central-1"),
-            ("us-west-2", "us-east-1"),
-            ("sa-east-1", "us-east-1"),
-            ("us-gov-west-1", "us-east-1"),
+            ("ap-southeast-2", Some("ap-south-1")),
+            ("cn-north-1", Some("cn-northwest-1")),
+            ("eu-west-1", Some("eu-central-1")),
+            ("us-west-2", Some("us-east-1")),
+            ("sa-east-1", Some("us-east-1")),
+            ("us-gov-west-1", None),
+            ("us-iso-east-1", None),
+            ("us-isob-east-1", None),
+            ("eu-isoe-west-1", None),
+            ("eusc-de-east-1", None),
         ];
         for (region, pricing) in table {
             assert_eq!(pricing_region(region), pricing);

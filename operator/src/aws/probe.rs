@@ -30,7 +30,7 @@ use tenon_state::probe::{ProbeReport, Reach, SCHEMA, ServiceReach};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use super::clients::Clients;
+use super::clients::{Clients, pricing_region};
 use super::error::{Error, Kind};
 use super::options::AwsSettings;
 use crate::options::Options;
@@ -107,7 +107,7 @@ enum Service {
 }
 
 /// The services that an operator with these settings calls.
-fn services(settings: &AwsSettings) -> Vec<Service> {
+fn services(settings: &AwsSettings, region: &str) -> Vec<Service> {
     let mut services = vec![Service::Ec2, Service::Ssm, Service::Sts];
     // ARC is asked by the cluster's ARN, which EKS tells.
     if settings.eks_control_plane
@@ -123,7 +123,9 @@ fn services(settings: &AwsSettings) -> Vec<Service> {
         if !settings.static_instance_profiles {
             services.push(Service::Iam);
         }
-        services.push(Service::Pricing);
+        if pricing_region(region).is_some() {
+            services.push(Service::Pricing);
+        }
     }
     if settings.enable_zonal_shift {
         services.push(Service::ZonalShift);
@@ -175,7 +177,7 @@ fn calls<'a>(
         }
         Service::ZonalShift => zonal_shift(settings, sts.clone(), clients).boxed(),
     };
-    services(settings).into_iter().map(call).collect()
+    services(settings, &clients.region).into_iter().map(call).collect()
 }
 
 /// Asks ARC by the cluster's ARN, as the operator does and as its policy has it. It is put together from who calls, so that the way to EKS does not matter here.
@@ -319,15 +321,19 @@ mod tests {
             static_instance_profiles: true,
             ..mk_settings()
         };
-        assert_eq!(services(&isolated), [Ec2, Ssm, Sts]);
+        assert_eq!(services(&isolated, "eu-west-1"), [Ec2, Ssm, Sts]);
         let shifted = AwsSettings { enable_zonal_shift: true, ..isolated };
-        assert_eq!(services(&shifted), [Ec2, Ssm, Sts, Eks, ZonalShift]);
+        assert_eq!(services(&shifted, "eu-west-1"), [Ec2, Ssm, Sts, Eks, ZonalShift]);
         let whole = AwsSettings {
             interruption_queue: "queue".to_owned(),
             enable_zonal_shift: true,
             ..mk_settings()
         };
-        assert_eq!(services(&whole), [Ec2, Ssm, Sts, Eks, Sqs, Iam, Pricing, ZonalShift]);
+        let all = [Ec2, Ssm, Sts, Eks, Sqs, Iam, Pricing, ZonalShift];
+        assert_eq!(services(&whole, "cn-north-1"), all);
+        // There is no price list to ask.
+        let gov: Vec<_> = all.into_iter().filter(|service| *service != Pricing).collect();
+        assert_eq!(services(&whole, "us-gov-west-1"), gov);
     }
 
     #[test]

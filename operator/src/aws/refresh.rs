@@ -9,6 +9,7 @@ use tenon_crds::{EC2NodeClass, NodeClaim};
 use tokio::sync::broadcast;
 
 use super::catalog::{pricing, refresh_types};
+use super::clients::pricing_region;
 use super::error::Result;
 use super::launch::template::ami_for;
 use super::store::CHANGES;
@@ -129,8 +130,7 @@ pub fn after(
 async fn refresh_prices(provider: &AwsProvider, context: &Context) -> Duration {
     let prices = &provider.catalogs.prices;
     let clients = &provider.clients;
-    // Isolated networks and GovCloud have no price list to ask.
-    let list = !provider.options.isolated_vpc && !clients.region.starts_with("us-gov");
+    let list = !provider.options.isolated_vpc && pricing_region(&clients.region).is_some();
     let (on_demand, spot) = tokio::join!(
         async { if list { pricing::refresh_on_demand(clients, prices).await } else { Ok(()) } },
         pricing::refresh_spot(clients, prices, context.clock.now()),
