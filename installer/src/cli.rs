@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::simulate::{ExplainArgs, SimulateArgs};
+use crate::printer::Printer;
 use crate::settings::config::{
     Architecture, Authorization, CapacityType, Discovery, Host, IdentityMode, ProfileMode,
 };
@@ -192,6 +193,13 @@ pub struct GlobalArgs {
     /// For tests of resuming: abort right after this many steps have been done, before that is recorded
     #[arg(long, global = true, env = "TENON_FAULT_EXIT_AFTER_STEP", hide = true)]
     pub fault_exit_after_step: Option<usize>,
+}
+
+impl GlobalArgs {
+    /// Whether there is somebody who can answer questions.
+    pub fn may_ask(&self) -> bool {
+        Printer::is_interactive() && !self.non_interactive && !self.ci
+    }
 }
 
 /// What is printed on stdout.

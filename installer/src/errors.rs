@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::aws::AwsError;
 use crate::kubernetes::client::KubeError;
 use crate::lock::{self, Holder};
+use crate::plugin::PluginError;
 use crate::settings::problem::Problem;
 use crate::simulate::error::SimulateError;
 
@@ -49,6 +50,9 @@ pub enum ExpectedError {
     /// A call failed while looking at what is there.
     #[error("can't find out what is there")]
     Observe(#[source] Failure),
+    /// The kubeconfig's credential plugin gave no credential.
+    #[error(transparent)]
+    Credential(PluginError),
     /// The cluster or account is not fit.
     #[error("the cluster is not ready for Tenon")]
     Preflight {
@@ -205,7 +209,7 @@ impl ExpectedError {
             Self::Settings { .. } | Self::Simulate(_) => EXIT_USAGE,
             Self::File { operation: "read", .. } => EXIT_USAGE,
             Self::File { .. } | Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
-            Self::Preflight { .. } => EXIT_PREFLIGHT,
+            Self::Preflight { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
             Self::Foreign { .. }
             | Self::Locked { .. }
             | Self::Moved { .. }
@@ -227,6 +231,7 @@ impl ExpectedError {
             Self::Settings { .. } => "settings",
             Self::File { .. } => "file",
             Self::Observe(_) => "observe",
+            Self::Credential(_) => "credential",
             Self::Preflight { .. } => "preflight",
             Self::Foreign { .. } => "foreign",
             Self::NotConfirmed { .. } => "not-confirmed",
@@ -250,6 +255,12 @@ impl ExpectedError {
             Self::Preflight { reasons }
             | Self::Unfit { reasons, .. }
             | Self::Refused { reasons, .. } => reasons.clone(),
+            Self::Credential(error) => error.said.lines().map(str::to_owned).collect(),
+            Self::Observe(Failure::Kubernetes(error))
+            | Self::Step { source: Failure::Kubernetes(error), .. } => error
+                .plugin()
+                .map(|plugin| plugin.said.lines().map(str::to_owned).collect())
+                .unwrap_or_default(),
             Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
@@ -288,6 +299,7 @@ impl ExpectedError {
             Self::Foreign { .. } => {
                 vec!["choose other names (--name-prefix), or remove what is in the way; nothing was changed".to_owned()]
             }
+            Self::Credential(error) => error.advice(),
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
             Self::Refused { hints, .. } => hints.clone(),
             Self::Simulate(error) => error.hints(),
@@ -310,6 +322,12 @@ impl ExpectedError {
                 "set protect.preventUninstall to false, run `tenon install`, then uninstall"
                     .to_owned(),
             ],
+            Self::Observe(Failure::Kubernetes(error))
+            | Self::Step { source: Failure::Kubernetes(error), .. }
+                if let Some(plugin) = error.plugin() =>
+            {
+                plugin.advice()
+            }
             Self::Observe(failure) => advice(failure).into_iter().collect(),
             Self::Step { source: Failure::Canary { .. }, .. } => vec![
                 "run the same command again when that is mended, or `tenon rollback` to take back what was prepared".to_owned(),

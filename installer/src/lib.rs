@@ -33,6 +33,7 @@ pub mod names;
 pub mod observe;
 pub mod ownership;
 pub mod plan;
+pub mod plugin;
 pub mod printer;
 pub mod prompt;
 pub mod retry;

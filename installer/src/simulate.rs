@@ -122,9 +122,7 @@ async fn start(
     let mut input = input::Input::default();
     if live {
         let begun = Instant::now();
-        let client = target::client(global)
-            .await
-            .map_err(|error| ExpectedError::Preflight { reasons: vec![error.to_string()] })?;
+        let client = target::client(global).await?;
         input = live::read(&client, args).await?;
         printer.note(&format!(
             "read {} of the cluster in {:.2} s",

@@ -16,16 +16,22 @@ use kube::config::{
 use kube::{Client, Config};
 use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::aws::Aws;
 use crate::cli::GlobalArgs;
 use crate::clock;
+use crate::errors::ExpectedError;
 use crate::kubernetes::client::{Cluster, with_deadline, without_hidden_retries};
 use crate::observe::facts::ClusterFacts;
+use crate::plugin::{self, PluginError};
 use crate::settings::{Inferred, infer_from_context};
 
 /// EKS accepts a token for 15 minutes; it is made anew well before.
 const TOKEN_REFRESH: Duration = Duration::from_mins(10);
+
+/// How long the AWS credentials may take that a token is made from: the profile's `credential_process` may wait for something that never comes.
+const CREDENTIALS: Duration = Duration::from_secs(30);
 
 /// The cluster can't be reached.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +39,9 @@ pub enum TargetError {
     /// The kubeconfig is not usable.
     #[error("the kubeconfig can't be used: {0}")]
     Kubeconfig(String),
+    /// Its credential plugin gave no credential.
+    #[error(transparent)]
+    Plugin(PluginError),
     /// There are no AWS credentials.
     #[error("there are no usable AWS credentials: {0}")]
     Credentials(String),
@@ -45,6 +54,25 @@ pub enum TargetError {
         /// The cluster's status.
         status: String,
     },
+}
+
+impl TargetError {
+    /// Everything that is known, in one line, with what can be done about it.
+    pub fn in_one_line(&self) -> String {
+        match self {
+            Self::Plugin(error) => error.in_one_line(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl From<TargetError> for ExpectedError {
+    fn from(error: TargetError) -> Self {
+        match error {
+            TargetError::Plugin(error) => Self::Credential(error),
+            other => Self::Preflight { reasons: vec![other.to_string()] },
+        }
+    }
 }
 
 /// A connection to the cluster.
@@ -101,7 +129,7 @@ fn read_kubeconfig(global: &GlobalArgs) -> Result<Kubeconfig, TargetError> {
 }
 
 /// An error and what is behind it.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -117,12 +145,16 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// The cluster of the kubeconfig, without a question to AWS.
 pub async fn client(global: &GlobalArgs) -> Result<Client, TargetError> {
+    let config = with_deadline(config(global).await?);
+    plugin::client(config, global.may_ask()).await
+}
+
+async fn config(global: &GlobalArgs) -> Result<Config, TargetError> {
     let options =
         KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
+    Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
         .await
-        .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
-    Client::try_from(with_deadline(config)).map_err(|error| TargetError::Kubeconfig(chain(&error)))
+        .map_err(|error| TargetError::Kubeconfig(chain(&error)))
 }
 
 impl Target {
@@ -134,14 +166,7 @@ impl Target {
     ) -> Result<Self, TargetError> {
         let mut refresh = JoinSet::new();
         let (config, by) = if has_kubeconfig(global) {
-            let options = KubeConfigOptions {
-                context: global.context.clone(),
-                ..KubeConfigOptions::default()
-            };
-            let config = Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
-                .await
-                .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
-            (config, "kubeconfig".to_owned())
+            (config(global).await?, "kubeconfig".to_owned())
         } else {
             let file = token_file(aws, facts).await?;
             let config = own_config(facts, &file).await?;
@@ -149,8 +174,8 @@ impl Target {
             (config, "EKS token".to_owned())
         };
         let endpoint = config.cluster_url.to_string();
-        let client = Client::try_from(with_deadline(without_hidden_retries(config)))
-            .map_err(|error| TargetError::Kubeconfig(chain(&error)))?;
+        let config = with_deadline(without_hidden_retries(config));
+        let client = plugin::client(config, global.may_ask()).await?;
         Ok(Self {
             cluster: Cluster::new(client, aws.audit.clone()),
             endpoint,
@@ -231,9 +256,14 @@ async fn token(aws: &Aws, facts: &ClusterFacts) -> Result<String, TargetError> {
         .config
         .credentials_provider()
         .ok_or_else(|| TargetError::Credentials("none are configured".to_owned()))?;
-    let credentials = provider
-        .provide_credentials()
+    let credentials = timeout(CREDENTIALS, provider.provide_credentials())
         .await
+        .map_err(|_| {
+            TargetError::Credentials(format!(
+                "they did not come within {} s; run the profile's credential_process by hand to see what it waits for, or log in again (`aws sso login`)",
+                CREDENTIALS.as_secs()
+            ))
+        })?
         .map_err(|error| TargetError::Credentials(chain(&error)))?;
     let url = presign(
         &credentials.into(),

@@ -61,6 +61,29 @@ fn version_is_data() {
 }
 
 #[test]
+fn a_credential_plugin_that_fails_is_named_with_what_it_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: x\n\
+        contexts: [{name: x, context: {cluster: x, user: x}}]\n\
+        clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+        users: [{name: x, user: {exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: /bin/sh, \
+        args: ['-c', 'echo The SSO session has expired >&2; exit 255']}}}]\n";
+    let file = directory.path().join("kubeconfig");
+    std::fs::write(&file, kubeconfig).expect("written");
+    let mut command = tenon(directory.path());
+    let screen = screen(command.env("KUBECONFIG", &file).args(["simulate", "--live"]));
+    insta::assert_snapshot!(screen, @"
+    exit code 3
+    --- stdout
+    --- stderr
+    error: the kubeconfig's credential plugin failed (exit status: 255): `/bin/sh -c echo The SSO session has expired >&2; exit 255`
+      The SSO session has expired
+    hint: run `/bin/sh -c echo The SSO session has expired >&2; exit 255` by hand to see what it says; log in again if the session has ended (`aws sso login`)
+    hint: without --kubeconfig, KUBECONFIG and --context, tenon makes the token from the AWS credentials itself
+    ");
+}
+
+#[test]
 fn a_wrong_settings_file_ends_with_code_2_and_all_its_problems() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = "apiVersion: tenon.sh/v1alpha1\nkind: Installation\ncluster:\n  nmae: prod\ndeploy:\n  replicas: many\n";

@@ -13,14 +13,9 @@ use crate::plan::Plan;
 use crate::printer::Printer;
 use crate::prompt;
 
-/// Whether there is somebody who can answer questions.
-pub(super) fn may_ask(global: &GlobalArgs) -> bool {
-    Printer::is_interactive() && !global.non_interactive && !global.ci
-}
-
 /// Asks whether to go on.
 pub(super) async fn confirm(global: &GlobalArgs, question: &str) -> Result<(), ExpectedError> {
-    if !may_ask(global) {
+    if !global.may_ask() {
         return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
     }
     if prompt::confirm(question, false).await.map_err(ExpectedError::prompt)? {

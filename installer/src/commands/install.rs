@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::execution::{Execution, confirm, may_ask};
+use super::execution::{Execution, confirm};
 use super::preflight;
-use super::session::{Connection, Fallback, Session, observe_failed, source, unreachable_target};
+use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::apply::wait;
 use crate::aws::{Aws, Calling, IfThere};
 use crate::canary::Canary;
@@ -40,7 +40,7 @@ pub async fn run(
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     let saved = args.plan.as_deref().map(SavedPlan::read).transpose()?;
-    let asks = !args.yes && may_ask(global) && args.settings.file.is_none() && saved.is_none();
+    let asks = !args.yes && global.may_ask() && args.settings.file.is_none() && saved.is_none();
     let source = match &saved {
         Some(saved) => Source::recorded(saved.config.clone()),
         None if asks => Box::pin(ask(global, args, printer)).await?,
@@ -203,9 +203,7 @@ async fn ask(
     let facts = facts::read(&aws, &settings.cluster, &settings.region, None)
         .await
         .map_err(observe_failed)?;
-    Target::connect(global, &aws, &facts.cluster)
-        .await
-        .map_err(|error| unreachable_target(&error))?;
+    Target::connect(global, &aws, &facts.cluster).await?;
     printer.note(&format!(
         "cluster {} in account {}, Kubernetes {}",
         facts.cluster.name, facts.caller.account, facts.cluster.version

@@ -54,7 +54,7 @@ impl Look {
         let target = match &facts {
             Ok(facts) => Target::connect(&global, &aws, &facts.cluster)
                 .await
-                .map_err(|error| error.to_string()),
+                .map_err(|error| error.in_one_line()),
             Err(why) => Err(why.clone()),
         };
         let desired = match &facts {

@@ -63,10 +63,6 @@ pub(super) fn source(args: &SettingArgs) -> Result<Source, ExpectedError> {
     args.file.as_deref().map_or_else(|| Ok(Source::default()), Source::read)
 }
 
-pub(super) fn unreachable_target(error: &target::TargetError) -> ExpectedError {
-    ExpectedError::Preflight { reasons: vec![error.to_string()] }
-}
-
 /// The cluster is found and reached; nothing was looked at yet.
 pub(super) struct Connection {
     settings: Settings,
@@ -91,9 +87,7 @@ impl Connection {
         let settings = Settings::resolve(source, global, args, &inferred)?;
         let aws = Aws::connect(global, &settings.region).await;
         let facts = read_facts(&aws, &settings).await?;
-        let target = Target::connect(global, &aws, &facts.cluster)
-            .await
-            .map_err(|error| unreachable_target(&error))?;
+        let target = Target::connect(global, &aws, &facts.cluster).await?;
         Ok(Self::new(global, settings, aws, facts, target))
     }
 
@@ -106,9 +100,7 @@ impl Connection {
         let aws = Aws::connect(global, &first.region).await;
         let facts =
             facts::read(&aws, &first.cluster, &first.region, None).await.map_err(observe_failed)?;
-        let target = Target::connect(global, &aws, &facts.cluster)
-            .await
-            .map_err(|error| unreachable_target(&error))?;
+        let target = Target::connect(global, &aws, &facts.cluster).await?;
         let id = Installation::new(
             &facts.cluster.arn,
             facts.cluster.created_at,

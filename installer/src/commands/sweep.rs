@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 use tenon_iam_policies::{Features, Partition, Scope};
 
-use super::execution::{may_ask, open_audit};
-use super::session::{observe_failed, source, take_lock, unreachable_target};
+use super::execution::open_audit;
+use super::session::{observe_failed, source, take_lock};
 use crate::apply::Context;
 use crate::aws::{Aws, AwsError};
 use crate::cleanup::Cleanup;
@@ -84,9 +84,7 @@ impl Place {
         let cluster = match facts {
             None => None,
             Some(facts) => {
-                let target = Target::connect(global, &aws, &facts.cluster)
-                    .await
-                    .map_err(|error| unreachable_target(&error))?;
+                let target = Target::connect(global, &aws, &facts.cluster).await?;
                 let installation = Installation::new(
                     &facts.cluster.arn,
                     facts.cluster.created_at,
@@ -270,7 +268,7 @@ async fn wanted(
     if args.yes {
         return Ok(true);
     }
-    if !may_ask(global) {
+    if !global.may_ask() {
         return Ok(false);
     }
     let question = format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use super::execution::{Execution, may_ask, open_audit};
+use super::execution::{Execution, open_audit};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::apply::wait;
 use crate::cleanup::Cleanup;
@@ -305,7 +305,7 @@ async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Ri
 }
 
 async fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
-    if !may_ask(global) {
+    if !global.may_ask() {
         return Err(ExpectedError::NotConfirmed {
             hint: "add --yes to remove all of this without being asked",
         });

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::object::{Key, Object};
 use crate::audit::Audit;
+use crate::plugin::PluginError;
 
 /// Owner of the fields that the installer writes.
 pub const FIELD_MANAGER: &str = "tenon";
@@ -42,6 +43,7 @@ pub struct KubeError {
 fn short(error: &Error) -> String {
     match error {
         Error::Api(status) => status.message.clone(),
+        other if let Some(plugin) = PluginError::behind(other) => plugin.to_string(),
         silent if is_silence(silent) => {
             format!("the API server does not answer; it was given {} s", SILENCE.as_secs())
         }
@@ -77,6 +79,11 @@ impl KubeError {
         is_silence(&self.source)
     }
 
+    /// The kubeconfig's credential plugin gave no credential, so that nothing was sent.
+    pub fn plugin(&self) -> Option<&PluginError> {
+        PluginError::behind(&self.source)
+    }
+
     fn code(&self) -> Option<u16> {
         match &*self.source {
             Error::Api(status) => Some(status.code),
@@ -103,7 +110,10 @@ impl KubeError {
     pub fn is_overload(&self) -> bool {
         match self.code() {
             Some(code) => matches!(code, 429 | 500..=599),
-            None => matches!(&*self.source, Error::HyperError(_) | Error::Service(_)),
+            None => {
+                matches!(&*self.source, Error::HyperError(_) | Error::Service(_))
+                    && self.plugin().is_none()
+            }
         }
     }
 
