@@ -11,7 +11,7 @@ use tenon::kubernetes::operator::{self, Release};
 use tenon::kubernetes::values::{Values, merge};
 
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 16] = [
+const VALUE_SETS: [(&str, &str); 21] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -43,6 +43,26 @@ const VALUE_SETS: [(&str, &str); 16] = [
     (
         "more environment",
         "controller:\n  env:\n    - name: A\n      value: b\n  envFrom:\n    - configMapRef:\n        name: more\n  extraVolumeMounts:\n    - name: v\n      mountPath: /v\nextraVolumes:\n  - name: v\n    emptyDir: {}\n",
+    ),
+    (
+        "names resolved otherwise and containers before",
+        "dnsPolicy: None\ndnsConfig:\n  nameservers: [10.0.0.2]\n  searches: [svc.cluster.local]\n  options:\n    - name: ndots\n      value: '1'\n    - name: edns0\ninitContainers:\n  - name: wait\n    image: busybox:1\n    command: [sh, -c, 'true']\n    volumeMounts:\n      - name: v\n        mountPath: /w\n",
+    ),
+    (
+        "containers beside",
+        "controller:\n  sidecarContainer:\n    - name: proxy\n      image: proxy:1\n      ports:\n        - containerPort: 15001\n    - name: own-mounts\n      image: other:1\n      volumeMounts:\n        - name: own\n          mountPath: /own\n    - name: no-mounts\n      image: third:1\n      volumeMounts: []\n  sidecarVolumeMounts:\n    - name: side\n      mountPath: /side\n",
+    ),
+    (
+        "patient probes",
+        "controller:\n  livenessProbe:\n    initialDelaySeconds: 120\n    periodSeconds: 20\n    failureThreshold: 6\n  readinessProbe:\n    initialDelaySeconds: null\n    timeoutSeconds: 5\n    successThreshold: 2\n",
+    ),
+    (
+        "other profiles",
+        "controller:\n  securityContext:\n    appArmorProfile:\n      type: RuntimeDefault\n    seLinuxOptions:\n      type: spc_t\n    seccompProfile:\n      type: Localhost\n      localhostProfile: tenon.json\nstrategy:\n  rollingUpdate:\n    maxSurge: 0\n    maxUnavailable: 50%\n",
+    ),
+    (
+        "what Karpenter's chart has for nothing",
+        "dnsConfig: {}\ninitContainers: {}\ncontroller:\n  securityContext:\n    appArmorProfile: {}\n    seLinuxOptions: {}\n    seccompProfile: {}\n  sidecarContainer: []\n",
     ),
     (
         "another Lease",

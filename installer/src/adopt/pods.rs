@@ -12,11 +12,13 @@ use crate::kubernetes::selector::selects;
 use crate::kubernetes::values::Values;
 
 /// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the chart has it.
-const POD: [(&str, &str); 9] = [
+const POD: [(&str, &str); 11] = [
     ("nodeSelector", "/nodeSelector"),
     ("tolerations", "/tolerations"),
     ("priorityClassName", "/priorityClassName"),
     ("dnsPolicy", "/dnsPolicy"),
+    ("dnsConfig", "/dnsConfig"),
+    ("initContainers", "/initContainers"),
     ("hostNetwork", "/hostNetwork"),
     ("schedulerName", "/schedulerName"),
     ("terminationGracePeriodSeconds", "/terminationGracePeriodSeconds"),
@@ -104,6 +106,9 @@ pub(super) fn carry(found: &Found, carried: &mut Carried) {
     metadata(found, template, carried);
     placement(found, pod, &defaults, carried);
     container(found, pod, &defaults, carried);
+    beside(found, pod, carried);
+    security(found, carried);
+    probes(found, &defaults, carried);
     ports::carry(found, carried);
     tell_rest(found, pod, carried);
 }
@@ -271,7 +276,13 @@ fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
         }
     }
     let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
-    let is_mounted = |volume: &Value| mounts.iter().any(|mount| mount["name"] == volume["name"]);
+    let others = ["containers", "initContainers"].map(|list| pod[list].as_array());
+    let others = others.into_iter().flatten().flatten();
+    let mounted_beside: Vec<_> =
+        others.flat_map(|other| other["volumeMounts"].as_array()).flatten().collect();
+    let is_mounted = |volume: &Value| {
+        mounts.iter().chain(mounted_beside.iter().copied()).any(|it| it["name"] == volume["name"])
+    };
     let volumes = pod["volumes"].as_array().into_iter().flatten();
     let (volumes, others): (Vec<_>, Vec<_>) = volumes.cloned().partition(is_mounted);
     for volume in &volumes {
@@ -284,13 +295,82 @@ fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
     }
     for volume in others {
         carried.told.push(format!(
-            "volume {} of Karpenter's pods is not mounted by its container and not carried over",
+            "volume {} of Karpenter's pods is not mounted by any container and not carried over",
             volume["name"].as_str().unwrap_or_default()
         ));
     }
     if !mounts.is_empty() {
         put(values, "/controller/extraVolumeMounts", Value::Array(mounts));
+    }
+    if !volumes.is_empty() {
         values["extraVolumes"] = Value::Array(volumes);
+    }
+}
+
+/// The port on which the operator is debugged, unless the chart is told another.
+const DEBUG_PORT: i64 = 8082;
+
+/// The containers beside Karpenter's, each with the mounts that it has and no others.
+fn beside(found: &Found, pod: &Value, carried: &mut Carried) {
+    let own = &found.operator.container()["name"];
+    let containers = pod["containers"].as_array().into_iter().flatten();
+    let mut sidecars: Vec<Value> = containers.filter(|it| it["name"] != *own).cloned().collect();
+    if sidecars.is_empty() {
+        return;
+    }
+    for sidecar in &mut sidecars {
+        if let Some(sidecar) = sidecar.as_object_mut() {
+            // Else it would have those of the operator's container.
+            sidecar.entry("volumeMounts").or_insert_with(|| json!([]));
+        }
+    }
+    let mut ports = sidecars.iter().flat_map(|it| it["ports"].as_array()).flatten();
+    if ports.any(|port| port["containerPort"] == DEBUG_PORT) {
+        put(&mut carried.values, "/controller/debug/port", 0.into());
+    }
+    put(&mut carried.values, "/controller/sidecarContainer", Value::Array(sidecars));
+}
+
+/// What the chart can be told of the container's security context.
+const PROFILES: [&str; 3] = ["appArmorProfile", "seLinuxOptions", "seccompProfile"];
+
+/// Profiles of the container. The restrictions beside them are the chart's.
+fn security(found: &Found, carried: &mut Carried) {
+    let usual = json!({"type": "RuntimeDefault"});
+    for profile in PROFILES {
+        let value = &found.operator.container()["securityContext"][profile];
+        if !says_nothing(value) && !(profile == "seccompProfile" && *value == usual) {
+            put(
+                &mut carried.values,
+                &format!("/controller/securityContext/{profile}"),
+                value.clone(),
+            );
+        }
+    }
+}
+
+/// When probes are made and what it takes to believe them. Where they are made is the chart's. What the API server fills in says nothing.
+fn probes(found: &Found, defaults: &Value, carried: &mut Carried) {
+    const FIELDS: [(&str, i64); 5] = [
+        ("initialDelaySeconds", 0),
+        ("periodSeconds", 10),
+        ("timeoutSeconds", 1),
+        ("failureThreshold", 3),
+        ("successThreshold", 1),
+    ];
+    for probe in ["livenessProbe", "readinessProbe"] {
+        let theirs = &found.operator.container()[probe];
+        if !theirs.is_object() {
+            continue;
+        }
+        for (field, filled_in) in FIELDS {
+            let theirs = theirs[field].as_i64().unwrap_or(filled_in);
+            let ours = defaults["controller"][probe][field].as_i64().unwrap_or(filled_in);
+            if theirs != ours {
+                let pointer = format!("/controller/{probe}/{field}");
+                put(&mut carried.values, &pointer, theirs.into());
+            }
+        }
     }
 }
 
@@ -299,13 +379,6 @@ fn tell_rest(found: &Found, pod: &Value, carried: &mut Carried) {
     let told = &mut carried.told;
     let container = found.operator.container();
     let name = container["name"].as_str().unwrap_or_default();
-    let others = pod["containers"].as_array().into_iter().flatten();
-    for other in others.filter(|other| other["name"] != container["name"]) {
-        told.push(format!(
-            "container {} beside Karpenter's is not carried over: {BY_HAND}",
-            other["name"].as_str().unwrap_or_default()
-        ));
-    }
     for (field, value) in pod.as_object().into_iter().flatten() {
         let is_carried = POD.iter().any(|(known, _)| known == field);
         let is_settled = POD_SETTLED.iter().any(|(known, harmless)| {
@@ -330,10 +403,12 @@ fn tell_rest(found: &Found, pod: &Value, carried: &mut Carried) {
         "runAsNonRoot": true,
         "runAsUser": 65532,
         "runAsGroup": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
     });
-    let context = &container["securityContext"];
-    if let Some(at) = crate::kubernetes::object::first_difference(context, &restricted) {
+    let mut context = container["securityContext"].clone();
+    if let Some(context) = context.as_object_mut() {
+        context.retain(|field, _| !PROFILES.contains(&field.as_str()));
+    }
+    if let Some(at) = crate::kubernetes::object::first_difference(&context, &restricted) {
         told.push(format!(
             "securityContext.{at} of Karpenter's container {name} is not carried over: Tenon's container runs without any privilege, as user 65532 and on a read-only file system"
         ));
@@ -356,6 +431,9 @@ pub(super) fn join_lists(carried: &Value, given: &mut Value) {
         ("/controller/envFrom", ""),
         ("/controller/extraVolumeMounts", "mountPath"),
         ("/extraVolumes", "name"),
+        ("/initContainers", "name"),
+        ("/controller/sidecarContainer", "name"),
+        ("/controller/sidecarVolumeMounts", "mountPath"),
     ] {
         let Some(given) = given.pointer_mut(pointer).and_then(Value::as_array_mut) else {
             continue;

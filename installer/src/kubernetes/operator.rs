@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{
-    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
-};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec, PodTemplateSpec, Probe,
@@ -18,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::object::Object;
 use super::rbac;
-use super::values::{Controller, Values};
+use super::values::{Controller, ProbeTiming, Values};
 
 /// Under which name and by whom the objects are installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,13 +146,7 @@ fn deployment(values: &Values, release: &Release) -> Deployment {
         spec: DeploymentSpec {
             replicas: Some(values.replicas),
             revision_history_limit: Some(values.revision_history_limit),
-            strategy: Some(DeploymentStrategy {
-                type_: None,
-                rolling_update: Some(RollingUpdateDeployment {
-                    max_unavailable: Some(IntOrString::Int(1)),
-                    max_surge: None,
-                }),
-            }),
+            strategy: set(&values.strategy),
             selector: label_selector(values, release),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
@@ -189,14 +181,34 @@ fn pod(values: &Values, release: &Release) -> PodSpec {
         host_network: values.host_network.then_some(true),
         scheduler_name: text(&values.scheduler_name),
         dns_policy: text(&values.dns_policy),
+        dns_config: set(&values.dns_config),
+        init_containers: some(&values.init_containers),
         node_selector: (!values.node_selector.is_empty()).then(|| values.node_selector.clone()),
         affinity: Some(affinity(values, release)),
         topology_spread_constraints: some(&spread(values, release)),
         tolerations: some(&values.tolerations),
         volumes: some(&values.extra_volumes),
-        containers: vec![container(values)],
+        containers: std::iter::once(container(values)).chain(sidecars(values)).collect(),
         ..PodSpec::default()
     }
+}
+
+/// What says anything at all.
+fn set<T: Clone + Default + PartialEq>(value: &T) -> Option<T> {
+    (*value != T::default()).then(|| value.clone())
+}
+
+/// The containers beside the operator's, each with mounts.
+fn sidecars(values: &Values) -> impl Iterator<Item = Container> {
+    let controller = &values.controller;
+    let shared = controller.extra_volume_mounts.iter().chain(&controller.sidecar_volume_mounts);
+    let shared: Vec<_> = shared.cloned().collect();
+    controller.sidecar_container.iter().cloned().map(move |mut sidecar| {
+        if sidecar.volume_mounts.is_none() && !shared.is_empty() {
+            sidecar.volume_mounts = Some(shared.clone());
+        }
+        sidecar
+    })
 }
 
 fn affinity(values: &Values, release: &Release) -> Affinity {
@@ -223,15 +235,19 @@ fn spread(values: &Values, release: &Release) -> Vec<TopologySpreadConstraint> {
 
 fn container(values: &Values) -> Container {
     let controller = &values.controller;
+    let security = &controller.security_context;
     let port = |name: &str, number: i32| ContainerPort {
         name: Some(name.to_owned()),
         container_port: number,
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
     };
-    let probe = |path: &str, initial_delay: i32| Probe {
-        initial_delay_seconds: Some(initial_delay),
-        timeout_seconds: Some(30),
+    let probe = |path: &str, timing: ProbeTiming| Probe {
+        initial_delay_seconds: timing.initial_delay_seconds,
+        period_seconds: timing.period_seconds,
+        timeout_seconds: timing.timeout_seconds,
+        failure_threshold: timing.failure_threshold,
+        success_threshold: timing.success_threshold,
         http_get: Some(HTTPGetAction {
             path: Some(path.to_owned()),
             port: IntOrString::String("http".to_owned()),
@@ -251,10 +267,11 @@ fn container(values: &Values) -> Container {
             run_as_non_root: Some(true),
             run_as_user: Some(65532),
             run_as_group: Some(65532),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
+            seccomp_profile: security.seccomp_profile.as_ref().and_then(set).or_else(|| {
+                Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None })
             }),
+            app_armor_profile: security.app_armor_profile.as_ref().and_then(set),
+            se_linux_options: security.se_linux_options.as_ref().and_then(set),
             ..SecurityContext::default()
         }),
         env: Some(environment(values)),
@@ -263,8 +280,8 @@ fn container(values: &Values) -> Container {
             port("http-metrics", controller.metrics.port),
             port("http", controller.health_probe.port),
         ]),
-        liveness_probe: Some(probe("/healthz", 30)),
-        readiness_probe: Some(probe("/readyz", 5)),
+        liveness_probe: Some(probe("/healthz", controller.liveness_probe)),
+        readiness_probe: Some(probe("/readyz", controller.readiness_probe)),
         resources: Some(controller.resources.clone()),
         volume_mounts: (!controller.extra_volume_mounts.is_empty())
             .then(|| controller.extra_volume_mounts.clone()),

@@ -1,17 +1,24 @@
 //! The values of the operator's objects, under the keys of the Helm chart (and of upstream's).
 
+mod settings;
+
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::{DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Affinity, EnvFromSource, EnvVar, LocalObjectReference, NodeAffinity, NodeSelector,
-    NodeSelectorRequirement, NodeSelectorTerm, PodSecurityContext, ResourceRequirements,
-    SeccompProfile, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+    Affinity, AppArmorProfile, Container, EnvFromSource, EnvVar, LocalObjectReference,
+    NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodDNSConfig,
+    PodSecurityContext, ResourceRequirements, SELinuxOptions, SeccompProfile, Toleration,
+    TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+pub use self::settings::{FeatureGates, OperatorSettings};
 
 /// All values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +47,8 @@ pub struct Values {
     pub replicas: i32,
     /// How many old ReplicaSets are kept.
     pub revision_history_limit: i32,
+    /// How new pods take the place of old ones.
+    pub strategy: DeploymentStrategy,
     /// Labels of the pods.
     pub pod_labels: BTreeMap<String, String>,
     /// Annotations of the pods.
@@ -58,6 +67,12 @@ pub struct Values {
     pub scheduler_name: String,
     /// How the pods resolve names.
     pub dns_policy: String,
+    /// Name servers, search domains and options of the pods' resolver.
+    #[serde(rename = "dnsConfig")]
+    pub dns_config: PodDNSConfig,
+    /// Containers that run to their end before the operator's begins.
+    #[serde(deserialize_with = "list_or_nothing")]
+    pub init_containers: Vec<Container>,
     /// Labels of nodes that the pods may run on.
     pub node_selector: BTreeMap<String, String>,
     /// Where the pods run. A pod anti-affinity by host name is added when this has none.
@@ -134,14 +149,25 @@ pub struct Controller {
     pub env: Vec<EnvVar>,
     /// More environment variables from ConfigMaps and Secrets.
     pub env_from: Vec<EnvFromSource>,
+    /// What the container's security context has beside the restrictions that it always has.
+    pub security_context: ContainerSecurity,
     /// Requests and limits.
     pub resources: ResourceRequirements,
     /// More mounts.
     pub extra_volume_mounts: Vec<VolumeMount>,
+    /// Containers beside the operator's. One without `volumeMounts` of its own has those of `extraVolumeMounts` and `sidecarVolumeMounts`.
+    #[serde(deserialize_with = "list_or_nothing")]
+    pub sidecar_container: Vec<Container>,
+    /// Mounts of the containers beside it, after `extraVolumeMounts`.
+    pub sidecar_volume_mounts: Vec<VolumeMount>,
     /// The metrics port.
     pub metrics: Port,
     /// The port of the probes.
     pub health_probe: Port,
+    /// When the container counts as dead.
+    pub liveness_probe: ProbeTiming,
+    /// When it counts as ready.
+    pub readiness_probe: ProbeTiming,
     /// What helps to find out what the operator does.
     pub debug: DebugServer,
     /// Where traces go.
@@ -164,9 +190,14 @@ impl Default for Controller {
                 limits: Some(BTreeMap::from([("memory".to_owned(), quantity("1Gi"))])),
                 claims: None,
             },
+            security_context: ContainerSecurity::default(),
             extra_volume_mounts: Vec::new(),
+            sidecar_container: Vec::new(),
+            sidecar_volume_mounts: Vec::new(),
             metrics: Port { port: 8080 },
             health_probe: Port { port: 8081 },
+            liveness_probe: ProbeTiming::starting_after(30),
+            readiness_probe: ProbeTiming::starting_after(5),
             debug: DebugServer::default(),
             tracing: Tracing::default(),
         }
@@ -206,6 +237,62 @@ impl Image {
     }
 }
 
+/// `controller.securityContext`
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ContainerSecurity {
+    /// AppArmor profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<AppArmorProfile>,
+    /// SELinux options.
+    #[serde(rename = "seLinuxOptions", skip_serializing_if = "Option::is_none")]
+    pub se_linux_options: Option<SELinuxOptions>,
+    /// Seccomp profile; absent: `RuntimeDefault`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp_profile: Option<SeccompProfile>,
+}
+
+/// `controller.livenessProbe` and `controller.readinessProbe`: when a probe is made and what it takes to believe it. What is absent is Kubernetes' default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ProbeTiming {
+    /// Seconds from the container's start to the first probe.
+    #[schemars(range(min = 0))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_delay_seconds: Option<i32>,
+    /// Seconds between probes.
+    #[schemars(range(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_seconds: Option<i32>,
+    /// Seconds for an answer.
+    #[schemars(range(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<i32>,
+    /// So many probes have to fail in a row.
+    #[schemars(range(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_threshold: Option<i32>,
+    /// So many probes have to succeed in a row; 1 for the liveness probe.
+    #[schemars(range(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub success_threshold: Option<i32>,
+}
+
+impl ProbeTiming {
+    fn starting_after(seconds: i32) -> Self {
+        Self { initial_delay_seconds: Some(seconds), timeout_seconds: Some(30), ..Self::default() }
+    }
+}
+
+/// A list, or the empty map that Karpenter's chart has for one: values that Helm has printed go on working.
+fn list_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Container>, D::Error> {
+    let value = Value::deserialize(from)?;
+    if value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(Vec::new());
+    }
+    serde_json::from_value(value).map_err(serde::de::Error::custom)
+}
+
 /// A port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -236,163 +323,6 @@ pub struct Tracing {
     pub endpoint: String,
 }
 
-/// `settings`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[expect(clippy::struct_excessive_bools, reason = "these are switches that users set by name")]
-pub struct OperatorSettings {
-    /// Longest time to collect pending pods before they are planned together.
-    pub batch_max_duration: String,
-    /// A batch ends when no pod came for this time.
-    pub batch_idle_duration: String,
-    /// `Respect` or `Ignore` preferences of pods.
-    pub preference_policy: String,
-    /// `Strict` or `BestEffort`.
-    pub min_values_policy: String,
-    /// The cluster's certificate authority, base64.
-    #[serde(rename = "clusterCABundle")]
-    pub cluster_ca_bundle: String,
-    /// Name of the cluster. Required.
-    pub cluster_name: String,
-    /// Endpoint of the cluster; empty: asked of EKS.
-    pub cluster_endpoint: String,
-    /// The VPC has no way out.
-    #[serde(rename = "isolatedVPC")]
-    pub isolated_vpc: bool,
-    /// The operator makes no instance profiles.
-    pub static_instance_profiles: bool,
-    /// Take the cluster's version from EKS.
-    pub eks_control_plane: bool,
-    /// Part of an instance's memory that it never shows.
-    pub vm_memory_overhead_percent: f64,
-    /// Name of the interruption queue.
-    pub interruption_queue: String,
-    /// Watch zonal shifts.
-    pub enable_zonal_shift: bool,
-    /// Network interfaces to keep free.
-    #[serde(rename = "reservedENIs")]
-    pub reserved_enis: String,
-    /// Ignore pods with dynamic resource claims.
-    #[serde(rename = "ignoreDRARequests")]
-    pub ignore_dra_requests: bool,
-    /// No metrics of cluster state.
-    pub disable_cluster_state_observability: bool,
-    /// No dry runs of EC2NodeClasses.
-    pub disable_dry_run: bool,
-    /// How often AMIs are looked up.
-    pub ami_refresh_interval: String,
-    /// How often subnets are looked up.
-    pub subnet_refresh_interval: String,
-    /// What a further machine is taken to cost beyond its price, in dollars per hour; empty: the operator's default.
-    pub node_price: String,
-    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; empty: no limit.
-    pub largest_share: String,
-    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; empty: the operator's default.
-    pub few_nodes: String,
-    /// Whether kube-scheduler is told which node each pod was planned for.
-    pub nominate_pods: bool,
-    /// The topology spread that kube-scheduler gives pods without constraints of their own, in YAML; empty: none.
-    pub scheduler_config: String,
-    /// Feature gates.
-    pub feature_gates: FeatureGates,
-}
-
-impl Default for OperatorSettings {
-    fn default() -> Self {
-        Self {
-            batch_max_duration: "10s".to_owned(),
-            batch_idle_duration: "1s".to_owned(),
-            preference_policy: "Respect".to_owned(),
-            min_values_policy: "Strict".to_owned(),
-            cluster_ca_bundle: String::new(),
-            cluster_name: String::new(),
-            cluster_endpoint: String::new(),
-            isolated_vpc: false,
-            static_instance_profiles: false,
-            eks_control_plane: false,
-            vm_memory_overhead_percent: 0.075,
-            interruption_queue: String::new(),
-            enable_zonal_shift: false,
-            reserved_enis: "0".to_owned(),
-            ignore_dra_requests: true,
-            disable_cluster_state_observability: false,
-            disable_dry_run: false,
-            ami_refresh_interval: "1m".to_owned(),
-            subnet_refresh_interval: "1m".to_owned(),
-            node_price: String::new(),
-            largest_share: String::new(),
-            few_nodes: String::new(),
-            nominate_pods: true,
-            scheduler_config: String::new(),
-            feature_gates: FeatureGates::default(),
-        }
-    }
-}
-
-/// `settings.featureGates`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[expect(clippy::struct_excessive_bools, reason = "these are switches that users set by name")]
-pub struct FeatureGates {
-    /// Replace unhealthy nodes.
-    pub node_repair: bool,
-    /// Honour NodeOverlays.
-    pub node_overlay: bool,
-    /// Use capacity reservations.
-    pub reserved_capacity: bool,
-    /// Replace spot nodes by cheaper spot nodes.
-    pub spot_to_spot_consolidation: bool,
-    /// NodePools of a fixed size.
-    pub static_capacity: bool,
-    /// Honour CapacityBuffers.
-    pub capacity_buffer: bool,
-    /// Let ReplicaSets that shrink empty the nodes that would go next.
-    pub pod_deletion_cost_management: bool,
-    /// Let drifted nodes go first whose replacement finds room only then.
-    pub terminate_first_drift: bool,
-    /// The same for sick nodes.
-    pub terminate_first_repair: bool,
-}
-
-impl Default for FeatureGates {
-    fn default() -> Self {
-        Self {
-            node_repair: false,
-            node_overlay: false,
-            reserved_capacity: true,
-            spot_to_spot_consolidation: false,
-            static_capacity: false,
-            capacity_buffer: false,
-            pod_deletion_cost_management: false,
-            terminate_first_drift: false,
-            terminate_first_repair: false,
-        }
-    }
-}
-
-impl FeatureGates {
-    /// As the operator reads them.
-    pub fn render(&self) -> String {
-        let Self {
-            node_repair,
-            node_overlay,
-            reserved_capacity,
-            spot_to_spot_consolidation,
-            static_capacity,
-            capacity_buffer,
-            pod_deletion_cost_management,
-            terminate_first_drift,
-            terminate_first_repair,
-        } = self;
-        format!(
-            "ReservedCapacity={reserved_capacity},SpotToSpotConsolidation={spot_to_spot_consolidation},NodeRepair={node_repair},\
-             NodeOverlay={node_overlay},StaticCapacity={static_capacity},CapacityBuffer={capacity_buffer},\
-             PodDeletionCostManagement={pod_deletion_cost_management},\
-             TerminateFirstDrift={terminate_first_drift},TerminateFirstRepair={terminate_first_repair}"
-        )
-    }
-}
-
 impl Default for Values {
     fn default() -> Self {
         let not_on_own_nodes = NodeSelectorRequirement {
@@ -412,6 +342,13 @@ impl Default for Values {
             additional_cluster_role_rules: Vec::new(),
             replicas: 2,
             revision_history_limit: 10,
+            strategy: DeploymentStrategy {
+                type_: None,
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_unavailable: Some(IntOrString::Int(1)),
+                    max_surge: None,
+                }),
+            },
             pod_labels: BTreeMap::new(),
             pod_annotations: BTreeMap::new(),
             pod_disruption_budget: DisruptionBudget::default(),
@@ -428,6 +365,8 @@ impl Default for Values {
             host_network: false,
             scheduler_name: "default-scheduler".to_owned(),
             dns_policy: "ClusterFirst".to_owned(),
+            dns_config: PodDNSConfig::default(),
+            init_containers: Vec::new(),
             node_selector: BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())]),
             affinity: Affinity {
                 node_affinity: Some(NodeAffinity {

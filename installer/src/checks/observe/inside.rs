@@ -72,6 +72,7 @@ fn job(pod: &Value, labels: Option<Value>, install_id: &str, nobody: Option<&str
     if let Some(affinity) = fields.get_mut("affinity").and_then(Value::as_object_mut) {
         affinity.retain(|kind, _| kind == "nodeAffinity");
     }
+    // The operator's comes first; what stands beside it would not end with the probe.
     let mut container = pod["containers"][0].clone();
     let part = container.as_object_mut().expect("a container is an object");
     for field in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {

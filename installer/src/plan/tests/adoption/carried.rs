@@ -79,8 +79,8 @@ fn container() -> Value {
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "ports": [{"name": "http-metrics", "containerPort": 8080, "protocol": "TCP"}],
-                    "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}},
-                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}},
+                    "livenessProbe": {"initialDelaySeconds": 30, "timeoutSeconds": 30, "periodSeconds": 10, "httpGet": {"path": "/healthz", "port": "http"}},
+                    "readinessProbe": {"initialDelaySeconds": 5, "timeoutSeconds": 30, "failureThreshold": 3, "httpGet": {"path": "/readyz", "port": "http"}},
                     "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
                     "env": environment(),
     })
@@ -407,7 +407,7 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
                 ("/spec/volumes", certificate.clone()),
                 ("/spec/containers/0/volumeMounts", mount.clone()),
             ],
-            value("/extraVolumes", certificate),
+            value("/extraVolumes", certificate.clone()),
         ),
         (
             "its mount",
@@ -419,7 +419,7 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
         ),
         (
             "a claim",
-            vec![("/spec/volumes", claim), ("/spec/containers/0/volumeMounts", mount)],
+            vec![("/spec/volumes", claim), ("/spec/containers/0/volumeMounts", mount.clone())],
             Told("ReadWriteMany"),
         ),
         ("a volume of others", vec![("/spec/volumes", json!([{"name": "x"}]))], Told("volume x")),
@@ -498,7 +498,7 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
         (
             "DNS servers",
             vec![("/spec/dnsConfig", json!({"nameservers": ["10.0.0.2"]}))],
-            Told("dnsConfig of Karpenter's pods"),
+            value("/dnsConfig/nameservers", json!(["10.0.0.2"])),
         ),
         (
             "host names",
@@ -507,8 +507,8 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
         ),
         (
             "init containers",
-            vec![("/spec/initContainers", json!([{"name": "x"}]))],
-            Told("initContainers"),
+            vec![("/spec/initContainers", json!([{"name": "x", "image": "wait:1"}]))],
+            value("/initContainers", json!([{"name": "x", "image": "wait:1"}])),
         ),
         (
             "a runtime class",
@@ -523,7 +523,47 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
         (
             "a sidecar",
             vec![("/spec/containers/1", json!({"name": "proxy", "image": "envoy:1"}))],
-            Told("container proxy"),
+            value(
+                "/controller/sidecarContainer",
+                json!([{"name": "proxy", "image": "envoy:1", "volumeMounts": []}]),
+            ),
+        ),
+        (
+            "a sidecar with a volume of its own",
+            vec![
+                ("/spec/volumes", certificate.clone()),
+                (
+                    "/spec/containers/1",
+                    json!({"name": "proxy", "image": "envoy:1", "volumeMounts": mount}),
+                ),
+            ],
+            value("/extraVolumes", certificate.clone()),
+        ),
+        (
+            "a sidecar on the port for debugging",
+            vec![(
+                "/spec/containers/1",
+                json!({"name": "proxy", "image": "envoy:1", "ports": [{"containerPort": 8082}]}),
+            )],
+            value("/controller/debug/port", 0),
+        ),
+        (
+            "a patient probe",
+            vec![("/spec/containers/0/livenessProbe/periodSeconds", 30.into())],
+            value("/controller/livenessProbe/periodSeconds", 30),
+        ),
+        (
+            "an impatient probe",
+            vec![("/spec/containers/0/readinessProbe/timeoutSeconds", 2.into())],
+            value("/controller/readinessProbe/timeoutSeconds", 2),
+        ),
+        (
+            "a profile",
+            vec![(
+                "/spec/containers/0/securityContext/appArmorProfile",
+                json!({"type": "RuntimeDefault"}),
+            )],
+            value("/controller/securityContext/appArmorProfile/type", "RuntimeDefault"),
         ),
         (
             "a life cycle",
