@@ -38,6 +38,7 @@ pub mod instance;
 pub mod instances;
 mod kms;
 pub mod moto_client;
+pub mod placement_groups;
 pub mod policy;
 pub mod prices;
 pub mod pricing;

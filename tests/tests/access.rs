@@ -38,6 +38,8 @@ mod controller;
 mod eks;
 #[path = "access/keys.rs"]
 mod keys;
+#[path = "access/placement_groups.rs"]
+mod placement_groups;
 #[path = "access/prices.rs"]
 mod prices;
 #[path = "access/sessions.rs"]

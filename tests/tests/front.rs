@@ -32,6 +32,8 @@ mod fleet;
 mod iam;
 #[path = "front/lists.rs"]
 mod lists;
+#[path = "front/placement_groups.rs"]
+mod placement_groups;
 #[path = "front/reservations.rs"]
 mod reservations;
 #[path = "front/states.rs"]
@@ -89,6 +91,7 @@ fn on_the_front(test: impl AsyncFnOnce(Bed)) {
         let control = shared.front.control();
         control.heal_all();
         shared.front.world().reservations().clear();
+        shared.front.world().placement_groups().clear();
         control.consistency(Delays::default());
         control.state_times(StateTimes {
             pending: 0.0,

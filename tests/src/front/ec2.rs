@@ -16,6 +16,7 @@ mod launch;
 mod listed;
 mod network;
 mod offers;
+mod placement_groups;
 mod pool;
 mod render;
 mod reservations;
@@ -82,7 +83,9 @@ async fn answer(
         "DescribeInstanceTypeOfferings" => offers::offerings(request, world).await,
         "DescribeSpotPriceHistory" => offers::spot_prices(request, world),
         "DescribeCapacityReservations" => reservations::describe(request, world),
-        "DescribePlacementGroups" => offers::no_placement_groups(request),
+        "CreatePlacementGroup" => placement_groups::create(request, world),
+        "DeletePlacementGroup" => placement_groups::delete(request, world),
+        "DescribePlacementGroups" => placement_groups::describe(request, world),
         "DescribeSubnets" => network::subnets(request, world).await,
         "DescribeSecurityGroups" => network::list(request, world, "securityGroupInfo").await,
         "DescribeVpcs" => network::list(request, world, "vpcSet").await,

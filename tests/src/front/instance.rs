@@ -111,6 +111,8 @@ pub struct Instance {
     pub tags: BTreeMap<String, String>,
     /// The capacity reservation that it is in.
     pub capacity_reservation: Option<String>,
+    /// The placement group that it is in.
+    pub placement_group: Option<Placed>,
     /// How it uses capacity reservations: `open`, `none` or `capacity-reservations-only`.
     pub reservation_preference: String,
     /// `capacity-block` or `interruptible-capacity-reservation`, when it was bought so.
@@ -134,6 +136,18 @@ impl Instance {
     pub fn provider_id(&self) -> String {
         format!("aws:///{}/{}", self.zone, self.id)
     }
+}
+
+/// Where an instance is in a placement group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placed {
+    /// `pg-…`.
+    pub group_id: String,
+    /// The group's name.
+    pub group_name: String,
+    /// The partition, counted from one; none in a group without partitions.
+    pub partition: Option<u32>,
 }
 
 /// IMDS settings.

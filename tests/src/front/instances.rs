@@ -301,6 +301,7 @@ mod tests {
             monitoring: false,
             tags: BTreeMap::from([("k".to_owned(), "v<".to_owned())]),
             capacity_reservation: None,
+            placement_group: None,
             reservation_preference: "none".to_owned(),
             market_type: None,
             spot_request_id: Some("sir-1".to_owned()),

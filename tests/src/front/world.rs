@@ -14,6 +14,7 @@ use super::consistency::Consistency;
 use super::faults::Faults;
 use super::instances::{InstanceTable, StateTimes};
 use super::moto_client::MotoClient;
+use super::placement_groups::PlacementGroups;
 use super::prices::Prices;
 use super::request::Params;
 use super::reservations::Reservations;
@@ -79,6 +80,7 @@ pub struct World {
     consistency: Consistency,
     faults: Faults,
     reservations: Reservations,
+    placement_groups: PlacementGroups,
     zonal_shifts: ZonalShifts,
 }
 
@@ -109,6 +111,7 @@ impl World {
             consistency: Consistency::new(clock),
             faults: Faults::new(seed),
             reservations: Reservations::default(),
+            placement_groups: PlacementGroups::default(),
             zonal_shifts: ZonalShifts::default(),
         }
     }
@@ -213,6 +216,11 @@ impl World {
         &self.reservations
     }
 
+    /// Placement groups.
+    pub fn placement_groups(&self) -> &PlacementGroups {
+        &self.placement_groups
+    }
+
     /// Zones that the cluster's traffic is moved away from.
     pub fn zonal_shifts(&self) -> &ZonalShifts {
         &self.zonal_shifts
@@ -229,13 +237,14 @@ impl World {
         format!("{prefix}-{:017x}", number & ((1 << 68) - 1))
     }
 
-    /// Tags of an EC2 resource that the front holds (instance, volume, network interface, spot request, fleet, launch template, image); `None` for those that
+    /// Tags of an EC2 resource that the front holds (instance, volume, network interface, spot request, fleet, launch template, image, placement group); `None` for those that
     /// moto holds (VPCs, subnets, security groups, …).
     pub fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
         let kind = id.split_once('-').map_or("", |(kind, _)| kind);
         match kind {
             "i" => self.instances.get(id).map(|instance| instance.tags.clone()),
             "lt" => self.templates.get(id).map(|template| template.tags),
+            "pg" => self.placement_groups.get(id).map(|group| group.tags),
             "fleet" => self.fleets.lock().get(id).map(|fleet| fleet.tags.clone()),
             "ami" => Some(self.image_tags.lock().get(id).cloned().unwrap_or_default()),
             "vol" => self

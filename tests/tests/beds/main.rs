@@ -18,6 +18,7 @@ mod kubelet;
 mod machines;
 mod nominations;
 mod oracle;
+mod placement_groups;
 mod preflight;
 mod recovery;
 mod scale;

@@ -98,6 +98,7 @@ pub(super) async fn create(
         reservation_id: world.id("r"),
         taken: BTreeMap::new(),
         reserved: BTreeMap::new(),
+        placed: BTreeMap::new(),
     };
     let mut launched: Vec<(&Candidate, Vec<Instance>)> = Vec::new();
     let mut errors: Vec<(&Candidate, AwsError)> = Vec::new();
@@ -238,6 +239,7 @@ fn launch(
             wanted,
         ),
     };
+    let (given, full) = call.spread(pool, given);
     let made = call.make(wish, pool, given);
     let code = if made.len() < given as usize {
         Some("InsufficientFreeAddressesInSubnet".to_owned())
@@ -248,7 +250,7 @@ fn launch(
         let message = shortage_message(&code, wish, pool);
         AwsError::new(code, message)
     });
-    (made, error)
+    (made, full.or(error))
 }
 
 /// `<launchTemplateAndOverrides>`: what was asked for, given back.

@@ -15,7 +15,7 @@ use super::super::world::World;
 use super::super::xml::render;
 use super::pool::{Facts, Pool, pool};
 use super::render::{instance_element, reservation_elements};
-use super::{dry_run, reservations};
+use super::{dry_run, placement_groups, reservations};
 
 /// What to launch in one pool.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub(super) struct Call<'a> {
     pub(super) taken: BTreeMap<String, BTreeSet<Ipv4Addr>>,
     /// Places in capacity reservations that this call has taken, by reservation.
     pub(super) reserved: BTreeMap<String, u32>,
+    /// Places in the placement group that this call has taken, by zone.
+    pub(super) placed: BTreeMap<String, u32>,
 }
 
 /// A capacity reservation has no room.
@@ -88,6 +90,15 @@ impl Call<'_> {
         let given = left.min(wanted);
         *taken += given;
         (given, (given < wanted).then(|| NO_ROOM.to_owned()))
+    }
+
+    /// How many of `wanted` instances the placement group takes in the pool's zone, and the error when these are too few.
+    pub(super) fn spread(&mut self, pool: &Pool, wanted: u32) -> (u32, Option<AwsError>) {
+        let Some(target) = &pool.placement else { return (wanted, None) };
+        let taken = self.placed.entry(pool.subnet.zone.clone()).or_default();
+        let given = target.room(self.world, &pool.subnet.zone, *taken, wanted);
+        *taken += given;
+        (given, (given < wanted).then(placement_groups::is_full))
     }
 
     /// Makes up to `wanted` instances, fewer when the subnet has no more addresses.
@@ -114,6 +125,9 @@ impl Call<'_> {
             }
             taken.extend(&addresses);
             made.push(instance(world, wish, pool, &interfaces, &addresses));
+        }
+        if let Some(target) = &pool.placement {
+            target.place(world, &mut made);
         }
         for instance in &mut made {
             instance.reservation_id.clone_from(&self.reservation_id);
@@ -200,6 +214,7 @@ fn instance(
         monitoring: params.get("Monitoring.Enabled") == Some("true"),
         tags,
         capacity_reservation: reservations::target(params).map(str::to_owned),
+        placement_group: None,
         reservation_preference: text(
             "CapacityReservationSpecification.CapacityReservationPreference",
             "open",
@@ -322,9 +337,14 @@ pub(super) async fn run(
         reservation_id: world.id("r"),
         taken: BTreeMap::new(),
         reserved: BTreeMap::new(),
+        placed: BTreeMap::new(),
     };
+    let (given, full) = call.spread(&pool, given);
     let made = call.make(&wish, &pool, given);
     if u32::try_from(made.len()).unwrap_or(u32::MAX) < least {
+        if let Some(full) = full {
+            return Err(full);
+        }
         let code = short.unwrap_or_else(|| "InsufficientFreeAddressesInSubnet".to_owned());
         let message = shortage_message(&code, &wish, &pool);
         return Err(AwsError::new(code, message));

@@ -156,14 +156,3 @@ pub(super) fn spot_prices(request: &AwsRequest, world: &World) -> Result<AwsResp
     });
     Ok(list_answer(request, "spotPriceHistorySet", items.collect(), next))
 }
-
-/// There are no placement groups in the double.
-pub(super) fn no_placement_groups(request: &AwsRequest) -> Result<AwsResponse, AwsError> {
-    match request.params.list("GroupName").first().or(request.params.list("GroupId").first()) {
-        Some(name) => Err(AwsError::new(
-            "InvalidPlacementGroup.Unknown",
-            format!("The Placement Group '{name}' is unknown."),
-        )),
-        None => Ok(list_answer(request, "placementGroupSet", vec![], None)),
-    }
-}

@@ -15,6 +15,7 @@ use super::images::devices;
 use super::invalid;
 use super::launch::Wish;
 use super::network::{Network, Subnet};
+use super::placement_groups::{self, Target};
 
 /// What several pools of one call have in common; asked for once.
 pub(super) struct Facts {
@@ -96,6 +97,7 @@ pub(super) struct Pool {
     pub(super) image: Image,
     pub(super) groups: Vec<(String, String)>,
     pub(super) profile: Option<Profile>,
+    pub(super) placement: Option<Target>,
 }
 
 #[derive(Clone, Debug)]
@@ -166,6 +168,7 @@ pub(super) fn pool(world: &World, facts: &Facts, wish: &Wish) -> Result<Pool, Aw
         )));
     }
     let groups = groups(facts, params, &subnet)?;
+    let placement = placement_groups::target(world, params)?;
     let profile = profile_name(params).map(|name| facts.profiles[&name].clone()).transpose()?;
     if wish.capacity_type == CapacityType::Spot && !facts.spot_allowed {
         return Err(AwsError::new(
@@ -173,7 +176,7 @@ pub(super) fn pool(world: &World, facts: &Facts, wish: &Wish) -> Result<Pool, Aw
             "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
         ));
     }
-    Ok(Pool { instance_type: type_name.to_owned(), subnet, image, groups, profile })
+    Ok(Pool { instance_type: type_name.to_owned(), subnet, image, groups, profile, placement })
 }
 
 fn subnet<'a>(facts: &'a Facts, params: &Params) -> Result<&'a Subnet, AwsError> {

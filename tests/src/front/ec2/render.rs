@@ -61,14 +61,7 @@ pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Elemen
         Element::node("productCodes", vec![]),
         leaf("instanceType", &instance.instance_type),
         leaf("launchTime", &launched),
-        Element::node(
-            "placement",
-            vec![
-                leaf("availabilityZone", &instance.zone),
-                leaf("groupName", ""),
-                leaf("tenancy", &instance.tenancy),
-            ],
-        ),
+        Element::node("placement", placement(instance)),
         Element::node(
             "monitoring",
             vec![leaf("state", if instance.monitoring { "enabled" } else { "disabled" })],
@@ -155,6 +148,19 @@ pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Elemen
         Element::node("maintenanceOptions", vec![leaf("autoRecovery", "default")]),
     ]);
     item
+}
+
+fn placement(instance: &Instance) -> Vec<Element> {
+    let placed = instance.placement_group.as_ref();
+    let mut placement = vec![
+        leaf("availabilityZone", &instance.zone),
+        leaf("groupName", placed.map_or("", |placed| &placed.group_name)),
+        leaf("tenancy", &instance.tenancy),
+    ];
+    placement.extend(placed.map(|placed| leaf("groupId", &placed.group_id)));
+    let partition = placed.and_then(|placed| placed.partition);
+    placement.extend(partition.map(|number| leaf("partitionNumber", number.to_string())));
+    placement
 }
 
 fn reservation_specification(instance: &Instance) -> Vec<Element> {

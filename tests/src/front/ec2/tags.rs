@@ -42,7 +42,7 @@ impl Change {
 }
 
 fn is_ours(id: &str) -> bool {
-    ["i-", "vol-", "eni-", "sir-", "fleet-", "lt-", "ami-"]
+    ["i-", "vol-", "eni-", "sir-", "fleet-", "lt-", "ami-", "pg-"]
         .iter()
         .any(|prefix| id.starts_with(prefix))
 }
@@ -112,6 +112,7 @@ fn apply(world: &World, id: &str, change: &Change) {
         "lt" => {
             world.templates().update(id, |template| change.apply(&mut template.tags));
         }
+        "pg" => world.placement_groups().update(id, |group| change.apply(&mut group.tags)),
         "fleet" => {
             if let Some(fleet) = world.fleets.lock().get_mut(id) {
                 change.apply(&mut fleet.tags);
@@ -147,6 +148,7 @@ fn not_found(id: &str) -> AwsError {
         "vol" => ("InvalidVolume.NotFound", "volume"),
         "eni" => ("InvalidNetworkInterfaceID.NotFound", "networkInterface ID"),
         "lt" => return missing_id(id),
+        "pg" => ("InvalidPlacementGroup.Unknown", "placement group ID"),
         "fleet" => ("InvalidFleetId.NotFound", "fleet ID"),
         _ => ("InvalidSpotInstanceRequestID.NotFound", "spot instance request ID"),
     };
@@ -196,6 +198,9 @@ pub(super) async fn describe(request: &AwsRequest, world: &World) -> Result<AwsR
     }
     for template in world.templates().all() {
         add(&template.id, "launch-template", &template.tags);
+    }
+    for group in world.placement_groups().all() {
+        add(&group.id, "placement-group", &group.tags);
     }
     for (id, tags) in world.image_tags.lock().iter() {
         add(id, "image", tags);
