@@ -174,6 +174,14 @@ impl Cells {
         &self.values[&(cell, key)]
     }
 
+    /// Whether machines of a cell have a label.
+    pub(crate) fn has_values(&self, problem: &Problem<'_>, cell: CellId, key: Key) -> bool {
+        match self.values.get(&(cell, key)) {
+            Some(known) => !known.is_empty(),
+            None => !cell_values(problem, self, cell, key).is_empty(),
+        }
+    }
+
     fn intern(
         &mut self,
         problem: &Problem<'_>,

@@ -9,6 +9,7 @@ mod disrupting;
 mod formats;
 mod garbage;
 mod mutations;
+mod oracle;
 mod overlays;
 mod partial;
 mod price;

@@ -14,7 +14,7 @@ mod selectors;
 mod tallies;
 
 use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::cells::{CellId, Cells};
@@ -48,7 +48,14 @@ struct Group {
     key: Key,
     /// Domains are hosts.
     host: bool,
+    /// Of required rules, the topology keys of all rules of the kind that the same pods carry, this one's included: kube-scheduler looks at them together.
+    keys: Vec<Key>,
+    /// Of required affinity, the groups of the terms that the same pods carry, this one included.
+    together: Vec<usize>,
 }
+
+/// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Group::keys`].
+type Identity = (Kind, Key, Scope, Vec<Key>);
 
 /// How pods may change machines to come without any rule minding, but for rules about hosts that leave no room there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +105,7 @@ impl Rules {
         preferences: PreferencePolicy,
         symbols: &mut Symbols,
     ) -> Self {
-        let mut groups: IndexMap<(Kind, Key, Scope), (), FxBuildHasher> = IndexMap::default();
+        let mut groups: IndexMap<Identity, (), FxBuildHasher> = IndexMap::default();
         let respected = preferences == PreferencePolicy::Respect;
         let n = snapshot.shapes.len();
         let (mut carried, mut preferred, mut terms) =
@@ -106,26 +113,58 @@ impl Rules {
         for (index, shape) in snapshot.shapes.iter().enumerate() {
             let (mut required, mut soft) = (Vec::new(), Vec::new());
             let mut near: SmallVec<[&crate::snapshot::PodAffinityTerm; 4]> = SmallVec::new();
+            let mut wanted: Option<(Scope, Vec<Key>)> = None;
             for term in &shape.pod_affinity {
-                if term.weight.is_none() {
-                    let kind = if term.anti { Kind::Anti } else { Kind::Affinity };
-                    let scope = Scope::of_term(snapshot, shape, term);
-                    required.push(
-                        groups.insert_full((kind, symbols.key(&term.topology_key), scope), ()).0,
-                    );
-                } else if respected {
-                    near.push(term);
+                match (term.weight, term.anti) {
+                    (None, true) => {
+                        let scope = Scope::of_term(snapshot, shape, term);
+                        let key = symbols.key(&term.topology_key);
+                        required.push(groups.insert_full((Kind::Anti, key, scope, vec![]), ()).0);
+                    }
+                    (None, false) => {
+                        let scope = Scope::of_term(snapshot, shape, term);
+                        let key = symbols.key(&term.topology_key);
+                        wanted = Some(match wanted.take() {
+                            None => (scope, vec![key]),
+                            Some((all, mut keys)) => {
+                                keys.push(key);
+                                (all.and(scope), keys)
+                            }
+                        });
+                    }
+                    (Some(_), _) if respected => near.push(term),
+                    (Some(_), _) => {}
+                }
+            }
+            // A pod counts for the required terms of affinity only when it matches all of them, whatever their topology keys.
+            if let Some((scope, mut keys)) = wanted {
+                keys.sort_unstable();
+                keys.dedup();
+                for &key in &keys {
+                    let identity = (Kind::Affinity, key, scope.clone(), keys.clone());
+                    required.push(groups.insert_full(identity, ()).0);
                 }
             }
             near.sort_by_key(|term| (term.anti, std::cmp::Reverse(term.weight)));
             for term in &near {
-                let kind = if term.anti { Kind::Anti } else { Kind::Affinity };
+                let key = symbols.key(&term.topology_key);
                 let scope = Scope::of_term(snapshot, shape, term);
-                soft.push(groups.insert_full((kind, symbols.key(&term.topology_key), scope), ()).0);
+                let identity = match term.anti {
+                    true => (Kind::Anti, key, scope, vec![]),
+                    false => (Kind::Affinity, key, scope, vec![key]),
+                };
+                soft.push(groups.insert_full(identity, ()).0);
             }
             terms.push(soft.len());
+            // Nodes that lack one of the keys of required constraints count for none of them.
+            let hard = shape.topology_spread.iter().filter(|spread| spread.required);
+            let mut hard: Vec<Key> = hard.map(|spread| symbols.key(&spread.topology_key)).collect();
+            hard.sort_unstable();
+            hard.dedup();
             for spread in shape.topology_spread.iter().filter(|spread| spread.required || respected)
             {
+                let key = symbols.key(&spread.topology_key);
+                let keys = if spread.required { hard.clone() } else { vec![key] };
                 let honors = spread.honor_affinity || spread.honor_taints;
                 let kind = Kind::Spread {
                     max_skew: spread.max_skew,
@@ -135,16 +174,20 @@ impl Rules {
                     class: if honors { classes[index] } else { 0 },
                 };
                 let scope = Scope::of_spread(shape, spread);
-                let id = groups.insert_full((kind, symbols.key(&spread.topology_key), scope), ()).0;
+                let id = groups.insert_full((kind, key, scope, keys), ()).0;
                 if spread.required { required.push(id) } else { soft.push(id) }
             }
+            let mut known = FxHashSet::default();
+            required.retain(|&group| known.insert(group));
             carried.push(required);
             preferred.push(soft);
         }
-        let selected = selected(snapshot, groups.keys().map(|(_, _, scope)| scope));
+        let selected = selected(snapshot, groups.keys().map(|(_, _, scope, _)| scope));
         let hostname = symbols.key(label::HOSTNAME);
-        let groups =
-            groups.into_keys().map(|(kind, key, _)| Group { kind, key, host: key == hostname });
+        let groups = groups.into_keys().enumerate().map(|(id, (kind, key, _, keys))| {
+            let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
+            Group { kind, key, host: key == hostname, keys, together }
+        });
         let mut rules = Self {
             groups: groups.collect(),
             carried,
@@ -160,7 +203,21 @@ impl Rules {
             rules.preferred.push(soft);
         }
         rules.counts_others = rules.counting_others(&preferred);
+        rules.bring_together();
         rules
+    }
+
+    /// Finds the terms of affinity that are required together. Those of one group are with the same others, whoever carries them: they have the same keys.
+    fn bring_together(&mut self) {
+        for carried in &self.carried {
+            let affinity = |&&group: &&usize| self.groups[group].kind == Kind::Affinity;
+            let together: Vec<usize> = carried.iter().filter(affinity).copied().collect();
+            if together.len() > 1 {
+                for &group in &together {
+                    self.groups[group].together.clone_from(&together);
+                }
+            }
+        }
     }
 
     /// By group: whether it selects shapes that don't carry its rule.

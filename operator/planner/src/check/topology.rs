@@ -103,21 +103,18 @@ pub(super) fn check_topology(
         });
         places.extend(pods.iter().map(|&pod| Place { pod, new: true, machine }));
     }
-    leaving.retain(|pod| places.iter().all(|place: &Place| place.pod != *pod));
+    let placed: BTreeSet<usize> = places.iter().map(|place: &Place| place.pod).collect();
+    leaving.retain(|pod| !placed.contains(pod));
     let all = World { snapshot, machines, places, leaving };
+    for (place, key) in all.lonely() {
+        found.insert(all.violation(place, &format!("pod affinity over {key}")));
+    }
     for place in &all.places {
         let carrier = shape(snapshot, place.pod);
-        for term in carrier.pod_affinity.iter().filter(|term| term.weight.is_none()) {
-            let kept = if term.anti {
-                all.keeps_apart(place, carrier, term)
-            } else {
-                !place.new || all.is_near(place, carrier, term)
-            };
-            if !kept {
-                let kind = if term.anti { "anti-affinity" } else { "affinity" };
-                found.insert(
-                    all.violation(place, &format!("pod {kind} over {}", term.topology_key)),
-                );
+        for term in carrier.pod_affinity.iter().filter(|term| term.anti && term.weight.is_none()) {
+            if !all.keeps_apart(place, carrier, term) {
+                let rule = format!("pod anti-affinity over {}", term.topology_key);
+                found.insert(all.violation(place, &rule));
             }
         }
         for spread in carrier.topology_spread.iter().filter(|spread| spread.required && place.new) {
@@ -183,72 +180,177 @@ impl World<'_> {
         !self.matching(carrier, term).any(|other| clashes(&other))
     }
 
-    fn is_near(&self, place: &Place, carrier: &PodShape, term: &PodAffinityTerm) -> bool {
-        let mine = self.machines[place.machine].certain(&term.topology_key);
-        if mine.is_none() {
-            return false;
-        }
-        let near = self.matching(carrier, term).any(|other| {
-            other.pod != place.pod
-                && self.machines[other.machine].certain(&term.topology_key) == mine
-        });
-        let first = || {
-            let itself = self.matching(carrier, term).any(|other| other.pod == place.pod);
-            itself && self.matching(carrier, term).all(|other| other.pod == place.pod)
-        };
-        near || first()
-    }
-
+    /// Whether a pod may be where it is in some order in which pods come. So those that come with it are taken to come after it where that helps, unless the
+    /// same rule binds them; and those elsewhere are taken to be there already.
     fn is_spread(&self, place: &Place, carrier: &PodShape, spread: &TopologySpread) -> bool {
-        let Some(mine) = self.machines[place.machine].certain(&spread.topology_key) else {
+        let key = &spread.topology_key;
+        let Some(mine) = self.machines[place.machine].certain(key) else {
             return false;
         };
         // Unknown while it depends on the labels that a machine to come gets.
-        let eligible = |machine: &Machine<'_>| {
-            if spread.honor_taints && untolerated(machine.taints, &carrier.tolerations).is_some() {
-                return Some(false);
-            }
-            if spread.honor_affinity { machine.labels.may_suit(carrier) } else { Some(true) }
-        };
+        let hard = || carrier.topology_spread.iter().filter(|spread| spread.required);
+        let eligible: Vec<Option<bool>> = self
+            .machines
+            .iter()
+            .map(|machine| {
+                if hard().any(|spread| machine.values(&spread.topology_key).is_empty())
+                    || spread.honor_taints
+                        && untolerated(machine.taints, &carrier.tolerations).is_some()
+                {
+                    Some(false)
+                } else if spread.honor_affinity {
+                    machine.labels.may_suit(carrier)
+                } else {
+                    Some(true)
+                }
+            })
+            .collect();
         let mut counts: BTreeMap<String, i64> = BTreeMap::new();
-        let existing = self.machines.iter().filter(|machine| !machine.to_come);
-        for machine in existing.filter(|machine| eligible(machine) == Some(true)) {
-            if let Some(value) = machine.certain(&spread.topology_key) {
+        let mut domains = BTreeSet::new();
+        for (machine, eligible) in self.machines.iter().zip(&eligible) {
+            if *eligible == Some(true)
+                && !machine.to_come
+                && let Some(value) = machine.certain(key)
+            {
                 counts.entry(value).or_default();
             }
+            if *eligible != Some(false) {
+                domains.extend(machine.values(key));
+            }
         }
-        counts.entry(mine.clone()).or_default();
-        let selects = |pod: &PodShape| {
-            pod.namespace == carrier.namespace && selected(spread.selector.as_ref(), &pod.labels)
+        let empty = |selector: &LabelSelector| {
+            selector.match_labels.iter().flatten().count() == 0
+                && selector.match_expressions.iter().flatten().count() == 0
         };
-        // Where these will be is not said.
-        if self.leaving.iter().any(|&pod| selects(shape(self.snapshot, pod))) {
-            return true;
-        }
+        let selects = |pod: &PodShape| {
+            pod.namespace == carrier.namespace
+                && selected(spread.selector.as_ref().filter(|it| !empty(it)), &pod.labels)
+        };
+        // Bound by the same rule, which sees the same nodes.
+        let alike = |pod: &PodShape| {
+            pod.topology_spread == carrier.topology_spread
+                && pod.node_selector == carrier.node_selector
+                && pod.required_affinity == carrier.required_affinity
+                && pod.tolerations == carrier.tolerations
+        };
+        let mut here = 0;
+        counts.entry(mine.clone()).or_default();
         for other in &self.places {
             let pod = shape(self.snapshot, other.pod);
-            if !selects(pod) {
+            if eligible[other.machine] == Some(false) || !selects(pod) {
                 continue;
             }
-            // Pods with other rules may come after this one and need not care for it.
-            if other.new && !pod.topology_spread.contains(spread) {
-                return true;
-            }
             let machine = &self.machines[other.machine];
-            let counted = match eligible(machine) {
-                Some(counted) => counted,
-                None if machine.to_come => return true,
-                None => false,
-            };
-            if let Some(value) = machine.certain(&spread.topology_key).filter(|_| counted) {
+            let values = machine.values(key);
+            let bound = !other.new || alike(pod);
+            let certain = eligible[other.machine] == Some(true) && values.len() == 1;
+            here += i64::from(bound && certain && values.contains(&mine));
+            for value in values {
                 *counts.entry(value).or_default() += 1;
             }
         }
         let few = spread
             .min_domains
-            .is_some_and(|least| i64::try_from(counts.len()).is_ok_and(|n| n < i64::from(least)));
-        let least = if few { 0 } else { counts.values().copied().min().unwrap_or(0) };
-        counts[&mine] - least <= i64::from(spread.max_skew)
+            .is_some_and(|least| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least)));
+        // Where these will be is not said; at best in the domain that has the fewest.
+        let leaving = self.leaving.iter().filter(|&&pod| selects(shape(self.snapshot, pod)));
+        let leaving = i64::try_from(leaving.count()).unwrap_or(i64::MAX);
+        let least = if few { 0 } else { counts.values().copied().min().unwrap_or(0) + leaving };
+        here - least <= i64::from(spread.max_skew)
+    }
+
+    /// Pods that the plan places and that are not near enough to others, whatever the order in which pods come, with a topology key.
+    ///
+    /// kube-scheduler counts a pod only if it matches all required terms, and lets a pod that matches its own go anywhere as long as no pod is counted.
+    fn lonely(&self) -> Vec<(&Place, &str)> {
+        let wanted = |place: &Place| -> Vec<&PodAffinityTerm> {
+            let terms = shape(self.snapshot, place.pod).pod_affinity.iter();
+            terms.filter(|term| !term.anti && term.weight.is_none()).collect()
+        };
+        // Those without such terms may come before or after, as it suits the others.
+        let (mut there, mut flexible, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        // Those that were there before any that may be the first of its kind.
+        let mut before: Vec<&Place> = Vec::new();
+        for place in &self.places {
+            match wanted(place) {
+                _ if !place.new => {
+                    there.push(place);
+                    before.push(place);
+                }
+                terms if terms.is_empty() => flexible.push(place),
+                terms => left.push((place, terms)),
+            }
+        }
+        loop {
+            let waiting = left.len();
+            left.retain(|(place, terms)| {
+                let far = self.far_from(place, terms, there.iter().chain(&flexible)).is_some();
+                if !far {
+                    there.push(*place);
+                }
+                far
+            });
+            if left.len() < waiting {
+                continue;
+            }
+            // Of those that may be the first of their kind, one that the fewest others ask for.
+            let first = |(place, terms): &(&Place, Vec<&PodAffinityTerm>)| {
+                self.matches(place, place, terms)
+                    && terms.iter().all(|term| self.certain(place, term).is_some())
+                    && !before.iter().any(|other| self.counts(place, other, terms))
+            };
+            let asked = |place: &Place| {
+                left.iter().filter(|(by, terms)| self.matches(by, place, terms)).count()
+            };
+            let may = (0..left.len()).filter(|&at| first(&left[at]));
+            let Some(at) = may.min_by_key(|&at| asked(left[at].0)) else { break };
+            let (place, _) = left.remove(at);
+            there.push(place);
+            before.push(place);
+        }
+        let all = there.iter().chain(&flexible);
+        let key = |place: &Place, terms: &[_]| self.far_from(place, terms, all.clone());
+        left.iter().map(|(place, terms)| (*place, key(place, terms).unwrap_or_default())).collect()
+    }
+
+    /// The topology key of a term of which a pod has none of some others in its domain.
+    fn far_from<'t, 'o>(
+        &self,
+        place: &Place,
+        terms: &[&'t PodAffinityTerm],
+        others: impl Iterator<Item = &'o &'o Place> + Clone,
+    ) -> Option<&'t str> {
+        let far = terms.iter().find(|term| {
+            let mine = self.certain(place, term);
+            mine.is_none()
+                || !others.clone().any(|other| {
+                    other.pod != place.pod
+                        && self.certain(other, term) == mine
+                        && self.matches(place, other, terms)
+                })
+        });
+        far.map(|term| &*term.topology_key)
+    }
+
+    fn certain(&self, place: &Place, term: &PodAffinityTerm) -> Option<String> {
+        self.machines[place.machine].certain(&term.topology_key)
+    }
+
+    /// Whether a pod matches all terms of another.
+    fn matches(&self, by: &Place, place: &Place, terms: &[&PodAffinityTerm]) -> bool {
+        let (carrier, other) = (shape(self.snapshot, by.pod), shape(self.snapshot, place.pod));
+        terms.iter().all(|term| {
+            self.in_namespaces(carrier, term, &other.namespace)
+                && selected(term.selector.as_ref(), &other.labels)
+        })
+    }
+
+    /// Whether a pod counts for the terms of another: it matches them all, and its machine has one of their labels.
+    fn counts(&self, by: &Place, place: &Place, terms: &[&PodAffinityTerm]) -> bool {
+        let labelled = |term: &&PodAffinityTerm| {
+            !self.machines[place.machine].values(&term.topology_key).is_empty()
+        };
+        terms.iter().any(labelled) && self.matches(by, place, terms)
     }
 }
 

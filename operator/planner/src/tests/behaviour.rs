@@ -4,6 +4,7 @@ mod checking;
 mod provisioning;
 mod replacing;
 mod retrying;
+mod several_rules;
 mod table;
 mod topology;
 

@@ -3,12 +3,13 @@
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
-use super::domains::{counts_there, universe};
+use super::domains::{counts_there, has_keys, universe};
 use super::journal::{Change, Place};
 use super::tallies::{Count, Tally};
 use super::{Group, Kind, Rule};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
+use crate::compile::taints::{Preferred, untolerated};
 use crate::intern::Value;
 use crate::plan::Exclusion;
 use crate::snapshot::Placement;
@@ -273,8 +274,9 @@ impl Counts {
             _ if !rule.carried => ANY,
             // The first of a group that wants to be together may be anywhere.
             Kind::Affinity => {
-                let first = rule.itself && self.groups[rule.group].total == 0;
-                if here.selected > 0 || first { ANY } else { 0 }
+                let together = &problem.rules.groups[rule.group].together;
+                let nobody = || together.iter().all(|&term| self.groups[term].total == 0);
+                if here.selected > 0 || (rule.itself && nobody()) { ANY } else { 0 }
             }
             Kind::Spread { max_skew, .. } => {
                 let limit = i64::from(max_skew) + i64::from(least) - i64::from(here.selected);
@@ -339,11 +341,25 @@ fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
 
 /// Whether pods on machines of a cell count for a rule.
 fn counts_in(problem: &Problem<'_>, cells: &Cells, rule: &Group, cell: CellId) -> bool {
-    let Kind::Spread { class, honor_affinity: true, .. } = rule.kind else { return true };
-    let well_known = |key| problem.is_well_known(key);
-    let have = &cells[cell].requirements;
-    let mut required = problem.classes[class].required.iter();
-    required.any(|required| have.compatible(required, well_known, &problem.symbols).is_ok())
+    let Kind::Spread { class, honor_affinity, honor_taints, .. } = rule.kind else { return true };
+    if !has_keys(problem, cells, rule, cell) {
+        return false;
+    }
+    let class = &problem.classes[class];
+    let cell = &cells[cell];
+    let affine = || {
+        let well_known = |key| problem.is_well_known(key);
+        let mut required = class.required.iter();
+        required.any(|required| {
+            cell.requirements.compatible(required, well_known, &problem.symbols).is_ok()
+        })
+    };
+    let tolerated = || {
+        let pool = problem.templates[cell.template].pool;
+        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        untolerated(taints, &class.tolerations, Preferred::Ignored).is_none()
+    };
+    (!honor_affinity || affine()) && (!honor_taints || tolerated())
 }
 
 /// Why a shape has no domain. For [`Counts::room_on_host`] it is the first rule about hosts.

@@ -95,9 +95,13 @@ fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
     problem.machines.label(machine, key).or_else(promised)
 }
 
-/// Whether pods on a machine count for a rule: spread looks only at nodes that its pods could use.
+/// Whether pods on a machine count for a rule: spread looks only at nodes that its pods could use, and that have all of their topology keys.
 pub(super) fn counts_there(problem: &Problem<'_>, rule: &Group, machine: usize) -> bool {
     let Kind::Spread { honor_affinity, honor_taints, class, .. } = rule.kind else { return true };
+    let others = rule.keys.iter().filter(|&&key| key != rule.key && key != problem.keys.hostname);
+    if others.into_iter().any(|&key| problem.domains.of(key, machine).is_none()) {
+        return false;
+    }
     let class = &problem.classes[class];
     let affine = || class.required.iter().any(|required| machine_meets(problem, machine, required));
     let tolerated = || {
@@ -125,16 +129,26 @@ pub(super) fn universe(problem: &Problem<'_>, cells: &mut Cells, rule: &Group) -
     for template in 0..problem.templates.len() {
         let base = cells.base(problem, template);
         let Some(class) = class else {
-            domains.extend(cells.values(problem, base, rule.key));
+            if has_keys(problem, cells, rule, base) {
+                domains.extend(cells.values(problem, base, rule.key));
+            }
             continue;
         };
         for variant in 0..problem.classes[class].variants.len() {
-            if let Ok(cell) = cells.join(problem, base, class, variant) {
+            if let Ok(cell) = cells.join(problem, base, class, variant)
+                && has_keys(problem, cells, rule, cell)
+            {
                 domains.extend(cells.values(problem, cell, rule.key));
             }
         }
     }
     domains.into_iter().collect()
+}
+
+/// Whether machines of a cell have all topology keys of the pods that carry a spread constraint.
+pub(super) fn has_keys(problem: &Problem<'_>, cells: &Cells, rule: &Group, cell: CellId) -> bool {
+    let others = rule.keys.iter().filter(|&&key| key != rule.key && key != problem.keys.hostname);
+    others.into_iter().all(|&key| cells.has_values(problem, cell, key))
 }
 
 /// The values of a label that machines of a cell can have.

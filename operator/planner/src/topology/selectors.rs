@@ -16,11 +16,12 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// The pods that a spread constraint counts: of the pod's own namespace.
+    /// The pods that a spread constraint counts: of the pod's own namespace. For an empty selector kube-scheduler counts none.
     pub(super) fn of_spread(shape: &PodShape, spread: &TopologySpread) -> Self {
+        let expressions = expressions(spread.selector.as_ref());
         Self {
             namespaces: vec![shape.namespace.clone()],
-            expressions: expressions(spread.selector.as_ref()),
+            expressions: expressions.filter(|list| !list.is_empty()),
         }
     }
 
@@ -46,6 +47,19 @@ impl Scope {
             namespaces: namespaces.into_iter().collect(),
             expressions: expressions(term.selector.as_ref()),
         }
+    }
+
+    /// The pods that are in both.
+    pub(super) fn and(self, other: Self) -> Self {
+        let mut namespaces = self.namespaces;
+        namespaces.retain(|name| other.namespaces.binary_search(name).is_ok());
+        let expressions = self.expressions.zip(other.expressions).map(|(mut all, more)| {
+            all.extend(more);
+            all.sort_unstable();
+            all.dedup();
+            all
+        });
+        Self { namespaces, expressions }
     }
 
     /// A label that pods have to have, if the selector says so.

@@ -1,0 +1,144 @@
+//! Several rules of one kind on one pod: kube-scheduler looks at them together.
+
+use super::*;
+use crate::snapshot::Node;
+
+const RACK: &str = "example.com/rack";
+
+fn near_tier(mut shape: PodShape, key: &str) -> PodShape {
+    shape = near(shape, key, "", false);
+    let term = shape.pod_affinity.last_mut().expect("it was just added");
+    term.selector = Some(LabelSelector {
+        match_labels: Some([("tier".to_owned(), "1".to_owned())].into()),
+        ..LabelSelector::default()
+    });
+    shape
+}
+
+fn tier(mut shape: PodShape) -> PodShape {
+    shape.labels.insert("tier".to_owned(), "1".to_owned());
+    shape
+}
+
+fn racked(key: &str, zone: &str, rack: Option<&str>) -> Node {
+    let mut node = node(key, "default", "m.2xlarge", zone);
+    node.labels.extend(rack.map(|rack| (RACK.to_owned(), rack.to_owned())));
+    node
+}
+
+fn placed(snapshot: &crate::Snapshot) -> Vec<(String, String)> {
+    let plan = plan(snapshot);
+    assert!(plan.launches.is_empty(), "{:?}", plan.launches);
+    let nominations = plan.nominations.into_iter();
+    nominations.map(|nomination| (nomination.pod.name, nomination.node)).collect()
+}
+
+fn on(pod: &str, node: &str) -> Vec<(String, String)> {
+    vec![(pod.to_owned(), node.to_owned())]
+}
+
+#[test]
+fn a_pod_counts_for_affinity_only_when_it_matches_all_required_terms() {
+    let wants = near_tier(near(app("web", 100), ZONE, "x", false), ZONE);
+    let world = |both: bool| {
+        let peer = if both { tier(app("x", 100)) } else { tier(app("y", 100)) };
+        builder()
+            .pool(pool("default"))
+            .node(racked("n1", "zone-a", None))
+            .pod("x", app("x", 100), Some("n1"))
+            .pod("tier", peer, Some("n1"))
+            .pending("web", wants.clone())
+            .build()
+    };
+    assert!(matches!(only_reason(&plan(&world(false))), Exclusion::Topology { .. }));
+    assert_eq!(placed(&world(true)), on("web", "n1"));
+}
+
+#[test]
+fn the_first_pod_with_affinity_to_itself_goes_anywhere_unless_one_matches_all_its_terms() {
+    let mut first = tier(near_tier(near(app("web", 100), ZONE, "web", false), HOSTNAME));
+    first.node_selector.insert(ZONE.to_owned(), "zone-b".to_owned());
+    // A peer that matches one term only is none.
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(racked("n1", "zone-a", None))
+        .node(racked("n2", "zone-b", None))
+        .pod("half", app("web", 100), Some("n1"))
+        .pending("web", first)
+        .build();
+    assert_eq!(placed(&snapshot), on("web", "n2"));
+}
+
+#[test]
+fn a_pod_with_a_peer_is_not_the_first_where_the_peers_node_lacks_one_of_the_topology_keys() {
+    let wants = near(near(app("web", 100), ZONE, "web", false), RACK, "web", false);
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(racked("n1", "zone-a", None))
+        .node(racked("n2", "zone-a", Some("r1")))
+        .pod("peer", app("web", 100), Some("n1"))
+        .pending("web", wants)
+        .build();
+    assert!(
+        matches!(only_reason(&plan(&snapshot)), Exclusion::Topology { key, .. } if key == RACK)
+    );
+}
+
+#[test]
+fn nodes_that_lack_a_key_of_any_required_spread_constraint_are_no_domains() {
+    let wants = spread(spread(app("web", 100), ZONE, 1), RACK, 5);
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(racked("n1", "zone-a", Some("r1")))
+        .node(racked("n2", "zone-b", None))
+        .pod("web-0", wants.clone(), Some("n1"))
+        .pending("web-1", wants)
+        .build();
+    assert_eq!(placed(&snapshot), on("web-1", "n1"), "zone-b has no node that counts");
+}
+
+#[test]
+fn pods_on_nodes_that_lack_a_key_of_any_required_spread_constraint_do_not_count() {
+    let wants = spread(spread(app("web", 100), ZONE, 1), RACK, 5);
+    let mut world = builder()
+        .pool(pool("default"))
+        .node(racked("n1", "zone-a", Some("r1")))
+        .node(racked("n2", "zone-a", None))
+        .node(racked("n3", "zone-b", Some("r2")))
+        .pod("web-b", wants.clone(), Some("n3"));
+    for number in 0..3 {
+        world = world.pod(&format!("web-{number}"), app("web", 100), Some("n2"));
+    }
+    assert_eq!(placed(&world.pending("web", wants).build()), on("web", "n1"));
+}
+
+#[test]
+fn machines_that_lack_a_key_of_a_required_spread_constraint_are_not_launched_for_evenness() {
+    // Only the pool that is full has racks.
+    let mut racks = pool("racks");
+    racks.template.labels.insert(RACK.to_owned(), "r1".to_owned());
+    racks.template.requirements.push(need(ZONE, Operator::In, &["zone-a"]));
+    let wants = spread(spread(app("web", 100), ZONE, 1), RACK, 9);
+    let mut world = builder().pool(racks).pool(pool("default"));
+    for number in 0..4 {
+        world = world.pending(&format!("web-{number}"), wants.clone());
+    }
+    let plan = plan(&world.build());
+    assert_eq!(loads(&plan), [["web-0", "web-1", "web-2", "web-3"]]);
+    assert_eq!(plan.launches[0].node_pool, "racks");
+}
+
+#[test]
+fn spread_with_an_empty_selector_counts_nobody() {
+    let mut wants = spread(app("web", 100), ZONE, 1);
+    wants.topology_spread[0].selector = Some(LabelSelector::default());
+    let mut world = builder()
+        .pool(pool("default"))
+        .node(racked("n1", "zone-a", None))
+        .node(racked("n2", "zone-b", None));
+    for number in 0..3 {
+        world = world.pod(&format!("web-{number}"), app("web", 100), Some("n1"));
+    }
+    wants.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
+    assert_eq!(placed(&world.pending("web", wants).build()), on("web", "n1"));
+}
