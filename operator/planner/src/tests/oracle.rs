@@ -54,7 +54,9 @@ impl<'a> Cluster<'a> {
         let cpu: i64 = all().map(|pod| pod.requests.cpu).sum();
         let memory: i64 = all().map(|pod| pod.requests.memory).sum();
         let room = &self.nodes[node].allocatable;
-        cpu <= room.cpu && memory <= room.memory && all().count() as i64 <= room.pods
+        cpu <= room.cpu
+            && memory <= room.memory
+            && i64::try_from(all().count()).is_ok_and(|n| n <= room.pods)
     }
 
     /// Every pod that is bound, with the labels of its node.
@@ -151,7 +153,9 @@ impl<'a> Cluster<'a> {
             let Some(value) = self.nodes[node].labels.get(&spread.topology_key) else {
                 return false;
             };
-            let few = spread.min_domains.is_some_and(|least| (counts.len() as i32) < least);
+            let few = spread
+                .min_domains
+                .is_some_and(|least| i32::try_from(counts.len()).is_ok_and(|n| n < least));
             let least = if few { 0 } else { counts.values().copied().min().unwrap_or(i32::MAX) };
             let here = counts.get(value.as_str()).copied().unwrap_or_default();
             here.saturating_add(i32::from(selected(pod))).saturating_sub(least) <= spread.max_skew

@@ -12,6 +12,7 @@ use crate::compile::Problem;
 use crate::compile::taints::{Preferred, untolerated};
 use crate::intern::Value;
 use crate::plan::Exclusion;
+use crate::requirements::Requirements;
 use crate::snapshot::Placement;
 
 /// No limit.
@@ -103,7 +104,7 @@ impl Counts {
     ) {
         let n = i32::try_from(n).unwrap_or(i32::MAX);
         for &group in &problem.rules.selected[shape] {
-            if counts_in(problem, cells, &problem.rules.groups[group], cell) {
+            if counts_in(problem, cells, &problem.rules.groups[group], cell, shape) {
                 self.change_on_claim(problem, cells, group, claim, cell, n, 0);
             }
         }
@@ -339,27 +340,40 @@ fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
     !rule.carried || group.kind == Kind::Anti
 }
 
-/// Whether pods on machines of a cell count for a rule.
-fn counts_in(problem: &Problem<'_>, cells: &Cells, rule: &Group, cell: CellId) -> bool {
+/// Whether pods of a shape on machines of a cell count for a rule: some type there that holds one meets what the rule's own pods require.
+fn counts_in(
+    problem: &Problem<'_>,
+    cells: &Cells,
+    rule: &Group,
+    cell: CellId,
+    shape: usize,
+) -> bool {
     let Kind::Spread { class, honor_affinity, honor_taints, .. } = rule.kind else { return true };
     if !has_keys(problem, cells, rule, cell) {
         return false;
     }
     let class = &problem.classes[class];
     let cell = &cells[cell];
-    let affine = || {
+    let template = &problem.templates[cell.template];
+    let affine = |required: &Requirements| {
         let well_known = |key| problem.is_well_known(key);
-        let mut required = class.required.iter();
-        required.any(|required| {
-            cell.requirements.compatible(required, well_known, &problem.symbols).is_ok()
-        })
+        let symbols = &problem.symbols;
+        if cell.requirements.compatible(required, well_known, symbols).is_err() {
+            return false;
+        }
+        let table = &problem.catalogs[template.catalog];
+        if required.iter().all(|(key, _)| !table.keys.contains(&key)) {
+            return true;
+        }
+        let mut types = cell.types.clone();
+        template.fitting.keep(&mut types, &problem.shapes[shape].requests);
+        types.ones().any(|kind| table.requirements[kind].intersects(required, symbols).is_ok())
     };
     let tolerated = || {
-        let pool = problem.templates[cell.template].pool;
-        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        let taints = &problem.snapshot.node_pools[template.pool].template.taints;
         untolerated(taints, &class.tolerations, Preferred::Ignored).is_none()
     };
-    (!honor_affinity || affine()) && (!honor_taints || tolerated())
+    (!honor_affinity || class.required.iter().any(affine)) && (!honor_taints || tolerated())
 }
 
 /// Why a shape has no domain. For [`Counts::room_on_host`] it is the first rule about hosts.
@@ -409,7 +423,7 @@ impl Counts {
     ) {
         let groups = &problem.rules.groups;
         for &group in problem.rules.selected[shape].iter().filter(|&&group| groups[group].host) {
-            if counts_in(problem, cells, &groups[group], cell) {
+            if counts_in(problem, cells, &groups[group], cell, shape) {
                 self.groups[group].claims.change(claim, Some(claim), by, 0);
             }
         }

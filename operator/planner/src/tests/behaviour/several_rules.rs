@@ -142,3 +142,27 @@ fn spread_with_an_empty_selector_counts_nobody() {
     wants.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
     assert_eq!(placed(&world.pending("web", wants).build()), on("web", "n1"));
 }
+
+#[test]
+fn pods_that_need_machines_which_a_spread_constraint_does_not_look_at_do_not_count() {
+    // Those that are spread run on at most eight cores, the others fit no such machine.
+    let mut wants = spread(app("web", 100), ZONE, 1);
+    wants.required_affinity = vec![vec![need("example.com/cpu", Operator::Lte, &["8"])]];
+    let mut large = app("web", 9000);
+    large.node_selector.insert(ZONE.to_owned(), "zone-c".to_owned());
+    let mut world = builder().pool(pool("default"));
+    for number in 0..3 {
+        world = world.pending(&format!("large-{number}"), large.clone());
+    }
+    for number in 0..6 {
+        world = world.pending(&format!("web-{number}"), wants.clone());
+    }
+    let plan = plan(&world.build());
+    let small = plan
+        .launches
+        .iter()
+        .filter(|launch| launch.pods.iter().any(|pod| pod.name.starts_with("web")));
+    let mut counts: Vec<_> = small.map(|launch| launch.pods.len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 2, 2]);
+}
