@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
+use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashMap;
 
 use crate::compile::taints::untolerated;
 use crate::compile::types::{NOT_FOR_SALE, markets_meeting};
+use crate::compile::variants::Variant;
 use crate::compile::{Problem, shapes::ClassId};
 use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
@@ -26,6 +28,20 @@ pub(crate) struct CellId(u32);
 pub(crate) struct Cell {
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,
+    stock: Arc<Stock>,
+}
+
+impl std::ops::Deref for Cell {
+    type Target = Stock;
+
+    fn deref(&self) -> &Stock {
+        &self.stock
+    }
+}
+
+/// What can be bought in a cell. Cells that differ only in labels which no instance type has share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stock {
     /// Types that meet the requirements and are on sale so.
     pub(crate) types: FixedBitSet,
     pub(crate) markets: FixedBitSet,
@@ -37,12 +53,18 @@ pub(crate) struct Cell {
     by_price: Vec<usize>,
 }
 
+/// A pod can't be in a cell, or a cell can't be narrowed. [`Cells::why_not`] says why: most that ask whether it can don't want to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shut;
+
 /// All cells that were needed so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     list: Vec<Arc<Cell>>,
-    index: FxHashMap<(usize, Requirements), Result<CellId, Exclusion>>,
-    joins: FxHashMap<(CellId, ClassId, usize), Result<CellId, Exclusion>>,
+    index: FxHashMap<(usize, Requirements), Option<CellId>>,
+    /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels that types have.
+    stocks: FxHashMap<(usize, Requirements), Option<Arc<Stock>>>,
+    joins: FxHashMap<(CellId, ClassId, usize), Option<CellId>>,
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
     values: FxHashMap<(CellId, Key), Vec<Value>>,
 }
@@ -63,23 +85,27 @@ impl Cells {
             .expect("templates without types are left out when the snapshot is compiled")
     }
 
-    /// The cell in which a machine is once a pod of a class has come, or the first thing that keeps the pod off it.
+    /// The cell in which a machine is once a pod of a class has come.
     pub(crate) fn join(
         &mut self,
         problem: &Problem<'_>,
         cell: CellId,
         class: ClassId,
         variant: usize,
-    ) -> Result<CellId, Exclusion> {
+    ) -> Result<CellId, Shut> {
         if let Some(known) = self.joins.get(&(cell, class, variant)) {
-            return known.clone();
+            return known.ok_or(Shut);
         }
-        let result = self.join_anew(problem, cell, class, variant);
-        self.joins.insert((cell, class, variant), result.clone());
-        result
+        let compiled = &problem.classes[class];
+        let wanted = compiled.variants.at(variant, &problem.symbols);
+        // There may be as many NodePools as pods. What is seen at a glance is not remembered.
+        self.glance(problem, cell, class, &wanted).map_err(|_| Shut)?;
+        let found = self.narrow(problem, cell, &wanted.requirements);
+        self.joins.insert((cell, class, variant), found.ok());
+        found
     }
 
-    /// The same where nobody asks what keeps the pod off.
+    /// The same.
     pub(crate) fn joined(
         &mut self,
         problem: &Problem<'_>,
@@ -87,44 +113,72 @@ impl Cells {
         class: ClassId,
         variant: usize,
     ) -> Option<CellId> {
-        match self.joins.get(&(cell, class, variant)) {
-            Some(known) => known.as_ref().ok().copied(),
-            None => self.join(problem, cell, class, variant).ok(),
-        }
+        self.join(problem, cell, class, variant).ok()
     }
 
-    fn join_anew(
-        &mut self,
+    /// The first thing that keeps a pod of a class off a cell.
+    pub(crate) fn why_not(
+        &self,
         problem: &Problem<'_>,
         id: CellId,
         class: ClassId,
         variant: usize,
-    ) -> Result<CellId, Exclusion> {
+    ) -> Exclusion {
+        let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
         let cell = &self[id];
-        let class = &problem.classes[class];
-        let variant = &class.variants[variant];
-        let pool = problem.templates[cell.template].pool;
-        let taints = &problem.snapshot.node_pools[pool].template.taints;
-        if let Some(taint) = untolerated(taints, &class.tolerations, variant.preferred_taints) {
-            return Err(Exclusion::Taint {
+        let symbols = &problem.symbols;
+        match self.glance(problem, id, class, &wanted) {
+            Err(Glance::Taint(taint)) => Exclusion::Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
                 effect: taint.effect.clone(),
-            });
+            },
+            Err(Glance::Key(key)) => Exclusion::Requirement {
+                key: symbols.key_name(key).to_owned(),
+                pod: wanted
+                    .requirements
+                    .get(key)
+                    .map(|set| set.describe(symbols))
+                    .unwrap_or_default(),
+                pool: cell
+                    .requirements
+                    .get(key)
+                    .map_or_else(|| "not defined".to_owned(), |set| set.describe(symbols)),
+            },
+            Ok(()) => {
+                let mut requirements = cell.requirements.clone();
+                requirements.extend(&wanted.requirements, symbols);
+                let catalog = problem.templates[cell.template].catalog;
+                let markets = markets_meeting(problem, catalog, &requirements);
+                no_type(problem, cell.template, &requirements, &markets, &cell.types)
+            }
         }
-        self.narrow(problem, id, &variant.requirements)
     }
 
-    /// The cell that also meets `wanted`.
-    pub(crate) fn narrow(
-        &mut self,
+    /// What keeps a pod off a cell, as far as taints and labels tell.
+    fn glance<'p>(
+        &self,
+        problem: &'p Problem<'_>,
+        id: CellId,
+        class: ClassId,
+        wanted: &Variant<'_>,
+    ) -> Result<(), Glance<'p>> {
+        let class = &problem.classes[class];
+        let pool = problem.templates[self[id].template].pool;
+        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        if let Some(taint) = untolerated(taints, &class.tolerations, wanted.preferred_taints) {
+            return Err(Glance::Taint(taint));
+        }
+        self.compatible(problem, id, &wanted.requirements).map_err(Glance::Key)
+    }
+
+    /// Whether a cell may meet `wanted`; else the key that it can't meet.
+    fn compatible(
+        &self,
         problem: &Problem<'_>,
         id: CellId,
         wanted: &Requirements,
-    ) -> Result<CellId, Exclusion> {
-        if wanted.is_empty() {
-            return Ok(id);
-        }
+    ) -> Result<(), Key> {
         let cell = &self[id];
         let symbols = &problem.symbols;
         let defined = &problem.templates[cell.template].requirements;
@@ -133,18 +187,24 @@ impl Cells {
         defined
             .compatible(wanted, well_known, symbols)
             .and_then(|()| cell.requirements.compatible(wanted, well_known, symbols))
-            .map_err(|key| Exclusion::Requirement {
-                key: symbols.key_name(key).to_owned(),
-                pod: wanted.get(key).map(|set| set.describe(symbols)).unwrap_or_default(),
-                pool: cell
-                    .requirements
-                    .get(key)
-                    .map_or_else(|| "not defined".to_owned(), |set| set.describe(symbols)),
-            })?;
+    }
+
+    /// The cell that also meets `wanted`.
+    pub(crate) fn narrow(
+        &mut self,
+        problem: &Problem<'_>,
+        id: CellId,
+        wanted: &Requirements,
+    ) -> Result<CellId, Shut> {
+        if wanted.is_empty() {
+            return Ok(id);
+        }
+        self.compatible(problem, id, wanted).map_err(|_| Shut)?;
+        let cell = &self[id];
         let mut requirements = cell.requirements.clone();
-        requirements.extend(wanted, symbols);
-        let (template, types) = (cell.template, cell.types.clone());
-        self.intern(problem, template, requirements, &types)
+        requirements.extend(wanted, &problem.symbols);
+        let (template, stock) = (cell.template, Arc::clone(&cell.stock));
+        self.intern(problem, template, requirements, &stock.types).ok_or(Shut)
     }
 
     /// The cell in which a label has one value, if there is any machine in it.
@@ -188,27 +248,49 @@ impl Cells {
         template: usize,
         requirements: Requirements,
         candidates: &FixedBitSet,
-    ) -> Result<CellId, Exclusion> {
+    ) -> Option<CellId> {
         let key = (template, requirements);
-        if let Some(known) = self.index.get(&key) {
-            return known.clone();
+        if let Some(&known) = self.index.get(&key) {
+            return known;
         }
-        let made = Cell::new(problem, template, &key.1, candidates).map(|cell| {
-            self.list.push(Arc::new(cell));
+        let made = self.stock(problem, template, &key.1, candidates).map(|stock| {
+            let requirements = key.1.clone();
+            self.list.push(Arc::new(Cell { template, requirements, stock }));
             CellId(u32::try_from(self.list.len() - 1).expect("cells are fewer than pods"))
         });
-        self.index.insert(key, made.clone());
+        self.index.insert(key, made);
         made
+    }
+
+    fn stock(
+        &mut self,
+        problem: &Problem<'_>,
+        template: usize,
+        requirements: &Requirements,
+        candidates: &FixedBitSet,
+    ) -> Option<Arc<Stock>> {
+        let compiled = &problem.templates[template];
+        let about = problem.catalogs[compiled.catalog].about(requirements);
+        let made = self.stocks.entry((compiled.id, about)).or_insert_with_key(|(_, about)| {
+            Stock::new(problem, template, about, candidates).map(Arc::new)
+        });
+        made.clone()
     }
 }
 
-impl Cell {
+/// What is seen of a pod and a cell at a glance.
+enum Glance<'p> {
+    Taint(&'p Taint),
+    Key(Key),
+}
+
+impl Stock {
     fn new(
         problem: &Problem<'_>,
         template: usize,
         requirements: &Requirements,
         candidates: &FixedBitSet,
-    ) -> Result<Self, Exclusion> {
+    ) -> Option<Self> {
         let compiled = &problem.templates[template];
         let table = &problem.catalogs[compiled.catalog];
         let markets = markets_meeting(problem, compiled.catalog, requirements);
@@ -223,12 +305,11 @@ impl Cell {
             types.set(kind, prices[kind] != NOT_FOR_SALE);
         }
         if types.is_clear() {
-            return Err(no_type(problem, template, requirements, &markets, candidates));
+            return None;
         }
         let by_price = by_price(&types, &prices);
         let frontier = frontier(problem, template, &by_price);
-        let requirements = requirements.clone();
-        Ok(Self { template, requirements, types, markets, prices, frontier, by_price })
+        Some(Self { types, markets, prices, frontier, by_price })
     }
 
     /// The cheapest of some of its types.

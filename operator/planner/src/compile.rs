@@ -8,6 +8,7 @@ pub(crate) mod machines;
 pub(crate) mod shapes;
 pub(crate) mod taints;
 pub(crate) mod types;
+pub(crate) mod variants;
 pub(crate) mod volumes;
 
 use std::collections::BTreeSet;
@@ -26,7 +27,7 @@ use crate::snapshot::{NodePhase, PodShape, Snapshot};
 use crate::topology::{Domains, Rules};
 use machines::{Machines, PodsOn};
 use shapes::{Class, Shape};
-use types::{Template, TypeTable};
+use types::{Kits, Template, TypeTable};
 
 /// Label keys that the planner itself knows.
 pub(crate) mod label {
@@ -256,10 +257,11 @@ impl<'a> Problem<'a> {
         for key in well_known {
             problem.well_known[key.index()] = true;
         }
+        let mut kits = Kits::default();
         for (pool, input) in template_inputs {
-            match input
-                .and_then(|requirements| Template::new(&problem, pool, requirements, &daemons))
-            {
+            match input.and_then(|requirements| {
+                Template::new(&problem, pool, requirements, &daemons, &mut kits)
+            }) {
                 Ok(template) => problem.templates.push(template),
                 Err(reason) => problem
                     .skipped

@@ -37,13 +37,13 @@ impl Daemon {
 }
 
 /// Daemons per instance type, for one NodePool: types with the same daemons form a group.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Overheads {
     groups: Vec<Group>,
     of_type: Vec<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
     requests: Vec<i64>,
     ports: Vec<HostPort>,

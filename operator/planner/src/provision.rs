@@ -80,8 +80,10 @@ pub fn provision(
             plan.report.pods.push(WaitingPod { pod: pod_ref(&snapshot.pods[pod]), reasons });
         }
     };
+    let many: usize = packed.waiting.iter().map(|&(demand, _)| packed.demands[demand].left()).sum();
     for (demand, mut reasons) in packed.waiting {
         reasons.extend(skipped.iter().cloned());
+        reasons.truncate((TOLD / many.max(1)).max(1));
         for &pod in &packed.demands[demand].pods[packed.demands[demand].next..] {
             wait(pod, reasons.clone());
         }
@@ -92,6 +94,9 @@ pub fn provision(
     plan.report.pods.sort_by(|a, b| a.pod.cmp(&b.pod));
     plan
 }
+
+/// How many reasons a report has at most, apart from the first one of each pod: there may be many pods, and many NodePools that don't take them.
+const TOLD: usize = 200_000;
 
 /// A finished packing.
 pub(crate) struct Packed<'p, 'a> {

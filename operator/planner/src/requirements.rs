@@ -338,6 +338,12 @@ impl Requirements {
         self.entries.iter().map(|(key, values)| (*key, values))
     }
 
+    /// Those about some keys.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(Key) -> bool) -> Self {
+        Self { entries: self.entries.iter().filter(|(key, _)| keep(*key)).cloned().collect() }
+    }
+
     /// Whether nothing is constrained.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

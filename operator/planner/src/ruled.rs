@@ -11,12 +11,11 @@ use smallvec::SmallVec;
 use crate::Cancel;
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ports_conflict;
-use crate::compile::taints::Preferred;
 use crate::compile::{Problem, add_times, times};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::rooms::Query;
-use crate::solver::{Claim, Demand, Solver, holds};
+use crate::solver::{Claim, Demand, REASONS, Solver, holds};
 use crate::topology::{Host, Narrowed};
 
 /// How many machines that would have to grow are compared for one pod.
@@ -55,31 +54,30 @@ pub(crate) fn place(
     Some(reasons)
 }
 
+/// How many alternatives preferences about other pods may make of one shape; beyond that several are dropped at once.
+const STEPS: usize = 512;
+
 /// What a shape asks for, the most wanted first: its variant, and how many preferences about other pods are dropped.
 ///
 /// Karpenter drops terms of pod affinity before those of node affinity, and `ScheduleAnyway` after them.
-pub(crate) fn alternatives(problem: &Problem<'_>, shape: usize) -> Vec<(usize, usize)> {
+pub(crate) fn alternatives(
+    problem: &Problem<'_>,
+    shape: usize,
+) -> impl Iterator<Item = (usize, usize)> + use<> {
     let (preferences, terms) = problem.rules.preferences(shape);
     let variants = &problem.classes[problem.shapes[shape].class].variants;
-    let all = 0..variants.len();
-    if preferences == 0 {
-        return all.map(|variant| (variant, 0)).collect();
-    }
-    let hard = |variant: &usize| variants[*variant].preferred_taints == Preferred::Counts;
-    let wanted = variants[0].preference;
-    let best =
-        all.clone().filter(|&variant| hard(&variant) && variants[variant].preference == wanted);
-    let plain =
-        all.clone().filter(|&variant| hard(&variant) && variants[variant].preference.is_none());
-    (0..terms)
-        .flat_map(|dropped| best.clone().map(move |variant| (variant, dropped)))
-        .chain(all.clone().filter(hard).map(|variant| (variant, terms)))
-        .chain(
-            (terms + 1..=preferences)
-                .flat_map(|dropped| plain.clone().map(move |variant| (variant, dropped))),
-        )
-        .chain(all.filter(|variant| !hard(variant)).map(|variant| (variant, preferences)))
-        .collect()
+    let (best, plain, all) = (variants.best(), variants.plain(), variants.len());
+    let stride = (preferences * best.len()).div_ceil(STEPS).max(1);
+    let with_terms = (0..terms).step_by(stride);
+    let after = (terms + 1..preferences)
+        .step_by(stride)
+        .chain((preferences > terms).then_some(preferences));
+    let last = plain.end;
+    with_terms
+        .flat_map(move |dropped| best.clone().map(move |variant| (variant, dropped)))
+        .chain((0..last).map(move |variant| (variant, terms)))
+        .chain(after.flat_map(move |dropped| plain.clone().map(move |variant| (variant, dropped))))
+        .chain((last..all).map(move |variant| (variant, preferences)))
 }
 
 /// The search for places on machines to come for one alternative of a demand.
@@ -237,15 +235,20 @@ impl Placing {
         let problem = solver.problem;
         let mut reasons = Vec::new();
         for template in 0..problem.templates.len() {
+            let told = reasons.len() < REASONS;
+            if !told && solver.opens(demand, template).is_none() {
+                continue;
+            }
             match self.open_claim(solver, demand, template) {
                 Ok(()) => {
                     bins.sync(solver);
                     return Ok(());
                 }
-                Err(reason) => {
+                Err(reason) if told => {
                     let pool = crate::limits::pool_name(problem, &problem.templates[template]);
                     reasons.push((pool.to_owned(), reason));
                 }
+                Err(_) => {}
             }
         }
         Err(reasons)

@@ -1,6 +1,7 @@
 //! The state of a plan in the making: what is left on machines that exist, and the machines to come.
 
 mod budget;
+mod opening;
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -15,6 +16,7 @@ use crate::plan::Exclusion;
 use crate::rooms::{Query, Rooms, first};
 use crate::topology::Counts;
 pub(crate) use budget::Budget;
+pub(crate) use opening::REASONS;
 
 /// Where a demand opens machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +266,13 @@ impl<'p, 'a> Solver<'p, 'a> {
         key
     }
 
+    /// Whether a machine takes a class as far as labels and taints go.
+    pub(crate) fn suits(&mut self, machine: usize, class: ClassId, variant: usize) -> bool {
+        let Some(position) = self.problem.machines.position(machine) else { return false };
+        let key = self.meet(class, variant);
+        self.meets[&key][position]
+    }
+
     /// Whether a machine takes a shape as far as labels, taints and ports go.
     pub(crate) fn takes(&mut self, machine: usize, shape: usize, variant: usize) -> bool {
         let Some(position) = self.problem.machines.position(machine) else { return false };
@@ -277,7 +286,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     fn machines_meeting(&self, class: ClassId, variant: usize) -> FixedBitSet {
         let problem = self.problem;
         let class = &problem.classes[class];
-        let variant = &class.variants[variant];
+        let variant = class.variants.at(variant, &problem.symbols);
         let mut set = FixedBitSet::with_capacity(problem.machines.order.len());
         for (position, &machine) in problem.machines.order.iter().enumerate() {
             let taints = &problem.snapshot.nodes[machine].taints;
@@ -307,46 +316,6 @@ impl<'p, 'a> Solver<'p, 'a> {
                     self.ports[machine].remove(at);
                 }
             }
-        }
-    }
-
-    /// The first template that a demand can open a machine of, with the cell that it is in then; else what excludes it from each.
-    pub(crate) fn home(
-        &mut self,
-        demand: &Demand,
-    ) -> Result<(usize, CellId), Vec<(String, Exclusion)>> {
-        let mut reasons = Vec::new();
-        for template in 0..self.problem.templates.len() {
-            match self.open(demand, template) {
-                Ok(cell) => return Ok((template, cell)),
-                Err(reason) => {
-                    let pool = self.problem.templates[template].pool;
-                    reasons.push((self.problem.snapshot.node_pools[pool].name.clone(), reason));
-                }
-            }
-        }
-        Err(reasons)
-    }
-
-    /// The cell of a template with one pod of a demand on it, or what excludes the demand from the template.
-    pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
-        let problem = self.problem;
-        let shape = &problem.shapes[demand.shape];
-        let base = self.cells.base(problem, template);
-        let cell = self.cells.join(problem, base, shape.class, demand.variant)?;
-        let mut types = self.cells[cell].types.clone();
-        self.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
-        if types.is_clear() {
-            return Err(self.shortage(cell, &shape.requests));
-        }
-        self.limits.restrict(problem, template, &mut types)?;
-        match self.lacking_values(cell, &types) {
-            Some((key, required, found)) if self.is_strict() => Err(Exclusion::MinValues {
-                key: problem.symbols.key_name(key).to_owned(),
-                required,
-                found,
-            }),
-            _ => Ok(cell),
         }
     }
 

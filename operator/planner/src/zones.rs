@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustc_hash::FxHashSet;
+
 use crate::cells::Cells;
 use crate::compile::{Problem, label};
 use crate::intern::{Key, Value};
@@ -49,14 +51,14 @@ fn zones(
     zone: Key,
 ) -> Option<Vec<Value>> {
     let variants = &problem.classes[problem.shapes[shape].class].variants;
-    let required = variants.iter().filter(|variant| variant.preference.is_none());
-    let asked: Vec<Option<&ValueSet>> =
-        required.map(|variant| variant.requirements.get(zone)).collect();
+    let required = variants.plain().map(|variant| variants.at(variant, &problem.symbols));
+    let asked: FxHashSet<Option<ValueSet>> =
+        required.map(|variant| variant.requirements.get(zone).cloned()).collect();
     let admits = |zone: &Value| {
-        asked.iter().any(|set| set.is_none_or(|set| set.has(*zone, &problem.symbols)))
+        asked.iter().any(|set| set.as_ref().is_none_or(|set| set.has(*zone, &problem.symbols)))
     };
     let listed = || {
-        let sets = asked.iter().map(|set| set.and_then(ValueSet::listed));
+        let sets = asked.iter().map(|set| set.as_ref().and_then(ValueSet::listed));
         let sets: BTreeSet<Value> =
             sets.collect::<Option<Vec<_>>>()?.concat().into_iter().collect();
         Some(sets.into_iter().collect())

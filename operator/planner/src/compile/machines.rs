@@ -103,13 +103,11 @@ pub(super) fn asked(
     rules: &Rules,
     devices: Option<&devices::Table<'_>>,
 ) -> BTreeSet<Key> {
-    let variants = classes.iter().flat_map(|class| &class.variants);
-    let of_pods = variants
-        .map(|variant| &variant.requirements)
-        .chain(classes.iter().flat_map(|class| &class.required));
+    let of_pods = classes.iter().flat_map(|class| class.variants.keys());
     let of_devices = devices.into_iter().flat_map(devices::Table::selectors);
-    let sets = of_pods.chain(daemons.terms()).chain(of_devices);
-    sets.flat_map(|set| set.iter().map(|(key, _)| key)).chain(rules.domain_keys()).collect()
+    let sets = daemons.terms().chain(of_devices);
+    let of_sets = sets.flat_map(|set| set.iter().map(|(key, _)| key));
+    of_pods.chain(of_sets).chain(rules.domain_keys()).collect()
 }
 
 /// What machines say about some keys, column by column.

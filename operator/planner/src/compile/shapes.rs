@@ -1,19 +1,17 @@
 //! Pod shapes: what scheduling can see of pods, with the alternatives in the order in which they are tried.
 
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
+use indexmap::map::Entry;
 use k8s_openapi::api::core::v1::Toleration;
 use rustc_hash::FxBuildHasher;
 
-use super::taints::Preferred;
+use super::variants::Variants;
 use super::{Columns, is_restricted, label};
 use crate::intern::Symbols;
 use crate::plan::Exclusion;
-use crate::policy::{Policy, PreferencePolicy};
+use crate::policy::Policy;
 use crate::requirements::Requirements;
 use crate::snapshot::{ClaimSpec, Operator, PodShape, Snapshot};
-
-/// How many alternatives of one shape are tried at most; what a pod spec with more of them asks for can't be told from noise.
-const MAX_VARIANTS: usize = 256;
 
 /// A port of the host: protocol, address, number.
 pub(crate) type HostPort = (String, String, u16);
@@ -46,18 +44,7 @@ pub(crate) struct Class {
     /// Selector and one required term each, one of which has to be met: what spread constraints honour.
     pub(crate) required: Vec<Requirements>,
     /// The most wanted first.
-    pub(crate) variants: Vec<Variant>,
-}
-
-/// One alternative of a class.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
-    /// Selector, one required term, at most one preference, one alternative of the volumes.
-    pub(crate) requirements: Requirements,
-    /// Whether PreferNoSchedule taints count.
-    pub(crate) preferred_taints: Preferred,
-    /// Which term of preferred node affinity it has, the heaviest first; `None` once all are dropped.
-    pub(crate) preference: Option<usize>,
+    pub(crate) variants: Variants,
 }
 
 /// Compiles the shapes of a snapshot.
@@ -73,23 +60,24 @@ pub(crate) fn compile(
         .flat_map(|pool| &pool.template.taints)
         .chain(snapshot.nodes.iter().flat_map(|node| &node.taints))
         .any(|taint| taint.effect == "PreferNoSchedule");
-    let mut classes: IndexMap<(Vec<Variant>, Vec<Requirements>, String), Class, FxBuildHasher> =
-        IndexMap::default();
-    let shapes = snapshot
+    let mut classes: IndexMap<(Variants, String), Class, FxBuildHasher> = IndexMap::default();
+    let shapes: Vec<_> = snapshot
         .shapes
         .iter()
         .map(|shape| {
-            let variants = variants(shape, policy, soft_taints, symbols);
+            let variants = Variants::new(shape, policy, soft_taints, symbols);
             let tolerations = serde_json::to_string(&shape.tolerations)
                 .expect("tolerations are strings and numbers");
-            let required = crate::daemons::terms(shape, symbols);
-            let entry = classes.entry((variants.clone(), required.clone(), tolerations));
+            let entry = classes.entry((variants, tolerations));
             let class = entry.index();
-            entry.or_insert_with(|| Class {
-                tolerations: shape.tolerations.clone(),
-                required,
-                variants,
-            });
+            if let Entry::Vacant(entry) = entry {
+                let variants = entry.key().0.clone();
+                entry.insert(Class {
+                    tolerations: shape.tolerations.clone(),
+                    required: crate::daemons::terms(shape, symbols),
+                    variants,
+                });
+            }
             Shape {
                 requests: columns.row_of(shape),
                 ports: host_ports(shape),
@@ -101,61 +89,9 @@ pub(crate) fn compile(
             }
         })
         .collect();
-    (shapes, classes.into_values().collect())
-}
-
-/// The alternatives of a shape, the most wanted first: as many preferences as can be had, and of equally many the earlier required term.
-///
-/// Karpenter enforces one preference at a time, the heaviest, and drops it when that fails; a term that it has dropped it does not try again. Trying
-/// every term for every preference finds a place whenever Karpenter does.
-fn variants(
-    shape: &PodShape,
-    policy: &Policy,
-    soft_taints: bool,
-    symbols: &mut Symbols,
-) -> Vec<Variant> {
-    let selector = Requirements::from_labels(&shape.node_selector, symbols);
-    let mut preferences: Vec<Option<Requirements>> = Vec::new();
-    if policy.preferences == PreferencePolicy::Respect {
-        let mut sorted: Vec<_> = shape.preferred_affinity.iter().collect();
-        sorted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
-        preferences.extend(sorted.iter().map(|(_, term)| Some(Requirements::new(term, symbols))));
-    }
-    preferences.push(None);
-    let mut alternatives = |terms: &[Vec<crate::snapshot::Requirement>]| -> Vec<Requirements> {
-        if terms.is_empty() {
-            return vec![Requirements::default()];
-        }
-        terms.iter().map(|term| Requirements::new(term, symbols)).collect()
-    };
-    let (terms, volumes) =
-        (alternatives(&shape.required_affinity), alternatives(&shape.volume_topology));
-    let mut list: IndexSet<Variant, FxBuildHasher> = IndexSet::default();
-    let taints: &[Preferred] =
-        if soft_taints { &[Preferred::Counts, Preferred::Ignored] } else { &[Preferred::Counts] };
-    for &preferred_taints in taints {
-        let preferences = match preferred_taints {
-            Preferred::Counts => &preferences[..],
-            Preferred::Ignored => &preferences[preferences.len() - 1..],
-        };
-        for (rank, preference) in preferences.iter().enumerate() {
-            let rank = preference.as_ref().map(|_| rank);
-            for term in &terms {
-                for volume in &volumes {
-                    let mut requirements = selector.clone();
-                    requirements.extend(term, symbols);
-                    if let Some(preference) = preference {
-                        requirements.extend(preference, symbols);
-                    }
-                    requirements.extend(volume, symbols);
-                    if list.len() < MAX_VARIANTS {
-                        list.insert(Variant { requirements, preferred_taints, preference: rank });
-                    }
-                }
-            }
-        }
-    }
-    list.into_iter().collect()
+    let mut classes: Vec<Class> = classes.into_values().collect();
+    Variants::share(classes.iter_mut().map(|class| &mut class.variants), snapshot.node_pools.len());
+    (shapes, classes)
 }
 
 /// Host ports with the address that Kubernetes assumes.

@@ -1,5 +1,7 @@
 //! Instance types as tables, and what each NodePool can launch of them.
 
+use std::sync::Arc;
+
 use fixedbitset::FixedBitSet;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -128,6 +130,11 @@ impl TypeTable {
         &self.allocatable[kind * self.width..(kind + 1) * self.width]
     }
 
+    /// What a set says about labels that types or offerings have.
+    pub(crate) fn about(&self, requirements: &Requirements) -> Requirements {
+        requirements.only(|key| self.keys.contains(&key))
+    }
+
     /// The index of a type.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.names.binary_search_by(|probe| probe.as_str().cmp(name)).ok()
@@ -143,7 +150,23 @@ pub(crate) struct Template {
     pub(crate) catalog: usize,
     /// Requirements of the pool, its labels, and the two labels of machines that are up.
     pub(crate) requirements: Requirements,
-    /// Types that meet them, have an offering that does, and hold their own daemons.
+    kit: Arc<Kit>,
+}
+
+impl std::ops::Deref for Template {
+    type Target = Kit;
+
+    fn deref(&self) -> &Kit {
+        &self.kit
+    }
+}
+
+/// What templates share that differ only in labels which no instance type has.
+#[derive(Debug)]
+pub(crate) struct Kit {
+    /// Tells kits apart.
+    pub(crate) id: usize,
+    /// Types that meet the requirements, have an offering that does, and hold their own daemons.
     pub(crate) types: FixedBitSet,
     /// By type and column: what is left for pods, of which there are no more than the policy wants on one machine.
     net: Vec<i64>,
@@ -153,6 +176,9 @@ pub(crate) struct Template {
     /// Daemons per group of types.
     pub(crate) overheads: Overheads,
 }
+
+/// The kits of a snapshot: by catalog, what is asked of its types, and daemons. `None` where no type is left.
+pub(crate) type Kits = FxHashMap<(usize, Requirements, Overheads), Option<Arc<Kit>>>;
 
 /// The requirements of every NodePool that could launch, the heaviest pool first, or why it can't.
 pub(crate) fn template_requirements(
@@ -191,6 +217,7 @@ impl Template {
         pool: usize,
         requirements: Requirements,
         daemons: &Daemons,
+        kits: &mut Kits,
     ) -> Result<Self, String> {
         if let Some((key, _)) = requirements.iter().find(|(_, set)| set.is_contradiction()) {
             let key = problem.symbols.key_name(key);
@@ -201,9 +228,30 @@ impl Template {
             .ok_or("the instance types of its NodeClass are not known yet")?
             .0 as usize;
         let table = &problem.catalogs[catalog];
-        let on_sale = markets_meeting(problem, catalog, &requirements);
         let taints = &problem.snapshot.node_pools[pool].template.taints;
         let overheads = daemons.overheads(problem, &requirements, taints, table);
+        let id = kits.len();
+        let key = (catalog, table.about(&requirements), overheads);
+        let kit = kits.entry(key).or_insert_with_key(|(_, about, overheads)| {
+            Kit::new(problem, catalog, id, about, overheads).map(Arc::new)
+        });
+        let kit = kit
+            .clone()
+            .ok_or("none of its instance types meets its requirements and is available")?;
+        Ok(Self { pool, catalog, requirements, kit })
+    }
+}
+
+impl Kit {
+    fn new(
+        problem: &Problem<'_>,
+        catalog: usize,
+        id: usize,
+        requirements: &Requirements,
+        overheads: &Overheads,
+    ) -> Option<Self> {
+        let table = &problem.catalogs[catalog];
+        let on_sale = markets_meeting(problem, catalog, requirements);
         let width = problem.columns.len();
         let mut net = Vec::with_capacity(table.len() * width);
         let mut types = FixedBitSet::with_capacity(table.len());
@@ -223,18 +271,16 @@ impl Template {
             let sold = on_sale.ones().any(|market| table.prices(kind)[market] != NOT_FOR_SALE);
             if sold
                 && fits(&nothing, room)
-                && table.requirements[kind].intersects(&requirements, &problem.symbols).is_ok()
+                && table.requirements[kind].intersects(requirements, &problem.symbols).is_ok()
             {
                 types.insert(kind);
             }
         }
         if types.is_clear() {
-            return Err(
-                "none of its instance types meets its requirements and is available".to_owned()
-            );
+            return None;
         }
         let fitting = Fitting::new(&types, &net, width);
-        Ok(Self { pool, catalog, requirements, types, net, width, fitting, overheads })
+        Some(Self { id, types, net, width, fitting, overheads: overheads.clone() })
     }
 
     /// What a machine of a type has left for pods.

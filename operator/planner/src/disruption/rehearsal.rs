@@ -6,15 +6,17 @@
 //! happens as leaves a place for everybody.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
 
 use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
 use super::few::is_well_filled;
 use crate::cells::{CellId, Cells};
+use crate::compile::shapes::ClassId;
 use crate::compile::{fits, take_times};
 use crate::plan::Stay;
 use crate::provision::is_currently_reschedulable;
@@ -155,8 +157,9 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         pods.retain(|&pod| is_currently_reschedulable(&problem.snapshot.pods[pod]));
         let mut shut = stage.settling.clone();
         shut.union_with(&stage.sick);
-        let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals]);
         let spares = self.spares(&stage.crowding[..crowding], room_for);
+        let dealt = pods.iter().chain(&spares).copied();
+        let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals], dealt);
         (0..=ORDERS).all(|order| {
             match order {
                 ORDERS => pods.sort_by_key(|&pod| (stage.size(pod), pod)),
@@ -218,44 +221,96 @@ struct Deal<'p, 'a> {
     arrivals: Vec<Arrival>,
     /// What arrivals could hold at first.
     sizes: Vec<Vec<i64>>,
-    heap: BinaryHeap<(u64, Reverse<usize>)>,
-    passed_over: Vec<(u64, Reverse<usize>)>,
+    /// By what they take as far as labels and taints go: a bit for each of the classes that are dealt out. Those with the most left first.
+    heaps: Vec<(u64, Heap)>,
+    /// By class, its bit; the others are asked of every machine.
+    bits: FxHashMap<ClassId, u64>,
+    passed_over: Vec<(usize, (u64, Reverse<usize>))>,
 }
 
+type Heap = BinaryHeap<(u64, Reverse<usize>)>;
+
 impl<'p, 'a> Deal<'p, 'a> {
-    fn new(solver: Solver<'p, 'a>, shut: &FixedBitSet, arrivals: &[Arrival]) -> Self {
+    fn new(
+        solver: Solver<'p, 'a>,
+        shut: &FixedBitSet,
+        arrivals: &[Arrival],
+        pods: impl Iterator<Item = usize>,
+    ) -> Self {
         let problem = solver.problem;
         let sizes = arrivals.iter().map(|arrival| arrival.room.clone()).collect();
         let mut deal = Self {
             solver,
             arrivals: arrivals.to_vec(),
             sizes,
-            heap: BinaryHeap::new(),
+            heaps: Vec::new(),
+            bits: FxHashMap::default(),
             passed_over: Vec::new(),
         };
+        let mut classes: Vec<ClassId> = Vec::new();
+        for pod in pods {
+            let class = problem.shapes[problem.snapshot.pods[pod].shape.0 as usize].class;
+            if classes.len() < 64 && !deal.bits.contains_key(&class) {
+                deal.bits.insert(class, 1 << classes.len());
+                classes.push(class);
+            }
+        }
         let machines = problem.machines.order.iter().copied();
         let open = |&machine: &usize| !deal.solver.closed[machine] && !shut[machine];
         let all: Vec<usize> = machines
             .filter(open)
             .chain((0..arrivals.len()).map(|arrival| problem.snapshot.nodes.len() + arrival))
             .collect();
-        deal.heap = all.into_iter().map(|at| (deal.share_left(at), Reverse(at))).collect();
+        let mut heaps: BTreeMap<u64, Heap> = BTreeMap::new();
+        for at in all {
+            let mut bits = 0;
+            for (bit, &class) in classes.iter().enumerate() {
+                bits |= u64::from(deal.suits(at, class)) << bit;
+            }
+            heaps.entry(bits).or_default().push((deal.share_left(at), Reverse(at)));
+        }
+        deal.heaps = heaps.into_iter().collect();
         deal
+    }
+
+    /// Whether a machine takes a class as far as labels and taints go. Preferences don't keep a pod from anywhere.
+    fn suits(&mut self, at: usize, class: ClassId) -> bool {
+        let problem = self.solver.problem;
+        let mut variants = problem.classes[class].variants.relaxed();
+        match at.checked_sub(problem.snapshot.nodes.len()) {
+            None => variants.any(|variant| self.solver.suits(at, class, variant)),
+            Some(arrival) => {
+                let cell = self.arrivals[arrival].cell;
+                variants
+                    .any(|variant| self.solver.cells.join(problem, cell, class, variant).is_ok())
+            }
+        }
     }
 
     /// Puts a pod where most is left.
     fn place(&mut self, pod: usize) -> bool {
         let problem = self.solver.problem;
         let shape = problem.snapshot.pods[pod].shape.0 as usize;
-        let home = loop {
-            let Some((left, Reverse(at))) = self.heap.pop() else { break None };
+        // Machines that don't take it whatever they have left are not even looked at: there may be many, and emptier than all others.
+        let bit = self.bits.get(&problem.shapes[shape].class).copied();
+        let mut home = None;
+        let mut passed_over = std::mem::take(&mut self.passed_over);
+        while home.is_none() {
+            let open = (0..self.heaps.len())
+                .filter(|&heap| bit.is_none_or(|bit| self.heaps[heap].0 & bit != 0));
+            let Some(heap) = open.max_by_key(|&heap| self.heaps[heap].1.peek()) else { break };
+            let Some((left, Reverse(at))) = self.heaps[heap].1.pop() else { break };
             if self.takes(at, shape) {
-                break Some(at);
+                home = Some((heap, at));
+            } else {
+                passed_over.push((heap, (left, Reverse(at))));
             }
-            self.passed_over.push((left, Reverse(at)));
-        };
-        self.heap.extend(self.passed_over.drain(..));
-        let Some(at) = home else { return false };
+        }
+        for (heap, entry) in passed_over.drain(..) {
+            self.heaps[heap].1.push(entry);
+        }
+        self.passed_over = passed_over;
+        let Some((heap, at)) = home else { return false };
         let Solver { counts, cells, .. } = &mut self.solver;
         match at.checked_sub(problem.snapshot.nodes.len()) {
             None => {
@@ -268,14 +323,15 @@ impl<'p, 'a> Deal<'p, 'a> {
                 take_times(room, &problem.shapes[shape].requests, 1);
             }
         }
-        self.heap.push((self.share_left(at), Reverse(at)));
+        let left = self.share_left(at);
+        self.heaps[heap].1.push((left, Reverse(at)));
         true
     }
 
     fn takes(&mut self, at: usize, shape: usize) -> bool {
         let problem = self.solver.problem;
         let compiled = &problem.shapes[shape];
-        let mut variants = 0..problem.classes[compiled.class].variants.len();
+        let mut variants = problem.classes[compiled.class].variants.relaxed();
         // Preferences don't keep a pod from anywhere.
         let (dropped, _) = problem.rules.preferences(shape);
         match at.checked_sub(problem.snapshot.nodes.len()) {

@@ -42,12 +42,23 @@ struct Search<'s, 'p, 'a> {
     holds: &'s mut dyn FnMut(&Cells, CellId) -> bool,
     /// The best choice that the rules leave and that would not do.
     refused: Option<Narrowed>,
+    /// How many domains may still be tried.
+    left: usize,
 }
+
+/// How many domains are tried on all NodePools together for pods of a shape, and at most and at least on one of them. Where there are more, a key with few
+/// domains comes before one with many, and as many are tried again.
+const TRIES: usize = 4096;
+const MOST_TRIES: usize = 256;
+const LEAST_TRIES: usize = 16;
 
 impl Counts {
     /// The cell in which a machine to come is once a shape has come, narrowed to the domains that its rules choose: the best for one topology key after the
     /// other, or the next best where no domain of a further key goes with it or no machine there would do, as `holds` says. Where the rules leave only
     /// cells that would not do, the best of these is returned, so that the caller finds out what they lack. Rules about hosts are not looked at.
+    ///
+    /// Which domains go together is not known before it is tried, and there are as many combinations as the product of all keys' domains: so many are tried
+    /// as the budget allows, no more.
     pub(crate) fn narrow(
         &mut self,
         problem: &Problem<'_>,
@@ -64,13 +75,26 @@ impl Counts {
             .filter(|rule| !groups[rule.group].host)
             .collect();
         rules.sort_by_key(|rule| groups[rule.group].key);
-        let by_key: SmallVec<[&[&Rule]; 4]> =
+        let mut by_key: SmallVec<[&[&Rule]; 4]> =
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
-        let mut search = Search { problem, holds, refused: None };
+        let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
+        let mut search = Search { problem, holds, refused: None, left: tries };
         let free = Narrowed { cell, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
-        self.choose(&mut search, cells, &by_key, free).or_else(|rule| match search.refused {
+        let mut chosen = self.choose(&mut search, cells, &by_key, free);
+        if chosen.is_err() && search.left == 0 {
+            by_key.sort_by_cached_key(|rules| {
+                let open =
+                    self.open_domains(problem, cells, rules, cell, groups[rules[0].group].key);
+                open.map_or(0, |open| open.len())
+            });
+            search.left = tries;
+            chosen = self.choose(&mut search, cells, &by_key, free);
+        }
+        chosen.or_else(|rule| match search.refused {
             Some(refused) => Ok(refused),
-            None => Err(failed(problem, rule.expect("a rule closes what would not be refused"))),
+            None => {
+                Err(failed(problem, rule.or(rules.first().copied()).expect("a rule was there")))
+            }
         })
     }
 
@@ -111,6 +135,10 @@ impl Counts {
         while let Some(Reverse(domain)) = domains.pop() {
             let mut cell = so_far.cell;
             if !only {
+                if search.left == 0 {
+                    break;
+                }
+                search.left -= 1;
                 match cells.at(problem, cell, key, domain.value) {
                     Some(narrower) => cell = narrower,
                     None => {
@@ -126,6 +154,11 @@ impl Counts {
                 rank: (apart + domain.rank.0, Reverse(near + domain.rank.1.0)),
                 counted: so_far.counted || counted,
             };
+            // What does not hold the pod holds it in no domain of a further key either.
+            if !only && !further.is_empty() && !(search.holds)(cells, cell) {
+                search.refused.get_or_insert(narrowed);
+                continue;
+            }
             match self.choose(search, cells, further, narrowed) {
                 Ok(chosen) => return Ok(chosen),
                 Err(rule) => blocking = blocking.or(rule),

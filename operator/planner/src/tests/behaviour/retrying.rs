@@ -78,3 +78,32 @@ fn affinity_to_itself_waits_while_its_only_peer_is_where_the_pod_can_not_go() {
     assert_eq!(zone_of(&world(false), "web"), ["zone-b"], "the first of its kind");
     assert!(matches!(only_reason(&world(true)), Exclusion::Topology { key, .. } if key == ZONE));
 }
+
+#[test]
+fn a_pod_with_any_number_of_alternatives_gets_the_one_that_can_be_met() {
+    let nowhere = |number: usize| vec![need(ZONE, Operator::In, &[&format!("zone-{number}")])];
+    let last = |n: usize, zone: &str| {
+        let mut terms: Vec<_> = (0..n - 1).map(nowhere).collect();
+        terms.push(vec![need(ZONE, Operator::In, &[zone])]);
+        terms
+    };
+    let mut prefers = shape(500, GI);
+    prefers.preferred_affinity = (0..300).map(|number| (1, nowhere(number))).collect();
+    let mut requires = shape(500, GI);
+    requires.required_affinity = last(1000, "zone-b");
+    let mut both = shape(500, GI);
+    both.required_affinity = last(20, "zone-b");
+    both.volume_topology = last(20, "zone-b");
+    both.preferred_affinity = (0..20).map(|number| (1, nowhere(number))).collect();
+    let mut apart = both.clone();
+    apart.labels.insert("app".to_owned(), "web".to_owned());
+    for number in 0..2000 {
+        apart = near(apart, &format!("example.com/{number}"), "web", true);
+        apart.pod_affinity[number].weight = Some(1);
+    }
+    for shape in [prefers, requires, both, apart] {
+        let snapshot = builder().pool(pool("default")).pending("web", shape).build();
+        let plan = plan(&snapshot);
+        assert_eq!(loads(&plan), [["web"]], "{:?}", plan.report.pods);
+    }
+}

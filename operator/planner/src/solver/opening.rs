@@ -1,0 +1,64 @@
+//! Which NodePools launch machines for a pod, or why none does.
+
+use super::{Demand, Solver, holds};
+use crate::cells::CellId;
+use crate::limits::pool_name;
+use crate::plan::Exclusion;
+
+/// For how many NodePools it is told why they don't take a pod.
+pub(crate) const REASONS: usize = 100;
+
+impl Solver<'_, '_> {
+    /// The first template that a demand can open a machine of, with the cell that it is in then; else what excludes it from each.
+    pub(crate) fn home(
+        &mut self,
+        demand: &Demand,
+    ) -> Result<(usize, CellId), Vec<(String, Exclusion)>> {
+        let problem = self.problem;
+        let templates = 0..problem.templates.len();
+        // Why it is none of those before matters only where it is none at all.
+        for template in templates.clone() {
+            if let Some(cell) = self.opens(demand, template) {
+                return Ok((template, cell));
+            }
+        }
+        let reasons = templates.take(REASONS).filter_map(|template| {
+            let reason = self.open(demand, template).err()?;
+            Some((pool_name(problem, &problem.templates[template]).to_owned(), reason))
+        });
+        Err(reasons.collect())
+    }
+
+    /// The cell of a template with one pod of a demand on it.
+    pub(crate) fn opens(&mut self, demand: &Demand, template: usize) -> Option<CellId> {
+        let problem = self.problem;
+        let class = problem.shapes[demand.shape].class;
+        let base = self.cells.base(problem, template);
+        let cell = self.cells.joined(problem, base, class, demand.variant)?;
+        holds(problem, &self.limits, &self.cells[cell], demand.shape).then_some(cell)
+    }
+
+    /// The same, or what excludes the demand from the template.
+    pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
+        let problem = self.problem;
+        let shape = &problem.shapes[demand.shape];
+        let base = self.cells.base(problem, template);
+        let (class, variant) = (shape.class, demand.variant);
+        let cell = self.cells.join(problem, base, class, variant);
+        let cell = cell.map_err(|_| self.cells.why_not(problem, base, class, variant))?;
+        let mut types = self.cells[cell].types.clone();
+        self.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
+        if types.is_clear() {
+            return Err(self.shortage(cell, &shape.requests));
+        }
+        self.limits.restrict(problem, template, &mut types)?;
+        match self.lacking_values(cell, &types) {
+            Some((key, required, found)) if self.is_strict() => Err(Exclusion::MinValues {
+                key: problem.symbols.key_name(key).to_owned(),
+                required,
+                found,
+            }),
+            _ => Ok(cell),
+        }
+    }
+}
