@@ -24,6 +24,7 @@ mod replicas;
 mod revalidate;
 mod statics;
 mod terminate_first;
+mod wanted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ use budgets::Budgets;
 use candidates::Node;
 use moving::Moves;
 use rehearsal::Arrival;
+use wanted::Wanted;
 
 pub use budgets::{BudgetUse, budget_uses};
 pub use deletion_costs::{DeletionCost, PresentCost, deletion_costs};
@@ -131,6 +133,8 @@ struct Pass<'p, 'a> {
     settling: FixedBitSet,
     /// Nodes that are sick beyond what is tolerated: no pod is moved onto them.
     sick: FixedBitSet,
+    /// Nodes that are as good as a machine which is launched for pods that wait: none of them is one too many now.
+    held: FixedBitSet,
     /// Why they stay. What repair says about a node says more than what other methods do.
     sick_stays: BTreeMap<usize, Stay>,
     /// Topology rules by which it matters what happens first, and that have to do with pods which a command of this plan moves, or which wait for a place:
@@ -181,6 +185,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             keeping: FixedBitSet::with_capacity(n),
             settling: FixedBitSet::with_capacity(n),
             sick: FixedBitSet::with_capacity(n),
+            held: FixedBitSet::with_capacity(n),
             sick_stays: BTreeMap::new(),
             touched: FixedBitSet::with_capacity(problem.rules.len()),
             totals: Arc::new(Totals::new(problem, &nodes)),
@@ -197,9 +202,10 @@ impl<'p, 'a> Pass<'p, 'a> {
         };
         pass.mark_settling();
         pass.sick = repair::sick(problem.snapshot, now);
-        pass.place_waiting();
+        let wanted = pass.place_waiting();
         pass.counts = Arc::new(pass.solver.counts.clone());
         nodes.retain(|node| !pass.receiving[node.index]);
+        pass.held = wanted.held(&mut pass.solver, &nodes);
         (pass, nodes)
     }
 
@@ -230,8 +236,9 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
     }
 
-    /// Pods that wait for a place come first: what they take is not there for others. What they need beyond is provisioning's business.
-    fn place_waiting(&mut self) {
+    /// Pods that wait for a place come first: what they take is not there for others. What has to be launched for them is provisioning's business, but it
+    /// comes at the same time.
+    fn place_waiting(&mut self) -> Wanted {
         let (mut waiting, _) = demands(self.problem, |_| true);
         for demand in &mut waiting {
             for (variant, dropped) in crate::ruled::alternatives(self.problem, demand.shape) {
@@ -240,9 +247,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
         }
         let problem = self.problem;
-        let (snapshot, rules) = (problem.snapshot, &problem.rules);
-        for &(pod, machine) in &self.solver.placed {
-            let pod = &snapshot.pods[pod];
+        let mut settled = Vec::new();
+        for &(index, machine) in &self.solver.placed {
+            let pod = &problem.snapshot.pods[index];
             let shape = pod.shape.0 as usize;
             if pod.buffer.is_some() {
                 // It takes room; but where it would be is not where pods are, and no rule is kept or broken by it.
@@ -251,13 +258,26 @@ impl<'p, 'a> Pass<'p, 'a> {
                 continue;
             }
             self.receiving.insert(machine);
-            // Pods of nodes that go are on their way in large numbers while nodes are renewed. Evenness can wait for them, nearness can't.
-            let leaving = matches!(pod.placement, Placement::Bound(_));
-            let unsure =
-                |group: &usize| self.in_order[*group] && (!leaving || rules.is_affinity(*group));
-            self.touched.extend(rules.of(shape).filter(unsure));
+            settled.push(index);
         }
+        settled.into_iter().for_each(|pod| self.leave_to_waiting(pod));
         self.waiting = self.solver.placed.len();
+        let wanted = Wanted::new(&self.solver, waiting);
+        for &pod in &wanted.pods {
+            self.leave_to_waiting(pod);
+        }
+        wanted
+    }
+
+    /// Marks the rules of a pod that waits, for where it will be is only expected. Pods of nodes that go are on their way in large numbers while nodes are
+    /// renewed: evenness can wait for them, nearness can't.
+    fn leave_to_waiting(&mut self, pod: usize) {
+        let pod = &self.problem.snapshot.pods[pod];
+        let rules = &self.problem.rules;
+        let leaving = matches!(pod.placement, Placement::Bound(_));
+        let unsure =
+            |group: &usize| self.in_order[*group] && (!leaving || rules.is_affinity(*group));
+        self.touched.extend(rules.of(pod.shape.0 as usize).filter(unsure));
     }
 
     /// Makes moves a command.

@@ -180,6 +180,9 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     if pass.is_expecting(node) {
         return Err(Stay::Nominated);
     }
+    if pass.held[node.index] {
+        return Err(Stay::Later);
+    }
     for key in [label::INSTANCE_TYPE, label::CAPACITY_TYPE, label::ZONE] {
         if !source.labels.contains_key(key) {
             return Err(Stay::MissingLabel(key.to_owned()));

@@ -54,7 +54,8 @@ pub enum Stay {
     NothingCheaper,
     /// Replacing spot by spot is not enabled, or too few cheaper types are left.
     SpotToSpot,
-    /// It could go, but what another command of this plan does comes first: it moves pods that share a topology rule with this node's.
+    /// It could go, but what another command of this plan does comes first: it moves pods that share a topology rule with this node's; or it is as
+    /// good as a machine that is launched for pods which wait.
     Later,
     /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
     Changed(String),

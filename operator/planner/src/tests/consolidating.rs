@@ -1,12 +1,14 @@
 //! Several nodes at once, prices that have to be beaten, and passes that are cut short.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::disrupting::stay;
 use super::world::*;
 use crate::plan::{Method, Stay};
 use crate::policy::Policy;
 use crate::revalidate;
-use crate::snapshot::{CapacityType, Operator};
+use crate::snapshot::{CapacityType, Operator, PodShape};
 use crate::testing::{apply, usd};
 
 #[test]
@@ -78,7 +80,7 @@ fn pods_that_others_leave_no_host_keep_their_node() {
         held.do_not_disrupt = true;
         held
     };
-    let cluster = |db: &dyn Fn(i64) -> crate::snapshot::PodShape| {
+    let cluster = |db: &dyn Fn(i64) -> PodShape| {
         builder()
             .pool(on_demand("default"))
             .node(node("a", "default", "c.large", "zone-a"))
@@ -247,4 +249,35 @@ fn pods_move_to_the_nodes_that_have_least_to_gain_from_going() {
     assert_eq!(plan.commands.len(), 2);
     let places = plan.commands.iter().flat_map(|command| &command.nominations);
     assert!(places.into_iter().all(|nomination| nomination.node == "c"));
+}
+
+#[test]
+fn no_node_goes_while_one_like_it_is_launched_for_pods_that_wait() {
+    let world = |waiting: Option<PodShape>| {
+        let world = builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "c.xlarge", "zone-a"))
+            .node(node("b", "default", "c.xlarge", "zone-a"))
+            .pod("web-a", shape(1000, GI), Some("a"))
+            .pod("web-b", shape(1000, GI), Some("b"));
+        match waiting {
+            Some(waiting) => world.pending("waiting", waiting).build(),
+            None => world.build(),
+        }
+    };
+    assert_eq!(disruption(&world(None)).commands.len(), 1, "one node can go");
+    // Neither node has room for it now; either would have once its own pod were gone.
+    let waiting = world(Some(shape(3500, GI)));
+    assert_eq!(plan(&waiting).launches[0].instance_types[0], "c.xlarge");
+    let held = disruption(&waiting);
+    assert_eq!(held.commands, []);
+    assert_eq!(*stay(&held, "a"), Stay::Later);
+    // A pod that nothing is launched for keeps no node, nor does one for which a cheaper machine comes.
+    let mut nowhere = shape(3500, GI);
+    nowhere.node_selector.insert(ZONE.to_owned(), "nowhere".to_owned());
+    assert_eq!(disruption(&world(Some(nowhere))).commands.len(), 1);
+    let mut apart = near(app("web", 500), HOSTNAME, "web", true);
+    apart.pod_affinity[0].selector = Some(LabelSelector::default());
+    assert_eq!(plan(&world(Some(apart.clone()))).launches[0].instance_types[0], "c.large");
+    assert_eq!(disruption(&world(Some(apart))).commands.len(), 1);
 }
