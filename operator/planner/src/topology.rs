@@ -22,11 +22,11 @@ use crate::compile::shapes::ClassId;
 use crate::compile::{Problem, label};
 use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
-use crate::snapshot::{PodShape, Snapshot};
+use crate::snapshot::Snapshot;
 pub(crate) use choosing::Narrowed;
 pub(crate) use counts::{Counts, Host};
 pub(crate) use domains::{Domains, cell_values};
-use selectors::Scope;
+use selectors::{Names, Scope, Selectable};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -106,6 +106,7 @@ impl Rules {
         symbols: &mut Symbols,
     ) -> Self {
         let mut groups: IndexMap<Identity, (), FxBuildHasher> = IndexMap::default();
+        let mut names = Names::new(snapshot);
         let respected = preferences == PreferencePolicy::Respect;
         let n = snapshot.shapes.len();
         let (mut carried, mut preferred, mut terms) =
@@ -117,12 +118,12 @@ impl Rules {
             for term in &shape.pod_affinity {
                 match (term.weight, term.anti) {
                     (None, true) => {
-                        let scope = Scope::of_term(snapshot, shape, term);
+                        let scope = Scope::of_term(shape, term, &mut names);
                         let key = symbols.key(&term.topology_key);
                         required.push(groups.insert_full((Kind::Anti, key, scope, vec![]), ()).0);
                     }
                     (None, false) => {
-                        let scope = Scope::of_term(snapshot, shape, term);
+                        let scope = Scope::of_term(shape, term, &mut names);
                         let key = symbols.key(&term.topology_key);
                         wanted = Some(match wanted.take() {
                             None => (scope, vec![key]),
@@ -148,7 +149,7 @@ impl Rules {
             near.sort_by_key(|term| (term.anti, std::cmp::Reverse(term.weight)));
             for term in &near {
                 let key = symbols.key(&term.topology_key);
-                let scope = Scope::of_term(snapshot, shape, term);
+                let scope = Scope::of_term(shape, term, &mut names);
                 let identity = match term.anti {
                     true => (Kind::Anti, key, scope, vec![]),
                     false => (Kind::Affinity, key, scope, vec![key]),
@@ -173,7 +174,7 @@ impl Rules {
                     honor_taints: spread.honor_taints,
                     class: if honors { classes[index] } else { 0 },
                 };
-                let scope = Scope::of_spread(shape, spread);
+                let scope = Scope::of_spread(shape, spread, &mut names);
                 let id = groups.insert_full((kind, key, scope, keys), ()).0;
                 if spread.required { required.push(id) } else { soft.push(id) }
             }
@@ -182,7 +183,9 @@ impl Rules {
             carried.push(required);
             preferred.push(soft);
         }
-        let selected = selected(snapshot, groups.keys().map(|(_, _, scope, _)| scope));
+        let pods: Vec<_> =
+            snapshot.shapes.iter().map(|shape| Selectable::new(shape, &mut names)).collect();
+        let selected = selected(&pods, groups.keys().map(|(_, _, scope, _)| scope));
         let hostname = symbols.key(label::HOSTNAME);
         let groups = groups.into_keys().enumerate().map(|(id, (kind, key, _, keys))| {
             let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
@@ -384,8 +387,8 @@ impl Rules {
     }
 }
 
-/// By shape the scopes that select it, ascending. A scope that asks for a label's value is compared only with the shapes that have it.
-fn selected<'g>(snapshot: &Snapshot, scopes: impl Iterator<Item = &'g Scope>) -> Vec<Vec<usize>> {
+/// By pod the scopes that select it, ascending. A scope that asks for a label's value is compared only with the pods that have it.
+fn selected<'g>(pods: &[Selectable], scopes: impl Iterator<Item = &'g Scope>) -> Vec<Vec<usize>> {
     let (mut by_label, mut others) = (FxHashMap::default(), Vec::new());
     let scopes: Vec<&Scope> = scopes.collect();
     for (id, scope) in scopes.iter().enumerate() {
@@ -394,16 +397,15 @@ fn selected<'g>(snapshot: &Snapshot, scopes: impl Iterator<Item = &'g Scope>) ->
             None => others.push(id),
         }
     }
-    let of = |shape: &PodShape| {
-        let labels = shape.labels.iter();
-        let found = labels.filter_map(|(key, value)| by_label.get(&(key.as_str(), value.as_str())));
+    let of = |pod: &Selectable| {
+        let found = pod.labels.iter().filter_map(|label| by_label.get(label));
         let candidates = found.flatten().chain(&others);
         let mut ids: Vec<usize> =
-            candidates.copied().filter(|&id| scopes[id].selects(shape)).collect();
+            candidates.copied().filter(|&id| scopes[id].selects(pod)).collect();
         ids.sort_unstable();
         ids
     };
-    snapshot.shapes.iter().map(|shape| of(shape)).collect()
+    pods.iter().map(of).collect()
 }
 
 impl Group {

@@ -1,52 +1,162 @@
 //! Which pods a rule is about: a label selector and namespaces.
+//!
+//! A tenant may write selectors with thousands of values, and thousands of selectors. So names are numbers here, sets of them are sorted, and nothing is copied.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::snapshot::{PodAffinityTerm, PodShape, Snapshot, TopologySpread};
+
+/// Namespaces, label keys and values of pods and selectors as numbers, in the order of first use.
+#[derive(Debug, Default)]
+pub(super) struct Names<'s> {
+    ids: FxHashMap<&'s str, u32>,
+    /// Namespaces of which labels are known.
+    namespaces: Vec<(u32, Labels)>,
+    /// All namespaces, also those that the snapshot says nothing about.
+    everywhere: Vec<u32>,
+}
+
+/// Keys and values, sorted.
+type Labels = SmallVec<[(u32, u32); 4]>;
+
+impl<'s> Names<'s> {
+    pub(super) fn new(snapshot: &'s Snapshot) -> Self {
+        let mut names = Self::default();
+        for (name, of_namespace) in &snapshot.namespaces {
+            let namespace = (names.id(name), labels(of_namespace, &mut names));
+            names.namespaces.push(namespace);
+        }
+        let known: Vec<u32> = names.namespaces.iter().map(|&(name, _)| name).collect();
+        let of_pods = snapshot.shapes.iter().map(|shape| names.id(&shape.namespace));
+        let mut everywhere: Vec<u32> = of_pods.chain(known).collect();
+        everywhere.sort_unstable();
+        everywhere.dedup();
+        names.everywhere = everywhere;
+        names
+    }
+
+    fn id(&mut self, name: &'s str) -> u32 {
+        let next = u32::try_from(self.ids.len()).expect("fewer names than fit into memory");
+        *self.ids.entry(name).or_insert(next)
+    }
+}
+
+/// What selectors see of a pod.
+#[derive(Debug)]
+pub(super) struct Selectable {
+    namespace: u32,
+    pub(super) labels: Labels,
+}
+
+impl Selectable {
+    pub(super) fn new<'s>(shape: &'s PodShape, names: &mut Names<'s>) -> Self {
+        Self { namespace: names.id(&shape.namespace), labels: labels(&shape.labels, names) }
+    }
+}
+
+fn labels<'s>(labels: &'s BTreeMap<String, String>, names: &mut Names<'s>) -> Labels {
+    let mut ids: Labels =
+        labels.iter().map(|(key, value)| (names.id(key), names.id(value))).collect();
+    ids.sort_unstable();
+    ids
+}
 
 /// Pods by namespace and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Scope {
     /// Sorted.
-    namespaces: Vec<String>,
-    /// Operator, key and values; `None` selects nothing.
-    expressions: Option<Vec<(String, String, Vec<String>)>>,
+    namespaces: Vec<u32>,
+    /// Sorted; `None` selects nothing.
+    expressions: Option<Vec<Expression>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Expression {
+    operator: Operator,
+    key: u32,
+    /// Sorted.
+    values: SmallVec<[u32; 2]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Operator {
+    DoesNotExist,
+    Exists,
+    In,
+    NotIn,
+    /// None that Kubernetes knows: nothing meets it.
+    Unknown,
+}
+
+impl Expression {
+    fn new<'s>(
+        operator: Operator,
+        key: &'s str,
+        values: impl Iterator<Item = &'s String>,
+        names: &mut Names<'s>,
+    ) -> Self {
+        let key = names.id(key);
+        let mut values: SmallVec<[u32; 2]> = values.map(|value| names.id(value)).collect();
+        values.sort_unstable();
+        values.dedup();
+        Self { operator, key, values }
+    }
+
+    fn holds(&self, labels: &[(u32, u32)]) -> bool {
+        let at = labels.binary_search_by_key(&self.key, |&(key, _)| key);
+        let value = at.ok().map(|at| labels[at].1);
+        let listed = |value: u32| self.values.binary_search(&value).is_ok();
+        match self.operator {
+            Operator::In => value.is_some_and(listed),
+            Operator::NotIn => value.is_none_or(|value| !listed(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::Unknown => false,
+        }
+    }
 }
 
 impl Scope {
     /// The pods that a spread constraint counts: of the pod's own namespace. For an empty selector kube-scheduler counts none.
-    pub(super) fn of_spread(shape: &PodShape, spread: &TopologySpread) -> Self {
-        let expressions = expressions(spread.selector.as_ref());
+    pub(super) fn of_spread<'s>(
+        shape: &'s PodShape,
+        spread: &'s TopologySpread,
+        names: &mut Names<'s>,
+    ) -> Self {
+        let expressions = expressions(spread.selector.as_ref(), names);
         Self {
-            namespaces: vec![shape.namespace.clone()],
+            namespaces: vec![names.id(&shape.namespace)],
             expressions: expressions.filter(|list| !list.is_empty()),
         }
     }
 
     /// The pods that an affinity term is about.
-    pub(super) fn of_term(snapshot: &Snapshot, shape: &PodShape, term: &PodAffinityTerm) -> Self {
-        let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
+    pub(super) fn of_term<'s>(
+        shape: &'s PodShape,
+        term: &'s PodAffinityTerm,
+        names: &mut Names<'s>,
+    ) -> Self {
+        let mut namespaces: Vec<u32> = term.namespaces.iter().map(|name| names.id(name)).collect();
         if let Some(selector) = &term.namespace_selector {
-            let wanted = expressions(Some(selector));
-            let known = snapshot.namespaces.iter();
-            namespaces.extend(
-                known
-                    .filter(|(_, labels)| selects(wanted.as_deref(), labels))
-                    .map(|(name, _)| name.clone()),
-            );
+            let wanted = expressions(Some(selector), names).unwrap_or_default();
             // An empty selector means all, also namespaces that the snapshot says nothing about.
-            if wanted.is_some_and(|wanted| wanted.is_empty()) {
-                namespaces.extend(snapshot.shapes.iter().map(|shape| shape.namespace.clone()));
+            if wanted.is_empty() {
+                namespaces.extend(&names.everywhere);
+            } else {
+                let known = names.namespaces.iter();
+                let met = known.filter(|(_, labels)| selects(Some(&wanted), labels));
+                namespaces.extend(met.map(|&(name, _)| name));
             }
         } else if namespaces.is_empty() {
-            namespaces.insert(shape.namespace.clone());
+            namespaces.push(names.id(&shape.namespace));
         }
-        Self {
-            namespaces: namespaces.into_iter().collect(),
-            expressions: expressions(term.selector.as_ref()),
-        }
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        Self { namespaces, expressions: expressions(term.selector.as_ref(), names) }
     }
 
     /// The pods that are in both.
@@ -63,53 +173,48 @@ impl Scope {
     }
 
     /// A label that pods have to have, if the selector says so.
-    pub(super) fn label(&self) -> Option<(&str, &str)> {
-        self.expressions.iter().flatten().find_map(|(operator, key, values)| {
-            let only = values.first().filter(|_| operator == "In" && values.len() == 1)?;
-            Some((key.as_str(), only.as_str()))
+    pub(super) fn label(&self) -> Option<(u32, u32)> {
+        self.expressions.iter().flatten().find_map(|expression| match expression.values[..] {
+            [only] if expression.operator == Operator::In => Some((expression.key, only)),
+            _ => None,
         })
     }
 
-    /// Whether pods of a shape are among them.
-    pub(super) fn selects(&self, shape: &PodShape) -> bool {
-        self.namespaces.binary_search(&shape.namespace).is_ok()
-            && selects(self.expressions.as_deref(), &shape.labels)
+    /// Whether a pod is among them.
+    pub(super) fn selects(&self, pod: &Selectable) -> bool {
+        self.namespaces.binary_search(&pod.namespace).is_ok()
+            && selects(self.expressions.as_deref(), &pod.labels)
     }
 }
 
 /// A selector's expressions, `matchLabels` included, sorted.
-fn expressions(selector: Option<&LabelSelector>) -> Option<Vec<(String, String, Vec<String>)>> {
+fn expressions<'s>(
+    selector: Option<&'s LabelSelector>,
+    names: &mut Names<'s>,
+) -> Option<Vec<Expression>> {
     let selector = selector?;
     let mut list: Vec<_> = selector
         .match_labels
         .iter()
         .flatten()
-        .map(|(key, value)| ("In".to_owned(), key.clone(), vec![value.clone()]))
+        .map(|(key, value)| Expression::new(Operator::In, key, std::iter::once(value), names))
         .collect();
     for expression in selector.match_expressions.iter().flatten() {
-        let mut values = expression.values.clone().unwrap_or_default();
-        values.sort_unstable();
-        list.push((expression.operator.clone(), expression.key.clone(), values));
+        let operator = match expression.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            _ => Operator::Unknown,
+        };
+        let values = expression.values.iter().flatten();
+        list.push(Expression::new(operator, &expression.key, values, names));
     }
     list.sort_unstable();
     list.dedup();
     Some(list)
 }
 
-fn selects(
-    expressions: Option<&[(String, String, Vec<String>)]>,
-    labels: &BTreeMap<String, String>,
-) -> bool {
-    expressions.is_some_and(|expressions| {
-        expressions.iter().all(|(operator, key, values)| {
-            let value = labels.get(key);
-            match operator.as_str() {
-                "In" => value.is_some_and(|value| values.contains(value)),
-                "NotIn" => value.is_none_or(|value| !values.contains(value)),
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
-    })
+fn selects(expressions: Option<&[Expression]>, labels: &[(u32, u32)]) -> bool {
+    expressions.is_some_and(|all| all.iter().all(|expression| expression.holds(labels)))
 }
