@@ -61,7 +61,7 @@ pub(crate) struct Shut;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     list: Vec<Arc<Cell>>,
-    index: FxHashMap<(usize, Requirements), Option<CellId>>,
+    index: FxHashMap<(usize, Requirements), CellId>,
     /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels that types have.
     stocks: FxHashMap<(usize, Requirements), Option<Arc<Stock>>>,
     joins: FxHashMap<(CellId, ClassId, usize), Option<CellId>>,
@@ -251,15 +251,14 @@ impl Cells {
     ) -> Option<CellId> {
         let key = (template, requirements);
         if let Some(&known) = self.index.get(&key) {
-            return known;
+            return Some(known);
         }
-        let made = self.stock(problem, template, &key.1, candidates).map(|stock| {
-            let requirements = key.1.clone();
-            self.list.push(Arc::new(Cell { template, requirements, stock }));
-            CellId(u32::try_from(self.list.len() - 1).expect("cells are fewer than pods"))
-        });
-        self.index.insert(key, made);
-        made
+        // What can't be had is remembered by whoever asked.
+        let stock = self.stock(problem, template, &key.1, candidates)?;
+        let id = CellId(u32::try_from(self.list.len()).expect("cells are fewer than pods"));
+        self.list.push(Arc::new(Cell { template, requirements: key.1.clone(), stock }));
+        self.index.insert(key, id);
+        Some(id)
     }
 
     fn stock(

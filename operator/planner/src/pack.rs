@@ -87,7 +87,7 @@ pub(crate) fn pack(
             break;
         }
         match solver.home(&demands[seed]) {
-            Ok((template, cell)) => {
+            Some((template, cell)) => {
                 demands[seed].home = Home::Opens(template, cell);
                 if strategy == Strategy::Cheapest {
                     find_homes(solver, demands, &given_up);
@@ -95,7 +95,7 @@ pub(crate) fn pack(
                 }
                 open_machines(solver, demands, &given_up, seed, strategy);
             }
-            Err(reasons) => {
+            None => {
                 let shape = &solver.problem.shapes[demands[seed].shape];
                 if demands[seed].variant + 1 < solver.problem.classes[shape.class].variants.len() {
                     let demand = &mut demands[seed];
@@ -106,7 +106,7 @@ pub(crate) fn pack(
                     bins.narrow(solver);
                 } else {
                     given_up[seed] = true;
-                    waiting.push((seed, reasons));
+                    waiting.push((seed, solver.why_homeless(&demands[seed])));
                 }
             }
         }
@@ -197,8 +197,8 @@ fn find_homes(solver: &mut Solver<'_, '_>, demands: &mut [Demand], given_up: &[b
     for index in 0..demands.len() {
         if demands[index].home == Home::Unknown && demands[index].left() > 0 && !given_up[index] {
             demands[index].home = match solver.home(&demands[index]) {
-                Ok((template, cell)) => Home::Opens(template, cell),
-                Err(_) => Home::Nowhere,
+                Some((template, cell)) => Home::Opens(template, cell),
+                None => Home::Nowhere,
             };
         }
     }

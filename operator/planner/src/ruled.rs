@@ -31,8 +31,11 @@ pub(crate) fn place(
     cancel: &dyn Cancel,
 ) -> Option<Vec<(String, Exclusion)>> {
     let mut reasons = Vec::new();
-    for (variant, dropped) in alternatives(solver.problem, demand.shape) {
+    let mut alternatives = alternatives(solver.problem, demand.shape).peekable();
+    while let Some((variant, dropped)) = alternatives.next() {
         (demand.variant, demand.dropped) = (variant, dropped);
+        // Nobody asks what is wrong with the others.
+        let told = if alternatives.peek().is_none() { REASONS } else { 0 };
         let mut placing = Placing::new(bins, solver.problem, demand);
         loop {
             solver.place_on_machines(demand, open);
@@ -42,7 +45,7 @@ pub(crate) fn place(
             if placing.on_claim(solver, bins, demand, strategy) {
                 continue;
             }
-            match placing.open(solver, bins, demand) {
+            match placing.open(solver, bins, demand, told) {
                 Ok(()) => {}
                 Err(why) => {
                     reasons = why;
@@ -225,18 +228,19 @@ impl Placing {
         price
     }
 
-    /// Opens a machine of the first template that takes the pods.
+    /// Opens a machine of the first template that takes the pods; else tells of so many templates why they don't.
     fn open(
         &mut self,
         solver: &mut Solver<'_, '_>,
         bins: &mut Bins,
         demand: &mut Demand,
+        told: usize,
     ) -> Result<(), Vec<(String, Exclusion)>> {
         let problem = solver.problem;
         let mut reasons = Vec::new();
         for template in 0..problem.templates.len() {
-            let told = reasons.len() < REASONS;
-            if !told && solver.opens(demand, template).is_none() {
+            let tells = reasons.len() < told;
+            if !tells && solver.opens(demand, template).is_none() {
                 continue;
             }
             match self.open_claim(solver, demand, template) {
@@ -244,7 +248,7 @@ impl Placing {
                     bins.sync(solver);
                     return Ok(());
                 }
-                Err(reason) if told => {
+                Err(reason) if tells => {
                     let pool = crate::limits::pool_name(problem, &problem.templates[template]);
                     reasons.push((pool.to_owned(), reason));
                 }

@@ -90,7 +90,8 @@ pub(crate) fn compile(
         })
         .collect();
     let mut classes: Vec<Class> = classes.into_values().collect();
-    Variants::share(classes.iter_mut().map(|class| &mut class.variants), snapshot.node_pools.len());
+    let (pools, machines) = (snapshot.node_pools.len(), snapshot.nodes.len());
+    Variants::share(classes.iter_mut().map(|class| &mut class.variants), pools, machines);
     (shapes, classes)
 }
 

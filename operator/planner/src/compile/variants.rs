@@ -17,8 +17,9 @@ const PREFERRED: usize = 256;
 const LEAST: usize = 16;
 const MOST: usize = 4096;
 
-/// How many alternatives are tried on how many NodePools, all pods with more than [`LEAST`] together.
-const BUDGET: usize = 2_000_000;
+/// How many alternatives are tried on how many NodePools, all pods with more than [`LEAST`] together; so many machines cost as much as a NodePool.
+const BUDGET: usize = 200_000;
+const MACHINES: usize = 16;
 
 /// One alternative.
 #[derive(Clone, Debug)]
@@ -130,10 +131,14 @@ impl Variants {
         parts.chain([&self.selector]).flat_map(|part| part.iter().map(|(key, _)| key))
     }
 
-    /// Leaves each of `variants` as many alternatives as may be tried in all on so many NodePools.
-    pub(super) fn share<'v>(variants: impl Iterator<Item = &'v mut Self>, pools: usize) {
+    /// Leaves each of `variants` as many alternatives as may be tried in all on so many NodePools and machines.
+    pub(super) fn share<'v>(
+        variants: impl Iterator<Item = &'v mut Self>,
+        pools: usize,
+        machines: usize,
+    ) {
         let mut many: Vec<_> = variants.filter(|variants| variants.base > LEAST).collect();
-        let all = BUDGET / (many.len() * pools).max(1);
+        let all = BUDGET / (many.len() * (pools + machines / MACHINES)).max(1);
         for variants in &mut many {
             variants.base = variants.base.min(all.max(LEAST));
         }

@@ -10,7 +10,7 @@ use crate::compile::shapes::ports_conflict;
 use crate::pack::{Bins, Strategy, relax};
 use crate::plan::Exclusion;
 use crate::ruled::alternatives;
-use crate::solver::{Claim, Demand, Solver, holds};
+use crate::solver::{Claim, Demand, REASONS, Solver, holds};
 use crate::topology::Host;
 
 /// A place on a machine to come.
@@ -36,14 +36,17 @@ pub(crate) fn place(
     cancel: &dyn Cancel,
 ) -> Option<Vec<(String, Exclusion)>> {
     let mut reasons = Vec::new();
-    for (variant, dropped) in alternatives(solver.problem, demand.shape) {
+    let mut alternatives = alternatives(solver.problem, demand.shape).peekable();
+    while let Some((variant, dropped)) = alternatives.next() {
         (demand.variant, demand.dropped) = (variant, dropped);
+        // Nobody asks what is wrong with the others.
+        let told = if alternatives.peek().is_none() { REASONS } else { 0 };
         loop {
             solver.place_on_machines(demand, open);
             if demand.left() == 0 || solver.stops(cancel) {
                 return None;
             }
-            match best(solver, demand, strategy) {
+            match best(solver, demand, strategy, told) {
                 Ok(place) => settle(solver, bins, demand, place),
                 Err(why) => {
                     reasons = why;
@@ -60,6 +63,7 @@ fn best(
     solver: &mut Solver<'_, '_>,
     demand: &Demand,
     strategy: Strategy,
+    told: usize,
 ) -> Result<Place, Vec<(String, Exclusion)>> {
     let mut best: Option<Place> = None;
     for at in 0..solver.claims.len() {
@@ -73,16 +77,21 @@ fn best(
     }
     let mut reasons = Vec::new();
     for template in 0..solver.problem.templates.len() {
+        let tells = reasons.len() < told;
+        if !tells && solver.opens(demand, template).is_none() {
+            continue;
+        }
         match open(solver, demand, template) {
             Ok(place) => {
                 let price = place.dearer + solver.problem.policy.node_price.0;
                 return Ok(best.filter(|best| best.dearer <= price).unwrap_or(place));
             }
-            Err(reason) => {
+            Err(reason) if tells => {
                 let template = &solver.problem.templates[template];
                 let pool = crate::limits::pool_name(solver.problem, template).to_owned();
                 reasons.push((pool, reason));
             }
+            Err(_) => {}
         }
     }
     best.ok_or(reasons)

@@ -194,7 +194,7 @@ impl Pass<'_, '_> {
         if let Some(&known) = self.homes.get(&demand.shape) {
             return known;
         }
-        let found = self.solver.home(demand).is_ok();
+        let found = self.solver.home(demand).is_some();
         self.homes.insert(demand.shape, found);
         found
     }

@@ -9,32 +9,35 @@ use crate::plan::Exclusion;
 pub(crate) const REASONS: usize = 100;
 
 impl Solver<'_, '_> {
-    /// The first template that a demand can open a machine of, with the cell that it is in then; else what excludes it from each.
-    pub(crate) fn home(
-        &mut self,
-        demand: &Demand,
-    ) -> Result<(usize, CellId), Vec<(String, Exclusion)>> {
+    /// The first template that a demand can open a machine of, with the cell that it is in then.
+    pub(crate) fn home(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
+        let mut templates = 0..self.problem.templates.len();
+        templates.find_map(|template| Some((template, self.opens(demand, template)?)))
+    }
+
+    /// What excludes a demand from templates, none of which takes it.
+    pub(crate) fn why_homeless(&mut self, demand: &Demand) -> Vec<(String, Exclusion)> {
         let problem = self.problem;
-        let templates = 0..problem.templates.len();
-        // Why it is none of those before matters only where it is none at all.
-        for template in templates.clone() {
-            if let Some(cell) = self.opens(demand, template) {
-                return Ok((template, cell));
-            }
-        }
-        let reasons = templates.take(REASONS).filter_map(|template| {
+        let templates = (0..problem.templates.len()).take(REASONS);
+        let reasons = templates.filter_map(|template| {
             let reason = self.open(demand, template).err()?;
             Some((pool_name(problem, &problem.templates[template]).to_owned(), reason))
         });
-        Err(reasons.collect())
+        reasons.collect()
     }
 
     /// The cell of a template with one pod of a demand on it.
     pub(crate) fn opens(&mut self, demand: &Demand, template: usize) -> Option<CellId> {
         let problem = self.problem;
-        let class = problem.shapes[demand.shape].class;
+        let shape = &problem.shapes[demand.shape];
+        // What is too large for every type needs no look at labels.
+        let mut types = problem.templates[template].types.clone();
+        self.keep_fitting(&mut types, template, &shape.requests, &[]);
+        if types.is_clear() {
+            return None;
+        }
         let base = self.cells.base(problem, template);
-        let cell = self.cells.joined(problem, base, class, demand.variant)?;
+        let cell = self.cells.joined(problem, base, shape.class, demand.variant)?;
         holds(problem, &self.limits, &self.cells[cell], demand.shape).then_some(cell)
     }
 
