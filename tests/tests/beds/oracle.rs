@@ -4,6 +4,7 @@
 //! topology don't look at), so kube-scheduler binds it there or says why not. Then the operator plans for the same kind of workloads, and kube-scheduler deals
 //! the pods out as it likes: none may stay pending.
 
+mod diagnosis;
 mod objects;
 mod workloads;
 
@@ -215,9 +216,7 @@ impl Court {
                 if waits.is_empty() { Ok(true) } else { Err(waits.join("\n").into()) }
             });
         if let Err(error) = verdict.await {
-            let path = std::env::temp_dir().join(format!("tenon-oracle-{seed}.json"));
-            let json = serde_json::to_vec_pretty(snapshot).expect("snapshots are plain data");
-            must(tokio::fs::write(&path, json).await);
+            let path = diagnosis::keep(snapshot, seed).await;
             panic!("seed {seed}: {error}\nthe planner's snapshot: {}", path.display());
         }
         let pods = self.pods().await;
@@ -366,7 +365,9 @@ async fn the_operator_leaves_no_pod_pending(bed: &Bed, programs: TenonPrograms) 
             .collect();
         if waits.is_empty() { Ok(true) } else { Err(waits.join("\n").into()) }
     });
-    must(runs.await);
+    if let Err(error) = runs.await {
+        panic!("{error}\n{}", diagnosis::of_waiting(&court, 44, bed.clock().now()).await);
+    }
     let mut claims = 0;
     for (name, ..) in workloads::pools() {
         claims += must(tenon.user().claims(name).await).len();
