@@ -279,7 +279,7 @@ fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
     let others = ["containers", "initContainers"].map(|list| pod[list].as_array());
     let others = others.into_iter().flatten().flatten();
     let mounted_beside: Vec<_> =
-        others.flat_map(|other| other["volumeMounts"].as_array()).flatten().collect();
+        others.filter_map(|other| other["volumeMounts"].as_array()).flatten().collect();
     let is_mounted = |volume: &Value| {
         mounts.iter().chain(mounted_beside.iter().copied()).any(|it| it["name"] == volume["name"])
     };
@@ -324,7 +324,7 @@ fn beside(found: &Found, pod: &Value, carried: &mut Carried) {
             sidecar.entry("volumeMounts").or_insert_with(|| json!([]));
         }
     }
-    let mut ports = sidecars.iter().flat_map(|it| it["ports"].as_array()).flatten();
+    let mut ports = sidecars.iter().filter_map(|it| it["ports"].as_array()).flatten();
     if ports.any(|port| port["containerPort"] == DEBUG_PORT) {
         put(&mut carried.values, "/controller/debug/port", 0.into());
     }
@@ -339,7 +339,8 @@ fn security(found: &Found, carried: &mut Carried) {
     let usual = json!({"type": "RuntimeDefault"});
     for profile in PROFILES {
         let value = &found.operator.container()["securityContext"][profile];
-        if !says_nothing(value) && !(profile == "seccompProfile" && *value == usual) {
+        let is_usual = profile == "seccompProfile" && *value == usual;
+        if !is_usual && !says_nothing(value) {
             put(
                 &mut carried.values,
                 &format!("/controller/securityContext/{profile}"),

@@ -147,9 +147,10 @@ async fn server() -> (Config, JoinSet<()>) {
     let address = format!("http://{}", listener.local_addr().expect("it is bound"));
     let mut serving = JoinSet::new();
     serving.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
             let mut stream = BufReader::new(stream);
-            tokio::spawn(async move {
+            connections.spawn(async move {
                 use tokio::io::AsyncBufReadExt;
                 let mut token = String::new();
                 let mut line = String::new();
@@ -211,7 +212,7 @@ async fn a_call_without_a_token_names_the_plugin_and_is_not_repeated() {
     std::fs::remove_file(&file).expect("removed");
     let cluster = Cluster::new(client, Audit::default());
     let listed = cluster.all::<k8s_openapi::api::core::v1::Node>().await;
-    let error = listed.err().expect("there is no token");
+    let error = listed.expect_err("there is no token");
     assert!(!error.is_transient());
     assert!(
         error.to_string().starts_with("list nodes: the kubeconfig's credential plugin failed"),

@@ -260,7 +260,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             self.receiving.insert(machine);
             settled.push(index);
         }
-        settled.into_iter().for_each(|pod| self.leave_to_waiting(pod));
+        for pod in settled {
+            self.leave_to_waiting(pod);
+        }
         self.waiting = self.solver.placed.len();
         let wanted = Wanted::new(&self.solver, waiting);
         for &pod in &wanted.pods {

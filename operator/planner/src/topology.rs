@@ -150,9 +150,10 @@ impl Rules {
             for term in &near {
                 let key = symbols.key(&term.topology_key);
                 let scope = Scope::of_term(shape, term, &mut names);
-                let identity = match term.anti {
-                    true => (Kind::Anti, key, scope, vec![]),
-                    false => (Kind::Affinity, key, scope, vec![key]),
+                let identity = if term.anti {
+                    (Kind::Anti, key, scope, vec![])
+                } else {
+                    (Kind::Affinity, key, scope, vec![key])
                 };
                 soft.push(groups.insert_full(identity, ()).0);
             }

@@ -284,7 +284,7 @@ impl World<'_> {
         loop {
             let waiting = left.len();
             left.retain(|(place, terms)| {
-                let far = self.far_from(place, terms, there.iter().chain(&flexible)).is_some();
+                let far = self.far_from(place, terms, &there.iter().chain(&flexible)).is_some();
                 if !far {
                     there.push(*place);
                 }
@@ -309,7 +309,7 @@ impl World<'_> {
             before.push(place);
         }
         let all = there.iter().chain(&flexible);
-        let key = |place: &Place, terms: &[_]| self.far_from(place, terms, all.clone());
+        let key = |place: &Place, terms: &[_]| self.far_from(place, terms, &all);
         left.iter().map(|(place, terms)| (*place, key(place, terms).unwrap_or_default())).collect()
     }
 
@@ -318,7 +318,7 @@ impl World<'_> {
         &self,
         place: &Place,
         terms: &[&'t PodAffinityTerm],
-        others: impl Iterator<Item = &'o &'o Place> + Clone,
+        others: &(impl Iterator<Item = &'o &'o Place> + Clone),
     ) -> Option<&'t str> {
         let far = terms.iter().find(|term| {
             let mine = self.certain(place, term);

@@ -127,7 +127,7 @@ async fn round(tenon: &Installed, name: String) -> Result<(), Failure> {
     })
     .await?;
     let old = SignedDuration::from_mins(10);
-    forget_events(tenon, Timestamp::now() - old).await
+    forget_events(tenon, tenon.bed().clock().now() - old).await
 }
 
 /// The bed's API server keeps events for an hour, as others do: of no use here, and each list of them grows.
