@@ -22,7 +22,7 @@ use self::nodeclass::profile::Profiles;
 use self::nodeclass::resolve::Lookups;
 use self::nodeclass::validation::Validator;
 use self::options::AwsSettings;
-use self::recovery::{AdoptionScope, Recovery};
+use self::recovery::{AdoptionScope, Recovery, RecoveryError};
 use self::ssm::Parameters;
 use self::store::Store;
 use self::ttl::TtlMap;
@@ -74,7 +74,6 @@ pub mod zonal_shift;
 pub const KIND: NodeClassKind = tenon_state::node_class::EC2;
 
 /// The cloud provider for AWS.
-#[derive(Debug)]
 pub struct AwsProvider {
     options: AwsSettings,
     clients: Clients,
@@ -82,6 +81,8 @@ pub struct AwsProvider {
     classes: Arc<Store<EC2NodeClass>>,
     /// NodeClaims and Nodes; nothing is known of them before [`CloudProvider::start_watching`](crate::cloud_provider::CloudProvider::start_watching).
     state: OnceLock<State>,
+    /// The API server, from the same moment.
+    kubernetes: OnceLock<kube::Client>,
     catalogs: Catalogs,
     launcher: Launcher,
     instances: Instances,
@@ -97,6 +98,14 @@ pub struct AwsProvider {
     /// The ARN of the cluster, if its zonal shifts are watched.
     watches_shifts_of: Option<String>,
     clock: Clock,
+}
+
+impl std::fmt::Debug for AwsProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AwsProvider")
+            .field("cluster", &self.options.cluster_name)
+            .finish_non_exhaustive()
+    }
 }
 
 impl AwsProvider {
@@ -144,6 +153,7 @@ impl AwsProvider {
             lookups: Lookups::new(options.ami_refresh_interval, options.subnet_refresh_interval),
             classes: Arc::new(Store::new("EC2NodeClass")),
             state: OnceLock::new(),
+            kubernetes: OnceLock::new(),
             launched: TtlMap::new(hour),
             recovery: Recovery::default(),
             zonal_shifts,
@@ -257,12 +267,18 @@ impl AwsProvider {
         if !self.recovery.may_have_been_launched(claim) {
             return Ok(None);
         }
-        let Some(taken) = self.state.get().and_then(recovery::taken) else {
+        let Some(kubernetes) = self.kubernetes.get() else {
             return Err(not_known("NodeClaims were not read yet"));
         };
-        let scope = AdoptionScope { class, catalog, taken: &taken };
-        let found = self.recovery.find_or_adopt(&self.instances, claim, scope).await;
-        found.map_err(launch::call_failed)
+        let scope = AdoptionScope { kubernetes, instances: &self.instances, class, catalog };
+        self.recovery.find_or_adopt(claim, scope).await.map_err(|error| match error {
+            RecoveryError::Aws(error) => launch::call_failed(error),
+            error => CloudError::Create {
+                reason: "LaunchFailed".to_owned(),
+                message: "finding out whether the instance was launched before".to_owned(),
+                source: Some(Box::new(error)),
+            },
+        })
     }
 
     /// The machine of a claim, also when the claim's status does not name it yet.

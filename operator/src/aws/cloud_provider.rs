@@ -182,17 +182,32 @@ impl CloudProvider for AwsProvider {
     }
 
     fn start_watching(self: &Arc<Self>, context: &Context, state: &State, tasks: &mut Tasks) {
+        self.kubernetes.get_or_init(|| context.client.clone());
         let state = self.state.get_or_init(|| state.clone());
         refresh::start(self, context, state, tasks);
     }
 
     fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks) {
         self.recovery.lead_since(self.clock.now());
+        let term = Term(Arc::clone(self));
+        tasks.spawn("recovery.term", async move {
+            let _ends_with_the_task = term;
+            std::future::pending::<()>().await;
+        });
         upkeep::start(self, context, write, tasks);
         if self.watches_shifts_of.is_some() {
             let (this, ctx) = (Arc::clone(self), context.clone());
             tasks.spawn("zonalshift.events", async move { zonal_shift::tell(&this, &ctx).await });
         }
+    }
+}
+
+/// Ends this process' term as the leader when it is dropped.
+struct Term(Arc<AwsProvider>);
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.0.recovery.lead_until(self.0.clock.now());
     }
 }
 

@@ -2,11 +2,17 @@
 //!
 //! A machine that was launched alone carries its claim's name. Machines that were launched together carry only what all claims of the call had in common:
 //! each is adopted by one claim that it is good for and that waited for a machine when it was launched. Until then garbage collection leaves it alone.
+//!
+//! Two claims must never share a machine. So what this process launched itself, in whichever of its terms as the leader, is nobody's to adopt: its
+//! [`Launcher`](super::launch::Launcher) knows for which claim it was. And which machines belong to claims is asked of the API server, after the machines
+//! were listed: a watch may not tell yet what the former leader wrote last.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use parking_lot::Mutex;
 use tenon_crds::labels::{self, aws};
 use tenon_crds::{EC2NodeClass, NodeClaim};
@@ -14,57 +20,93 @@ use tenon_planner::snapshot::Catalog;
 
 use super::batcher::{Batcher, Window};
 use super::ec2::Instance;
-use super::error::Result;
+use super::error::Error;
 use super::instances::Instances;
 use super::launch::placement;
 use super::matching::Requirements;
-use super::provider_id::instance_id;
-use super::{present, resources};
-use crate::state::State;
+use super::objects::ClaimUse;
+use super::{objects, present, resources};
 
-/// Claims that are looked after at the same time share one list of instances.
+/// Claims that are looked after at the same time share one list of instances, and one of NodeClaims.
 const WINDOW: Window =
     Window { idle: Duration::from_millis(100), max: Duration::from_secs(1), max_items: 1000 };
 
 /// The API server, which dates claims, may be ahead of us.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
 
+/// How long after the end of a term what was asked for in it may still be launched.
+const LATE: SignedDuration = SignedDuration::from_mins(1);
+
+/// How long terms are remembered: longer than any claim waits for its launch.
+const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+
 /// Finds machines that former leaders launched.
 #[derive(Debug)]
 pub struct Recovery {
-    lists: Batcher<(), (), Result<Vec<Instance>>>,
-    /// When this process became the leader.
-    leading_since: Mutex<Option<Timestamp>>,
+    instances: Lists<Instance, Error>,
+    claims: Lists<ClaimUse, Arc<kube::Error>>,
+    /// When this process was the leader, the newest term last.
+    terms: Mutex<Vec<Term>>,
     /// Which claim (by uid) has adopted which instance.
     adopted: Mutex<BTreeMap<String, String>>,
 }
 
-/// What a claim must know about the world to adopt.
+type Lists<T, E> = Batcher<(), (), Result<Arc<[T]>, E>>;
+
+/// From when until when this process was the leader.
 #[derive(Clone, Copy, Debug)]
-pub struct AdoptionScope<'a> {
+struct Term {
+    began: Timestamp,
+    /// `None` while it lasts.
+    ended: Option<Timestamp>,
+}
+
+impl Term {
+    /// Whether this process may have launched it in this term. EC2 tells seconds.
+    fn may_have_launched(self, launched: Timestamp) -> bool {
+        let late = |ended: Timestamp| launched.duration_since(ended) > LATE;
+        launched.as_second() >= self.began.as_second() && !self.ended.is_some_and(late)
+    }
+}
+
+/// Where a claim's machine is looked for.
+#[derive(Clone, Copy)]
+pub(super) struct AdoptionScope<'a> {
+    /// The API server.
+    pub kubernetes: &'a Client,
+    /// The cluster's instances.
+    pub instances: &'a Instances,
     /// The claim's class.
     pub class: &'a EC2NodeClass,
     /// What can be launched with it.
     pub catalog: &'a Catalog,
-    /// Ids of instances that belong to claims.
-    pub taken: &'a BTreeSet<String>,
 }
 
-/// The instances that belong to NodeClaims; `None` while NodeClaims were not listed.
-pub(super) fn taken(state: &State) -> Option<BTreeSet<String>> {
-    let state = state.read();
-    let ids = || {
-        let ids = state.claims().filter_map(|claim| instance_id(claim.provider_id()?));
-        ids.map(str::to_owned).collect()
-    };
-    state.has_found_crds().then(ids)
+/// Why it cannot be told whether a claim has a machine.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// AWS did not answer, or refused.
+    #[error(transparent)]
+    Aws(#[from] Error),
+    /// The API server did not.
+    #[error("listing NodeClaims")]
+    Kubernetes(#[from] Arc<kube::Error>),
+    /// The API server says that it has one, which the claim that was asked about does not say yet.
+    #[error("NodeClaim {claim} has instance {instance}, which its watch has not told yet")]
+    Stale {
+        /// The claim's name.
+        claim: String,
+        /// The id of its instance.
+        instance: String,
+    },
 }
 
 impl Default for Recovery {
     fn default() -> Self {
         Self {
-            lists: Batcher::new(WINDOW),
-            leading_since: Mutex::default(),
+            instances: Batcher::new(WINDOW),
+            claims: Batcher::new(WINDOW),
+            terms: Mutex::default(),
             adopted: Mutex::default(),
         }
     }
@@ -73,39 +115,65 @@ impl Default for Recovery {
 impl Recovery {
     /// From now on this process is the one that launches.
     pub fn lead_since(&self, now: Timestamp) {
-        *self.leading_since.lock() = Some(now);
+        let mut terms = self.terms.lock();
+        terms.retain(|term| term.ended.is_none_or(|ended| now.duration_since(ended) < MEMORY));
+        terms.push(Term { began: now, ended: None });
+    }
+
+    /// From now on it is not.
+    pub fn lead_until(&self, now: Timestamp) {
+        if let Some(term) = self.terms.lock().last_mut() {
+            term.ended.get_or_insert(now);
+        }
     }
 
     /// Whether a former leader may have launched for the claim.
     pub fn may_have_been_launched(&self, claim: &NodeClaim) -> bool {
         let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let since = *self.leading_since.lock();
-        created.zip(since).is_some_and(|(created, since)| created.duration_since(since) < SKEW)
+        let began = self.terms.lock().last().map(|term| term.began);
+        created.zip(began).is_some_and(|(created, began)| created.duration_since(began) < SKEW)
     }
 
     /// The instance that carries the claim's name.
-    pub async fn find(&self, instances: &Instances, claim: &NodeClaim) -> Result<Option<Instance>> {
-        Ok(named(&self.list(instances).await?, claim))
-    }
-
-    /// The instance that carries the claim's name, else one of those that carry none.
-    pub async fn find_or_adopt(
+    pub async fn find(
         &self,
         instances: &Instances,
         claim: &NodeClaim,
+    ) -> Result<Option<Instance>, Error> {
+        Ok(named(&self.instances(instances).await?, claim))
+    }
+
+    /// The instance that carries the claim's name, else one of those that carry none.
+    ///
+    /// # Errors
+    /// When AWS or the API server can't be asked, and when the claim has a machine that `claim` does not tell of.
+    pub(super) async fn find_or_adopt(
+        &self,
+        claim: &NodeClaim,
         scope: AdoptionScope<'_>,
-    ) -> Result<Option<Instance>> {
-        let found = self.list(instances).await?;
-        if let Some(found) = named(&found, claim) {
+    ) -> Result<Option<Instance>, RecoveryError> {
+        let instances = self.instances(scope.instances).await?;
+        // Read after them: whoever has one of them by now says so.
+        let claims = self.claims(scope.kubernetes).await?;
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        let same = |known: &&ClaimUse| known.metadata.uid.as_deref() == Some(uid);
+        if let Some(known) = claims.iter().find(same)
+            && let Some(instance) = known.instance_id()
+        {
+            let [claim, instance] = [known.name(), instance].map(str::to_owned);
+            return Err(RecoveryError::Stale { claim, instance });
+        }
+        if let Some(found) = named(&instances, claim) {
             return Ok(Some(found));
         }
-        let since = self.leading_since.lock().unwrap_or(Timestamp::MIN);
-        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        let mut orphans: Vec<Instance> = found
-            .into_iter()
-            // What this process launches it knows.
-            .filter(|instance| instance.launched_at.is_some_and(|launched| launched < since))
-            .filter(|instance| !scope.taken.contains(&instance.id))
+        let taken: BTreeSet<&str> = claims.iter().filter_map(ClaimUse::instance_id).collect();
+        let terms = self.terms.lock().clone();
+        // What this process launches it knows.
+        let foreign = |launched| !terms.iter().any(|term| term.may_have_launched(launched));
+        let mut orphans: Vec<&Instance> = instances
+            .iter()
+            .filter(|instance| instance.launched_at.is_some_and(foreign))
+            .filter(|instance| !taken.contains(instance.id.as_str()))
             .filter(|instance| waits_for(claim, instance) && is_good_for(claim, instance, scope))
             .collect();
         orphans.sort_by(|a, b| (a.launched_at, &a.id).cmp(&(b.launched_at, &b.id)));
@@ -113,18 +181,28 @@ impl Recovery {
         let free = |instance: &&Instance| {
             adopted.get(&instance.id).is_none_or(|adopter| adopter.as_str() == uid)
         };
-        let Some(chosen) = orphans.iter().find(free).cloned() else { return Ok(None) };
+        let Some(chosen) = orphans.into_iter().find(free).cloned() else { return Ok(None) };
         adopted.insert(chosen.id.clone(), uid.to_owned());
         Ok(Some(chosen))
     }
 
-    async fn list(&self, instances: &Instances) -> Result<Vec<Instance>> {
-        let list = |items: Vec<()>| async move {
-            let found = instances.list().await;
-            items.iter().map(|()| found.clone()).collect()
-        };
-        self.lists.submit((), (), |_| {}, list).await
+    async fn instances(&self, instances: &Instances) -> Result<Arc<[Instance]>, Error> {
+        let list = |items: Vec<()>| async move { for_each(&items, instances.list().await) };
+        self.instances.submit((), (), |_| {}, list).await
     }
+
+    async fn claims(&self, kubernetes: &Client) -> Result<Arc<[ClaimUse]>, Arc<kube::Error>> {
+        let list = |items: Vec<()>| async move {
+            for_each(&items, objects::claims(kubernetes).await.map_err(Arc::new))
+        };
+        self.claims.submit((), (), |_| {}, list).await
+    }
+}
+
+/// One list for all who asked for it.
+fn for_each<T, E: Clone>(items: &[()], listed: Result<Vec<T>, E>) -> Vec<Result<Arc<[T]>, E>> {
+    let listed = listed.map(Arc::from);
+    items.iter().map(|()| listed.clone()).collect()
 }
 
 /// The instance that was launched for the claim alone.

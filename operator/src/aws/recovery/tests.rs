@@ -3,11 +3,13 @@ use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
 use aws_sdk_ec2::types as sdk;
 use aws_smithy_mocks::{Rule, mock};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 use tenon_crds::{Operator, Requirement};
 
 use super::*;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
 use crate::aws::tests::{mk_claim, mk_metrics, mock_ec2};
+use crate::testing::apiserver::ApiServer;
 
 const CREATED: &str = "2026-11-20T12:00:00Z";
 const LAUNCHED: i64 = 5;
@@ -54,35 +56,48 @@ struct Fixture {
     recovery: Recovery,
     instances: Instances,
     class: EC2NodeClass,
-    taken: BTreeSet<String>,
+    api: ApiServer,
 }
 
 impl Fixture {
     fn new(rule: &Rule) -> Self {
         let recovery = Recovery::default();
         recovery.lead_since(after(LED));
-        let instances = Instances::new(
-            mock_ec2(&[rule]),
-            "demo".into(),
-            mk_metrics(),
-            std::sync::Arc::default(),
-        );
-        Self { recovery, instances, class: mk_class(), taken: BTreeSet::new() }
+        let instances =
+            Instances::new(mock_ec2(&[rule]), "demo".into(), mk_metrics(), Arc::default());
+        Self { recovery, instances, class: mk_class(), api: ApiServer::default() }
+    }
+
+    /// From now on the API server says that the claim has the instance.
+    fn gave(&self, claim: &str, instance: &str) {
+        let provider_id = format!("aws:///eu-central-1a/{instance}");
+        self.api.put::<NodeClaim>(json!({
+            "metadata": {"name": claim, "uid": format!("uid-{claim}")},
+            "status": {"providerID": provider_id},
+        }));
+    }
+
+    async fn look(&self, claim: &NodeClaim) -> Result<Option<Instance>, RecoveryError> {
+        let catalog = mk_catalogs(&["m5.large"]).catalog(&self.class, None).unwrap();
+        let scope = AdoptionScope {
+            kubernetes: &self.api.client(),
+            instances: &self.instances,
+            class: &self.class,
+            catalog: &catalog,
+        };
+        self.recovery.find_or_adopt(claim, scope).await
     }
 
     async fn adopt(&self, claim: &NodeClaim) -> Option<String> {
-        let catalog = mk_catalogs(&["m5.large"]).catalog(&self.class, None).unwrap();
-        let scope = AdoptionScope { class: &self.class, catalog: &catalog, taken: &self.taken };
-        let found = self.recovery.find_or_adopt(&self.instances, claim, scope).await;
-        found.unwrap().map(|instance| instance.id)
+        self.look(claim).await.unwrap().map(|instance| instance.id)
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn claims_that_were_launched_together_share_out_what_was_launched() {
     let rule = described(&[("i-1", None), ("i-2", None), ("i-3", None), ("i-4", Some("d"))]);
-    let mut fixture = Fixture::new(&rule);
-    fixture.taken = BTreeSet::from(["i-2".to_owned()]);
+    let fixture = Fixture::new(&rule);
+    fixture.gave("other", "i-2");
     let claims = ["a", "b", "c", "d"].map(claim);
     let (a, b, c, d) = tokio::join!(
         fixture.adopt(&claims[0]),
@@ -114,10 +129,48 @@ async fn a_claim_adopts_only_what_it_waited_for_and_can_use() {
     let mut large = claim("large");
     large.spec.resources.requests.insert("cpu".to_owned(), "3".parse().unwrap());
     assert_eq!(fixture.adopt(&large).await, None, "too small");
-    fixture.recovery.lead_since(after(LAUNCHED));
-    assert_eq!(fixture.adopt(&claim("a")).await, None, "this process may have launched it");
-    fixture.recovery.lead_since(after(LED));
     assert_eq!(fixture.adopt(&claim("a")).await.as_deref(), Some("i-1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_process_launched_in_any_of_its_terms_is_not_adopted() {
+    let rule = described(&[("i-1", None)]);
+    let adopts = async |terms: &[(i64, Option<i64>)]| {
+        let fixture = Fixture::new(&rule);
+        fixture.recovery.terms.lock().clear();
+        for &(began, ended) in terms {
+            fixture.recovery.lead_since(after(began));
+            if let Some(ended) = ended {
+                fixture.recovery.lead_until(after(ended));
+            }
+        }
+        fixture.adopt(&claim("a")).await.is_some()
+    };
+    assert!(!adopts(&[(LAUNCHED, None)]).await, "it leads since then");
+    assert!(adopts(&[(LAUNCHED + 1, None)]).await, "another launched it before");
+    assert!(!adopts(&[(0, Some(LED)), (LED, None)]).await, "it led before");
+    assert!(!adopts(&[(0, Some(1)), (LED, None)]).await, "asked for at the end of its term");
+    assert!(adopts(&[(-120, Some(-60)), (LED, None)]).await, "long after its term");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_machine_the_watch_has_not_told_of_gets_no_other() {
+    let rule = described(&[("i-1", None), ("i-2", None)]);
+    let fixture = Fixture::new(&rule);
+    fixture.gave("a", "i-2");
+    let error = fixture.look(&claim("a")).await.unwrap_err();
+    assert_eq!(error.to_string(), "NodeClaim a has instance i-2, which its watch has not told yet");
+    // Asked at the same time as others: theirs is what is left.
+    assert_eq!(fixture.adopt(&claim("b")).await.as_deref(), Some("i-1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_adopted_while_the_api_server_does_not_say_what_is_taken() {
+    let rule = described(&[("i-1", None)]);
+    let mut fixture = Fixture::new(&rule);
+    fixture.api = ApiServer::answering(|_| (500, json!({"kind": "Status", "code": 500})));
+    let error = fixture.look(&claim("a")).await.unwrap_err();
+    assert!(matches!(error, RecoveryError::Kubernetes(_)), "{error}");
 }
 
 #[test]
