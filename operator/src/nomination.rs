@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Taint;
 use parking_lot::Mutex;
@@ -35,13 +33,11 @@ use crate::state::cluster::{Cluster, is_true, name};
 use crate::state::snapshot::is_ephemeral;
 use crate::tasks::isolated;
 use crate::watch::wire::{self, Node};
+use crate::work::WorkQueue;
 use crate::write::WriteError;
 
 /// The first minor version of Kubernetes 1 in which others than kube-scheduler may nominate Nodes (feature gate NominatedNodeNameForExpectation).
 const SINCE_MINOR: u32 = 35;
-
-/// How many nominations are written at once.
-const CONCURRENCY: usize = 32;
 
 /// A Node that could open waits so long for others of its launch, at most.
 const TOGETHER: Duration = Duration::from_secs(2);
@@ -49,8 +45,8 @@ const TOGETHER: Duration = Duration::from_secs(2);
 /// Others whose Node is not older than this, or their NodeClaim while they have none, are waited for: a machine that takes longer is nobody's neighbour.
 const JOINING: SignedDuration = SignedDuration::from_secs(10);
 
-/// So long the watch may take to show the nominations.
-const SEEN: Duration = Duration::from_millis(500);
+/// So long it may take until the watch shows the nominations.
+const SEEN: Duration = Duration::from_secs(2);
 
 /// What kube-scheduler's watch may be behind the operator's.
 const BEHIND: Duration = Duration::from_millis(20);
@@ -69,6 +65,8 @@ pub struct Nominations {
     wake: Notify,
     /// Nodes whose pods are nominated although they don't take pods yet.
     opening: Mutex<BTreeSet<String>>,
+    /// Pods whose nominations are looked after.
+    pods: WorkQueue<ObjectKey>,
 }
 
 /// A Node that could open.
@@ -200,7 +198,7 @@ async fn requested(nominations: &Nominations) {
     }
 }
 
-/// Nominates the pods of all Nodes that could open, then lets these open together.
+/// Has the pods of all Nodes that could open nominated, then lets these open together.
 async fn round<P: CloudProvider>(operator: &Operator<P>) {
     let nominations = &operator.nominations;
     let deadline = Instant::now() + TOGETHER;
@@ -210,17 +208,20 @@ async fn round<P: CloudProvider>(operator: &Operator<P>) {
     let mut round = std::mem::take(&mut *nominations.requests.lock());
     round.retain(|request| !request.go.is_closed());
     nominations.opening.lock().extend(round.iter().map(|request| request.node.clone()));
-    let wanted = to_nominate(&operator.state.read(), &round);
-    write_all(operator, &wanted).await;
-    tracing::debug!(
-        nodes = round.len(),
-        pods = wanted.len(),
-        "nominated pods to nodes that open now"
-    );
-    let deadline = Instant::now() + SEEN;
-    while Instant::now() < deadline && any_missing(&operator.state.read(), &wanted) {
-        sleep(Duration::from_millis(5)).await;
+    let mut missing = pods_of(&operator.state.read(), &round);
+    tracing::debug!(nodes = round.len(), pods = missing.len(), "nominating pods to new nodes");
+    for pod in &missing {
+        nominations.pods.add(pod.clone());
     }
+    let deadline = Instant::now() + SEEN;
+    while Instant::now() < deadline {
+        missing.retain(|pod| upkeep::is_missing(operator, pod));
+        if missing.is_empty() {
+            break;
+        }
+        sleep(BEHIND / 2).await;
+    }
+    tracing::debug!(nodes = round.len(), missing = missing.len(), "new nodes open");
     sleep(BEHIND).await;
     let (turn, mut opened) = mpsc::channel(1);
     let nodes: Vec<String> = round.iter().map(|request| request.node.clone()).collect();
@@ -235,51 +236,10 @@ async fn round<P: CloudProvider>(operator: &Operator<P>) {
     }
 }
 
-/// A pod, its uid, and the Node that it is to be nominated to.
-type Nomination = (ObjectKey, String, String);
-
-fn to_nominate(state: &Cluster, round: &[Request]) -> Vec<Nomination> {
-    let mut wanted = Vec::new();
-    for request in round {
-        for (key, pod) in state.planned_onto(&request.claim) {
-            if pod.nominated.is_none() && !pod.other_scheduler {
-                wanted.push((key.clone(), pod.uid.clone(), request.node.clone()));
-            }
-        }
-    }
-    wanted
-}
-
-/// Writes nominations. What fails is written again when the Nodes are open.
-async fn write_all<P: CloudProvider>(operator: &Operator<P>, wanted: &[Nomination]) {
-    let mut left = wanted.iter();
-    let mut running = FuturesUnordered::new();
-    let mut told = false;
-    loop {
-        while running.len() < CONCURRENCY {
-            let Some(nomination) = left.next() else { break };
-            let (key, uid, node) = nomination;
-            // While the others were written kube-scheduler may have bound it.
-            if any_missing(&operator.state.read(), std::slice::from_ref(nomination)) {
-                running.push(operator.write.nominate(key, uid, None, Some(node)));
-            }
-        }
-        let Some(result) = running.next().await else { return };
-        if let Err(error) = result
-            && !operator.nominations.are_forbidden(&operator.state, &error).await
-            && !std::mem::replace(&mut told, true)
-        {
-            let error = crate::logging::chain(&error);
-            tracing::debug!(error, "a pod could not be nominated");
-        }
-    }
-}
-
-/// Whether the nomination of a pod has not been seen yet.
-fn any_missing(state: &Cluster, wanted: &[Nomination]) -> bool {
-    let missing =
-        |key| state.pod(key).is_some_and(|pod| pod.node.is_none() && pod.nominated.is_none());
-    wanted.iter().any(|(key, ..)| missing(key))
+/// The pods that were planned for Nodes.
+fn pods_of(state: &Cluster, round: &[Request]) -> Vec<ObjectKey> {
+    let pods = round.iter().flat_map(|request| state.planned_onto(&request.claim));
+    pods.map(|(key, _)| key.clone()).collect()
 }
 
 /// Whether Nodes are about to join that have not asked to open yet.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, NodePool};
 
 use crate::state::State;
-use crate::state::change::{Change, ObjectKey};
+use crate::state::change::{Change, ObjectKey, version};
 use crate::state::cluster::name;
 use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER, NOMINATION_MANAGER};
 use crate::watch::Watched;
@@ -342,12 +342,9 @@ impl Writer {
         if operations.is_empty() {
             return Ok(None);
         }
-        let patch = serde_json::from_value(Value::Array(operations));
-        let patch = Patch::<()>::Json(patch.map_err(|it| failed(kube::Error::SerdeError(it)))?);
-        let params =
-            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = json_patch(operations).map_err(failed)?;
         let api: Api<Node> = self.all();
-        let patched = api.patch(node.name(), &params, &patch).await;
+        let patched = api.patch(node.name(), &by(MANAGER), &patch).await;
         patched.map(Some).map_err(|source| WriteError { tested: true, ..failed(source) })
     }
 
@@ -433,14 +430,15 @@ impl Writer {
     }
 
     /// Nominates a Node for a pod that waits, or takes the nomination back: `from` is what it is nominated to now. Refused as a conflict where somebody else, such as
-    /// a preemption, has changed that, when the pod is bound, and when it was made again; the state hears of it from the watch, as kube-scheduler does.
+    /// a preemption, has changed that, when the pod is bound, and when it was made again. The state hears of it from the watch, as kube-scheduler does: until it has
+    /// the resource version that this answers, it has an older nomination.
     pub async fn nominate(
         &self,
         key: &ObjectKey,
         uid: &str,
         from: Option<&str>,
         to: Option<&str>,
-    ) -> Result<(), WriteError> {
+    ) -> Result<u64, WriteError> {
         const NOMINATED: &str = "/status/nominatedNodeName";
         let shown = key.to_string();
         let failed = |source| error("nominating a node for", "Pod", &shown, source);
@@ -451,19 +449,17 @@ impl Writer {
             None => json!({"op": "remove", "path": NOMINATED}),
         };
         // Server-side apply would know whose nomination it is, but costs the API server more than twice as much, a thousand times in a burst.
-        let operations = json!([
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "test", "path": "/spec/nodeName", "value": null},
-            {"op": "test", "path": NOMINATED, "value": from},
+        let patch = json_patch(vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": uid}),
+            json!({"op": "test", "path": "/spec/nodeName", "value": null}),
+            json!({"op": "test", "path": NOMINATED, "value": from}),
             change,
         ]);
-        let patch = serde_json::from_value(operations);
-        let patch = Patch::<()>::Json(patch.map_err(|it| failed(kube::Error::SerdeError(it)))?);
-        let field_manager = Some(NOMINATION_MANAGER.to_owned());
-        let params = PatchParams { field_manager, ..PatchParams::default() };
+        let patch = patch.map_err(failed)?;
         // Of the answer, which is the whole pod, only metadata is read.
-        let patched = api.patch_status(&key.name, &params, &patch).await;
-        patched.map(drop).map_err(|source| WriteError { tested: true, ..failed(source) })
+        let patched = api.patch_status(&key.name, &by(NOMINATION_MANAGER), &patch).await;
+        let patched = patched.map_err(|source| WriteError { tested: true, ..failed(source) })?;
+        Ok(version(patched.metadata.resource_version.as_deref()))
     }
 
     /// Deletes a pod with this grace period, whatever protects it.
@@ -532,7 +528,7 @@ where
     }
     merge(&mut body, json!({ "metadata": precondition }));
     let name = name(metadata);
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let params = by(MANAGER);
     let patch = Patch::Merge(body);
     let answer = if status {
         api.patch_status(&name, &params, &patch).await
@@ -541,6 +537,15 @@ where
     };
     let shown = metadata.namespace.as_ref().map(|namespace| format!("{namespace}/{name}"));
     answer.map_err(|source| error(verb, &K::kind(&()), &shown.unwrap_or(name), source))
+}
+
+fn by(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
+
+fn json_patch(operations: Vec<Value>) -> Result<Patch<()>, kube::Error> {
+    let patch = serde_json::from_value(Value::Array(operations));
+    patch.map(Patch::Json).map_err(kube::Error::SerdeError)
 }
 
 fn error(verb: &'static str, kind: &str, name: &str, source: kube::Error) -> WriteError {

@@ -65,8 +65,8 @@ fn cluster() -> Cluster {
 
 const OURS: &str = crate::state::pod::NOMINATION_MANAGER;
 
-mod upkeep {
-    use super::super::upkeep::{Wanted, wanted};
+mod decisions {
+    use super::upkeep::{Wanted, wanted};
     use super::*;
 
     fn of(cluster: &Cluster, pod: &str) -> Wanted {
@@ -198,11 +198,44 @@ async fn a_node_opens_when_its_pods_have_been_seen_nominated_and_with_those_that
         assert!(["x", "y", "z"].iter().all(|pod| seen(pod)));
         assert!(a.is_some() && b.is_some());
     };
+    let stop = CancellationToken::new();
+    let writes = testing::spawn(upkeep::run(Arc::clone(&operator), stop.clone()));
     tokio::join!(round(&operator), watch, opened);
+    stop.cancel();
+    writes.await.unwrap();
     let paths: BTreeSet<String> = server.requests().iter().map(|it| it.path.clone()).collect();
     let path = |pod| format!("/api/v1/namespaces/default/pods/{pod}/status");
     assert_eq!(paths, ["x", "y", "z"].map(path).into());
     assert!(!operator.nominations.is_opening("node-a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nomination_is_not_written_again_before_the_watch_has_shown_it() {
+    let mut cluster = cluster();
+    machine(&mut cluster, "a", &json!([]));
+    cluster.apply(pod("x", 1, None));
+    cluster.apply(planned(&[("x", "a")]));
+    let server = ApiServer::answering(|_| (200, json!({"metadata": {"resourceVersion": "3"}})));
+    let (operator, _publisher) = testing::operator(&server, cluster);
+    operator.nominations.switch_on();
+    let stop = CancellationToken::new();
+    let writes = testing::spawn(upkeep::run(Arc::clone(&operator), stop.clone()));
+    let looked_at = async || {
+        operator.nominations.pods.add(key("x"));
+        sleep(Duration::from_secs(1)).await;
+        server.take_requests().len()
+    };
+    assert_eq!(looked_at().await, 1);
+    assert_eq!(looked_at().await, 0, "the watch has not shown it");
+    // Something else was written before.
+    operator.state.apply(pod("x", 2, None)).await;
+    assert_eq!(looked_at().await, 0);
+    // kube-scheduler has taken it away.
+    operator.state.apply(pod("x", 4, None)).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.take_requests().len(), 1);
+    stop.cancel();
+    writes.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Nominations stay what was planned: one that got lost is written again, one that no longer holds is taken back.
+//! Nominations become and stay what was planned: one that is missing or got lost is written, one that no longer holds is taken back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,11 +30,23 @@ const ATTEMPTS: u8 = 8;
 /// How often all pods are looked through for nominations that hold no more.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// By pod: its uid, the Node that it was nominated to last, and how often.
-type Attempts = Mutex<BTreeMap<ObjectKey, (String, Box<str>, u8)>>;
+/// By pod.
+type History = Mutex<BTreeMap<ObjectKey, Written>>;
+
+/// What was written of a pod.
+#[derive(Debug, Default)]
+struct Written {
+    uid: String,
+    /// The Node that it was nominated to last.
+    node: Box<str>,
+    /// How often it was nominated to this one.
+    attempts: u8,
+    /// The resource version that the pod got by that: before the watch has shown it, nothing is known of what became of it.
+    version: u64,
+}
 
 pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    let queue = WorkQueue::new();
+    let queue = &operator.nominations.pods;
     let sink = queue.clone();
     let state = operator.state.clone();
     let look_at = |state: &Cluster, sink: &WorkQueue<ObjectKey>, node: &str| {
@@ -58,13 +70,13 @@ pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Canc
         Touched::Node(node) => look_at(&state.read(), &sink, node),
         _ => {}
     });
-    let attempts = Arc::new(Attempts::default());
+    let history = Arc::new(History::default());
     let sweeps = async {
         loop {
             tokio::time::sleep(SWEEP).await;
             let state = operator.state.read();
-            attempts.lock().retain(|key, (uid, ..)| {
-                state.pod(key).is_some_and(|pod| pod.uid == *uid && pod.node.is_none())
+            history.lock().retain(|key, written| {
+                state.pod(key).is_some_and(|pod| pod.uid == written.uid && pod.node.is_none())
             });
             for (key, _) in
                 state.pods().filter(|(_, pod)| pod.nominated.as_ref().is_some_and(|it| it.ours))
@@ -74,9 +86,9 @@ pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Canc
         }
     };
     let work = queue.clone().run(WORKERS, BACKOFF, stop, |key| {
-        let (operator, attempts) = (Arc::clone(&operator), Arc::clone(&attempts));
+        let (operator, history) = (Arc::clone(&operator), Arc::clone(&history));
         async move {
-            let result = reconcile(&operator, &attempts, &key).await;
+            let result = reconcile(&operator, &history, &key).await;
             settle(&operator.context, "pod.nomination", &key.to_string(), result)
         }
     });
@@ -103,46 +115,68 @@ pub(super) enum Wanted {
     Anew,
 }
 
+/// Whether a pod is still to be nominated.
+pub(super) fn is_missing<P: CloudProvider>(operator: &Operator<P>, key: &ObjectKey) -> bool {
+    let opening = |node: &str| operator.nominations.is_opening(node);
+    let state = operator.state.read();
+    matches!(wanted(&state, key, opening, operator.now()), Wanted::Node(_))
+}
+
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
-    attempts: &Attempts,
+    history: &History,
     key: &ObjectKey,
 ) -> Result<Action, WriteError> {
-    let (uid, from, wanted) = {
+    let (uid, version, from, wanted) = {
         let state = operator.state.read();
         let Some(pod) = state.pod(key) else { return Ok(Action::Wait) };
         let opening = |node: &str| operator.nominations.is_opening(node);
         let from = pod.nominated.as_ref().map(|it| it.node.clone());
-        (pod.uid.clone(), from, wanted(&state, key, opening, operator.now()))
+        (pod.uid.clone(), pod.version, from, wanted(&state, key, opening, operator.now()))
     };
     let node = match &wanted {
         Wanted::Nothing => return Ok(Action::Wait),
-        Wanted::Back => None,
         Wanted::Anew => {
             // It comes again at once, and its nomination is taken back.
             operator.state.apply(Change::Unplanned(key.clone())).await;
             return Ok(Action::Wait);
         }
-        Wanted::Node(node) => {
-            let mut attempts = attempts.lock();
-            let entry = attempts.entry(key.clone()).or_insert_with(|| (uid.clone(), "".into(), 0));
-            if entry.0 != uid || *entry.1 != **node {
-                *entry = (uid.clone(), node.as_str().into(), 0);
+        Wanted::Back => None,
+        Wanted::Node(node) => Some(node.as_str()),
+    };
+    {
+        let mut history = history.lock();
+        let written = history.entry(key.clone()).or_default();
+        if written.uid != uid {
+            *written = Written { uid: uid.clone(), ..Written::default() };
+        }
+        if version < written.version {
+            // The watch brings it again.
+            return Ok(Action::Wait);
+        }
+        if let Some(node) = node {
+            if *written.node != *node {
+                (written.node, written.attempts) = (node.into(), 0);
             }
-            if entry.2 >= ATTEMPTS {
+            if written.attempts >= ATTEMPTS {
                 return Ok(Action::Wait);
             }
-            entry.2 += 1;
-            Some(node.as_str())
+            written.attempts += 1;
         }
-    };
+    }
     match operator.write.nominate(key, &uid, from.as_deref(), node).await {
+        Ok(version) => {
+            if let Some(written) = history.lock().get_mut(key) {
+                written.version = version;
+            }
+            Ok(Action::Wait)
+        }
         Err(error) if operator.nominations.are_forbidden(&operator.state, &error).await => {
             Ok(Action::Wait)
         }
         // Somebody else was faster, or it is bound or gone.
         Err(error) if matches!(error.code(), Some(403 | 404 | 409 | 422)) => Ok(Action::Wait),
-        result => result.map(|()| Action::Wait),
+        Err(error) => Err(error),
     }
 }
 
