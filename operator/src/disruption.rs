@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, REBOOTING};
-use tenon_crds::labels;
+use tenon_crds::{NodeClaim, labels};
 use tenon_planner::Policy;
 use tenon_planner::plan::{Command, Method, Plan, Stay};
 use tenon_planner::policy::Resume;
@@ -39,6 +39,7 @@ use crate::planning::{self, Until, on_snapshot_for};
 use crate::state::cluster::{is_true, name};
 use crate::tasks::isolated;
 use crate::traces::span;
+use crate::watch::wire::created_at;
 
 /// Between passes that found nothing.
 const POLL: Duration = Duration::from_secs(10);
@@ -263,6 +264,7 @@ async fn clean_up<P: CloudProvider>(operator: &Operator<P>, commands: &Commands)
 
 /// Says why nodes stay.
 fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
+    let now = operator.now();
     for staying in &plan.report.nodes {
         let Some(((reason, message), window)) = explain::staying(&staying.reason) else { continue };
         let Some(reason) = Reason::named(reason) else { continue };
@@ -276,6 +278,9 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
             let pool = pool.and_then(|claim| state.pool(pool_of(claim)).cloned());
             (claim, node, pool)
         };
+        if claim.as_ref().is_some_and(|claim| is_being_made(claim, &staying.reason, now)) {
+            continue;
+        }
         let recorder = &operator.context.recorder;
         if let Some(claim) = claim {
             recorder.publish(words.about(&*claim));
@@ -287,6 +292,14 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
             recorder.publish(words.about(&*pool));
         }
     }
+}
+
+/// Whether a node stays because it has just been launched, which is no news: that it does not become ready is told in other ways.
+fn is_being_made(claim: &NodeClaim, stay: &Stay, now: jiff::Timestamp) -> bool {
+    /// Until then a node has joined and its pods are bound, as a rule.
+    const MAKING: jiff::SignedDuration = jiff::SignedDuration::from_secs(45);
+    matches!(stay, Stay::NotInitialized | Stay::Nominated)
+        && now.duration_since(created_at(&claim.metadata)) < MAKING
 }
 
 /// Why a node stays.
@@ -348,7 +361,7 @@ fn tell_candidates<P: CloudProvider>(
 }
 
 /// Sets the condition that tells why a NodeClaim is disrupted.
-pub(crate) fn set_reason(claim: &mut tenon_crds::NodeClaim, reason: &str, now: jiff::Timestamp) {
+pub(crate) fn set_reason(claim: &mut NodeClaim, reason: &str, now: jiff::Timestamp) {
     conditions(claim, now).set_true_because(DISRUPTION_REASON, reason, reason);
 }
 

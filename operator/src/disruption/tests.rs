@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use tenon_planner::snapshot::DisruptionReason;
 
@@ -124,4 +125,20 @@ fn an_event_about_a_node_that_stays_is_a_warning_only_where_a_pool_is_sick() {
     assert!(!same(Reason::NodeRepairBlocked));
     // Another obstacle is another event.
     assert!(!same(Reason::DisruptionBlocked));
+}
+
+#[test]
+fn that_a_node_is_still_being_made_is_no_news() {
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let made = |seconds: i64| {
+        let mut claim = NodeClaim::new("a", tenon_crds::NodeClaimSpec::default());
+        let created = now.checked_sub(jiff::SignedDuration::from_secs(seconds)).unwrap();
+        claim.metadata.creation_timestamp = Some(Time(created));
+        claim
+    };
+    for stay in [Stay::NotInitialized, Stay::Nominated] {
+        assert!(is_being_made(&made(30), &stay, now));
+        assert!(!is_being_made(&made(60), &stay, now));
+    }
+    assert!(!is_being_made(&made(30), &Stay::DoNotDisrupt, now));
 }
