@@ -10,7 +10,7 @@ mod queue;
 pub mod reason;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -185,14 +185,40 @@ struct Shared {
     changed: Notify,
     /// Names that were given.
     count: AtomicU64,
+    /// How many ask for quiet.
+    hushes: AtomicUsize,
+}
+
+/// While it is there events are written slowly ([`Recorder::hush`]).
+#[derive(Debug)]
+pub struct Hush(Arc<Shared>);
+
+impl Drop for Hush {
+    fn drop(&mut self) {
+        self.0.hushes.fetch_sub(1, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
 }
 
 impl Recorder {
     /// A recorder, and the publisher that somebody has to run.
     pub fn new(clock: Clock) -> (Self, Publisher) {
         let queue = Mutex::new(Queue::new(LIMITS));
-        let shared = Arc::new(Shared { queue, changed: Notify::new(), count: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            queue,
+            changed: Notify::new(),
+            count: AtomicU64::new(0),
+            hushes: AtomicUsize::new(0),
+        });
         (Self { clock, shared: Arc::clone(&shared) }, Publisher::new(clock, shared))
+    }
+
+    /// Leaves the API server to what is more urgent than events, until the answer is dropped: in a moment when hundreds of writes decide what becomes of as many
+    /// pods, hundreds of events at the same time would delay them. Events wait meanwhile; a few are still written.
+    #[must_use]
+    pub fn hush(&self) -> Hush {
+        self.shared.hushes.fetch_add(1, Ordering::Relaxed);
+        Hush(Arc::clone(&self.shared))
     }
 
     /// Says it as soon as there is time for it, unless it was said within its window.

@@ -45,8 +45,11 @@ const TOGETHER: Duration = Duration::from_secs(2);
 /// Others whose Node is not older than this, or their NodeClaim while they have none, are waited for: a machine that takes longer is nobody's neighbour.
 const JOINING: SignedDuration = SignedDuration::from_secs(10);
 
-/// So long it may take until the watch shows the nominations.
-const SEEN: Duration = Duration::from_secs(2);
+/// A round ends when the watch has shown no nomination for so long,
+const STALLED: Duration = Duration::from_secs(2);
+
+/// or after this time, nominated or not: on a control plane that is that busy pods wait for it anyway, and nodes that they have no room on cost more.
+const LONGEST: Duration = Duration::from_secs(12);
 
 /// What kube-scheduler's watch may be behind the operator's.
 const BEHIND: Duration = Duration::from_millis(20);
@@ -55,7 +58,7 @@ const BEHIND: Duration = Duration::from_millis(20);
 const OPEN: Duration = Duration::from_secs(2);
 
 /// A Node is held back no longer than this, whatever happens.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Nodes that want to open, and whether pods are nominated at all.
 #[derive(Debug, Default)]
@@ -201,30 +204,44 @@ async fn requested(nominations: &Nominations) {
 /// Has the pods of all Nodes that could open nominated, then lets these open together.
 async fn round<P: CloudProvider>(operator: &Operator<P>) {
     let nominations = &operator.nominations;
+    let _events_wait = operator.context.recorder.hush();
     let deadline = Instant::now() + TOGETHER;
     while others_join(operator) && Instant::now() < deadline {
         timeout(BEHIND, nominations.wake.notified()).await.ok();
     }
-    let mut round = std::mem::take(&mut *nominations.requests.lock());
-    round.retain(|request| !request.go.is_closed());
-    nominations.opening.lock().extend(round.iter().map(|request| request.node.clone()));
-    let mut missing = pods_of(&operator.state.read(), &round);
-    tracing::debug!(nodes = round.len(), pods = missing.len(), "nominating pods to new nodes");
-    for pod in &missing {
-        nominations.pods.add(pod.clone());
-    }
-    let deadline = Instant::now() + SEEN;
-    while Instant::now() < deadline {
+    let (mut round, mut missing) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    let mut progressed = begun;
+    loop {
+        // Nodes that become ready meanwhile open with the others: kube-scheduler tries all pods that wait as often as nodes open.
+        let others = std::mem::take(&mut *nominations.requests.lock());
+        nominations.opening.lock().extend(others.iter().map(|request| request.node.clone()));
+        for pod in pods_of(&operator.state.read(), &others) {
+            nominations.pods.add(pod.clone());
+            missing.push(pod);
+        }
+        round.extend(others);
+        let before = missing.len();
         missing.retain(|pod| upkeep::is_missing(operator, pod));
-        if missing.is_empty() {
+        let now = Instant::now();
+        if missing.len() < before {
+            progressed = now;
+        }
+        if missing.is_empty() || now >= progressed + STALLED || now >= begun + LONGEST {
             break;
         }
         sleep(BEHIND / 2).await;
     }
-    tracing::debug!(nodes = round.len(), missing = missing.len(), "new nodes open");
+    tracing::debug!(
+        nodes = round.len(),
+        missing = missing.len(),
+        seconds = begun.elapsed().as_secs_f64(),
+        "nodes open whose pods are nominated"
+    );
     sleep(BEHIND).await;
     let (turn, mut opened) = mpsc::channel(1);
     let nodes: Vec<String> = round.iter().map(|request| request.node.clone()).collect();
+    round.retain(|request| !request.go.is_closed());
     for request in round {
         request.go.send(Turn(turn.clone())).ok();
     }

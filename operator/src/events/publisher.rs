@@ -1,6 +1,7 @@
 //! Writes events to the API server: several at a time, no more per second than it is meant to take, and with ever longer pauses while it fails.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -24,6 +25,9 @@ pub const PER_SECOND: u32 = 50;
 
 /// Events that may be written at once after a quiet time.
 pub const BURST: u32 = 100;
+
+/// Events per second while somebody has asked for quiet ([`Recorder::hush`](super::Recorder::hush)): nothing starves.
+const HUSHED_PER_SECOND: u32 = 5;
 
 /// Writes that are under way at the same time: 50 per second at 300 ms each.
 const WRITERS: usize = 16;
@@ -70,11 +74,12 @@ impl Pace {
     }
 
     /// When the next write may begin.
-    fn next_at(&mut self, now: Timestamp) -> Timestamp {
+    fn next_at(&mut self, now: Timestamp, hushed: bool) -> Timestamp {
+        let (rate, most) = if hushed { (HUSHED_PER_SECOND, 1) } else { (PER_SECOND, BURST) };
         let elapsed = now.duration_since(self.counted).as_secs_f64().max(0.0);
-        let tokens = self.tokens + elapsed * f64::from(PER_SECOND);
-        (self.tokens, self.counted) = (tokens.min(f64::from(BURST)), now);
-        let wait = (1.0 - self.tokens).max(0.0) / f64::from(PER_SECOND);
+        let tokens = self.tokens + elapsed * f64::from(rate);
+        (self.tokens, self.counted) = (tokens.min(f64::from(most)), now);
+        let wait = (1.0 - self.tokens).max(0.0) / f64::from(rate);
         let wait = SignedDuration::try_from_secs_f64(wait).unwrap_or(SignedDuration::ZERO);
         now.checked_add(wait).unwrap_or(now).max(self.not_before)
     }
@@ -124,7 +129,8 @@ impl Publisher {
             let mut wake_at = None;
             while under_way.len() < self.pace.writers() {
                 let now = self.clock.now();
-                let at = self.pace.next_at(now);
+                let hushed = end.is_none() && self.shared.hushes.load(Ordering::Relaxed) > 0;
+                let at = self.pace.next_at(now, hushed);
                 if at > now {
                     wake_at = self.shared.queue.lock().next_at(now).map(|next| next.max(at));
                     break;
@@ -193,7 +199,7 @@ impl Publisher {
             return waiting;
         }
         // Two events about one object within a nanosecond, or the operator restarting within one, would clash: the count keeps the former apart.
-        let count = self.shared.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let count = self.shared.count.fetch_add(1, Ordering::Relaxed);
         let suffix = self.clock.now().as_nanosecond().wrapping_add(i128::from(count));
         let object: String = waiting.event.object_name().chars().take(OBJECT).collect();
         let object = object.trim_end_matches(['.', '-']);

@@ -246,6 +246,30 @@ async fn ten_thousand_obstacles_are_all_said_in_the_end_in_their_newest_form_and
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_are_written_slowly_while_somebody_asks_for_quiet_and_then_as_ever() {
+    let (recorder, publisher) = recorder_and_publisher();
+    let events = Events::default();
+    let (task, stop) = run(publisher, &events);
+    let hush = recorder.hush();
+    for i in 0..1000 {
+        recorder.publish(Event::normal(&node(&format!("{i}")), Reason::DisruptionBlocked, "1"));
+    }
+    sleep(Duration::from_secs(4)).await;
+    let written = events.came.lock().len();
+    assert!((15..=25).contains(&written), "{written}");
+    drop(hush);
+    sleep(Duration::from_secs(10)).await;
+    let written = events.came.lock().len();
+    assert!((480..=560).contains(&written), "{written}");
+    // Whoever stops says what was done at once.
+    let _hush = recorder.hush();
+    recorder.publish(Event::normal(&node("last"), Reason::Evicted, "done"));
+    stop.cancel();
+    task.await.unwrap();
+    assert!(events.came.lock().iter().any(|(_, event)| event.message.as_deref() == Some("done")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_api_server_that_fails_is_given_time_and_told_everything_once_when_it_is_back() {
     let (recorder, publisher) = recorder_and_publisher();
     let events = Events::default();

@@ -210,6 +210,56 @@ async fn a_node_opens_when_its_pods_have_been_seen_nominated_and_with_those_that
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_round_waits_as_long_as_nominations_are_seen_and_takes_nodes_in_that_become_ready() {
+    let mut cluster = cluster();
+    for name in ["a", "b"] {
+        machine(&mut cluster, name, &json!([]));
+    }
+    for (name, onto) in [("x", "a"), ("y", "b"), ("z", "b")] {
+        cluster.apply(pod(name, 1, None));
+        cluster.apply(planned(&[(name, onto)]));
+    }
+    let server = ApiServer::default();
+    let (operator, _publisher) = testing::operator(&server, cluster);
+    operator.nominations.switch_on();
+    let wants_to_open = |name: &str| {
+        let (go, turn) = oneshot::channel();
+        let request = Request { claim: name.to_owned(), node: format!("node-{name}"), go };
+        operator.nominations.requests.lock().push(request);
+        turn
+    };
+    let seen = async |name: &str, node: &str| {
+        sleep(Duration::from_millis(1500)).await;
+        operator.state.apply(pod(name, 2, Some((node, OURS)))).await;
+    };
+    let begun = Instant::now();
+    let mut a = wants_to_open("a");
+    let watch = async {
+        let mut b = wants_to_open("b");
+        seen("x", "node-a").await;
+        seen("y", "node-b").await;
+        assert!(a.try_recv().is_err() && b.try_recv().is_err(), "z is missing");
+        seen("z", "node-b").await;
+        drop((a.await.unwrap(), b.await.unwrap()));
+        begun.elapsed()
+    };
+    let ((), opened) = tokio::join!(round(&operator), watch);
+    assert!((4500..4700).contains(&opened.as_millis()), "{opened:?}");
+
+    // Nobody nominates it, and the other does not ask.
+    operator.state.apply(pod("x", 3, None)).await;
+    let begun = Instant::now();
+    let a = wants_to_open("a");
+    let watch = async {
+        drop(a.await.unwrap());
+        begun.elapsed()
+    };
+    let ((), opened) = tokio::join!(round(&operator), watch);
+    let longest = TOGETHER + STALLED;
+    assert!((longest..longest + Duration::from_millis(200)).contains(&opened), "{opened:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_nomination_is_not_written_again_before_the_watch_has_shown_it() {
     let mut cluster = cluster();
     machine(&mut cluster, "a", &json!([]));
