@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -132,6 +133,15 @@ impl Unclouded {
     }
 }
 
+/// What the operator's log tells of a plan.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct LaunchingPlan {
+    /// How many NodeClaims it made.
+    pub nodeclaims: u64,
+    /// For how many pods.
+    pub pods: u64,
+}
+
 impl Operator {
     /// Its process.
     pub const fn process(&self) -> &Process {
@@ -160,6 +170,33 @@ impl Operator {
     pub async fn ready(&self, limit: Duration) -> Result<(), ProcessError> {
         let answers = async || matches!(get(&self.health, "/readyz").await, Ok((200, _)));
         self.process.ready("/readyz answers 200", limit, answers).await
+    }
+
+    /// Waits until it leads.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn leads(&self, limit: Duration) -> Result<(), Failure> {
+        eventually("the operator leads", limit, async || {
+            let metrics = self.metrics().await?;
+            let mut lines = metrics.lines();
+            let leads = |line: &str| {
+                line.starts_with("leader_election_master_status{") && line.ends_with(" 1.0")
+            };
+            Ok(lines.any(leads))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// The plans that launched something, as its log tells them.
+    ///
+    /// # Errors
+    /// When its log can't be read.
+    pub fn launching_plans(&self) -> std::io::Result<Vec<LaunchingPlan>> {
+        let log = std::fs::read_to_string(self.log())?;
+        let plans = log.lines().filter(|line| line.contains("computed new nodeclaim(s)"));
+        Ok(plans.filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     /// Its metrics, in Prometheus' text format.

@@ -61,13 +61,8 @@ async fn a_plan_comes_true_and_nearly_no_pod_is_launched_for_twice() {
     must(eventually("all pods are counted", Duration::from_secs(10), all_seen).await);
     let (as_planned, elsewhere) = must(counts().await);
     assert!(as_planned > 9 * elsewhere, "{as_planned} where they were planned, {elsewhere} not");
-    let log = must(std::fs::read_to_string(operator.log()));
-    let plans: Vec<Value> = log
-        .lines()
-        .filter(|line| line.contains("computed new nodeclaim(s)"))
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let planned: u64 = plans.iter().filter_map(|plan| plan["pods"].as_u64()).sum();
+    let plans = must(operator.launching_plans());
+    let planned: u64 = plans.iter().map(|plan| plan.pods).sum();
     assert!(planned <= (2 * EACH + STRAYS) as u64, "pods were launched for twice: {plans:?}");
     must(bed.stop().await);
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{Failure, MeasureArgs, NAME, cpu_seconds, difference, resident_mib, start};
@@ -61,7 +61,7 @@ pub(super) struct Figures {
     rest: (usize, f64),
     /// Evictions until then.
     rest_evictions: f64,
-    /// Writes and reads of the operator by verb and resource.
+    /// Calls of the operator to the API server by method, resource and status.
     api_calls: BTreeMap<String, f64>,
 }
 
@@ -83,8 +83,7 @@ pub(super) async fn measure(
     ]);
     let disruption = json!({ "consolidateAfter": "30s", "budgets": [{ "nodes": "100%" }] });
     user.pool(NAME, &requirements, &json!({ "disruption": disruption })).await?;
-    // Before this it may be that nobody leads yet.
-    sleep(Duration::from_secs(3)).await;
+    operator.leads(limit).await?;
     let mut pids = bed.pids();
     pids.insert("tenon-operator".to_owned(), operator.process().pid());
 
@@ -98,7 +97,7 @@ pub(super) async fn measure(
     let cpu_seconds = difference(&before, &cpu_seconds(&pids)?);
     let rss_mib = resident_mib(operator.process().pid())?;
     step.done();
-    let plans = plans(&operator)?;
+    let plans = operator.launching_plans()?;
     let metrics = Metrics::of(&operator).await?;
     let (as_planned, elsewhere) = (
         metrics.sum("tenon_planned_pods_bound_total", "as_planned=\"true\""),
@@ -124,7 +123,7 @@ pub(super) async fn measure(
     let rest_evictions = metrics.evictions() - evictions;
     operator.process().stop(Duration::from_secs(10)).await;
     Ok(Figures {
-        nodes_of_first_plan: plans.first().copied().unwrap_or(0),
+        nodes_of_first_plan: plans.first().map_or(0, |plan| plan.nodeclaims),
         launching_plans: plans.len(),
         nodeclaims,
         all_running_seconds,
@@ -191,14 +190,6 @@ async fn at_rest(bed: &Bed, since: Instant, limit: Duration) -> Result<Option<f6
     Ok(None)
 }
 
-/// How many NodeClaims each plan had that had any.
-fn plans(operator: &Operator) -> Result<Vec<u64>, Failure> {
-    let log = std::fs::read_to_string(operator.log())?;
-    let plans = log.lines().filter(|line| line.contains("computed new nodeclaim(s)"));
-    let lines = plans.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(lines.filter_map(|line| line["nodeclaims"].as_u64()).collect())
-}
-
 /// The nodes and what they cost together, dollars per hour.
 async fn fleet(bed: &Bed, metrics: &Metrics) -> Result<(usize, f64), Failure> {
     let nodes: Api<Node> = Api::all(bed.client());
@@ -223,7 +214,8 @@ impl Metrics {
 
     /// The sum of the series whose labels contain `part`.
     fn sum(&self, name: &str, part: &str) -> f64 {
-        self.lines(name).filter(|line| line.contains(part)).map(value).sum()
+        // Not `sum`, which is -0.0 where there is nothing.
+        self.lines(name).filter(|line| line.contains(part)).map(value).fold(0.0, |a, b| a + b)
     }
 
     fn evictions(&self) -> f64 {
@@ -232,14 +224,12 @@ impl Metrics {
 
     fn calls(&self) -> BTreeMap<String, f64> {
         let mut calls = BTreeMap::new();
-        for line in
-            self.lines("client_go_request_total").chain(self.lines("rest_client_requests_total"))
-        {
+        for line in self.lines("client_go_request_total") {
             let label = |key: &str| {
                 let rest = line.split_once(&format!("{key}=\""))?.1;
                 rest.split_once('"').map(|it| it.0)
             };
-            let parts = ["verb", "method", "group", "kind", "resource", "subresource", "code"];
+            let parts = ["method", "group", "kind", "subresource", "code"];
             let name: Vec<&str> = parts.iter().filter_map(|part| label(part)).collect();
             *calls.entry(name.join(" ")).or_default() += value(line);
         }

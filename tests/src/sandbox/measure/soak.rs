@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -28,6 +29,9 @@ const PODS: usize = 6;
 
 /// Where the operator tells its metrics.
 const METRICS_PORT: u16 = 8080;
+
+/// After the end of a round the operator still forgets what was in it; medians over many rounds hide what takes longer.
+const SETTLES: Duration = Duration::from_secs(2);
 
 /// The figures.
 #[derive(Debug, Serialize)]
@@ -132,14 +136,11 @@ async fn round(tenon: &Installed, name: String) -> Result<(), Failure> {
 
 /// The bed's API server keeps events for an hour, as others do: of no use here, and each list of them grows.
 async fn forget_events(tenon: &Installed, before: Timestamp) -> Result<(), Failure> {
-    let events = kube::Api::<k8s_openapi::api::core::v1::Event>::all(tenon.bed().client());
+    let events: Api<Event> = Api::all(tenon.bed().client());
     for event in events.list_metadata(&ListParams::default().limit(500)).await?.items {
         let Some(namespace) = event.namespace() else { continue };
         if event.creation_timestamp().is_some_and(|at| at.0 < before) {
-            let events = kube::Api::<k8s_openapi::api::core::v1::Event>::namespaced(
-                tenon.bed().client(),
-                &namespace,
-            );
+            let events: Api<Event> = Api::namespaced(tenon.bed().client(), &namespace);
             events.delete(&event.name_any(), &DeleteParams::default()).await.ok();
         }
     }
@@ -147,8 +148,7 @@ async fn forget_events(tenon: &Installed, before: Timestamp) -> Result<(), Failu
 }
 
 async fn look(tenon: &Installed) -> Result<BTreeMap<String, Sample>, Failure> {
-    // What is freed at the end of a round.
-    sleep(Duration::from_secs(2)).await;
+    sleep(SETTLES).await;
     let mut found = BTreeMap::new();
     for operator in tenon.operators() {
         let address = format!("{}:{METRICS_PORT}", operator.address);
