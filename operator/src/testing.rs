@@ -4,6 +4,7 @@
 pub(crate) mod apiserver;
 pub(crate) mod bench;
 pub(crate) mod idle;
+pub(crate) mod joined;
 
 use std::sync::Arc;
 

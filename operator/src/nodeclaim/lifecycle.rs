@@ -245,6 +245,7 @@ mod tests {
     use super::*;
     use crate::state::change::{Change, Object};
     use crate::state::cluster::Cluster;
+    use crate::testing::joined::{NODE, joined};
     use crate::testing::{self, ApiServer, Logs, refused};
 
     #[tokio::test(start_paused = true)]
@@ -299,43 +300,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_held_back_for_its_pods_opens_when_it_is_ready_or_after_a_minute() {
-        const NODE: &str = "/api/v1/nodes/n";
-        let at = "1970-01-01T00:00:00Z";
-        let labels =
-            json!({"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small"});
         for becomes_ready in [true, false] {
-            let claim = json!({
-                "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-                "metadata": {"name": "a", "uid": "1", "resourceVersion": "1", "creationTimestamp": at, "labels": labels,
-                    "finalizers": ["karpenter.sh/termination"]},
-                "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "small"}, "requirements": []},
-                "status": {"providerID": "kwok://a", "conditions": [
-                    {"type": "Launched", "status": "True", "reason": "Launched", "message": "", "lastTransitionTime": at}]},
-            });
-            let node = json!({
-                "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": "n", "uid": "2", "resourceVersion": "1", "creationTimestamp": at, "labels": {}},
-                "spec": {"providerID": "kwok://a", "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
-                "status": {"conditions": [{"type": "Ready", "status": "False"}]},
-            });
+            let (server, mut cluster) = joined(&[], false);
             let pod = json!({
                 "metadata": {"namespace": "default", "name": "x", "uid": "x"},
                 "status": {"phase": "Pending", "conditions": [
                     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
             });
-            let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
-            let seen = serde_json::from_value(claim.clone()).unwrap();
-            cluster.apply(Change::Applied(Object::NodeClaim(Box::new(seen))));
-            let seen: Node = serde_json::from_value(node.clone()).unwrap();
-            cluster.apply(Change::Applied(Object::Node(Box::new(seen))));
             let seen = serde_json::from_value(pod).unwrap();
             cluster.apply(Change::Applied(Object::Pod(Box::new(seen))));
             let pod = crate::state::change::ObjectKey::new("default", "x");
             let plan = [(pod, "a".to_owned())].into();
             cluster.apply(Change::Planned(plan, jiff::Timestamp::UNIX_EPOCH));
-            let server = ApiServer::default();
-            server.put_at("/apis/karpenter.sh/v1/nodeclaims/a", claim);
-            server.put_at(NODE, node);
             let (operator, _publisher) = testing::operator(&server, cluster);
             operator.nominations.switch_on();
             let (launches, health) = (Launches::default(), Health::default());

@@ -356,30 +356,9 @@ impl Stored {
         let object = self.objects.get_mut(path).ok_or_else(|| refused(404, "NotFound"))?;
         if body.is_array() {
             patch_json(object, body).map_err(|_| refused(422, "Invalid"))?;
-            object["metadata"]["resourceVersion"] = json!(version.to_string());
-            let patched = object.clone();
-            self.version = version;
-            self.settle(path, &patched);
-            return Ok(patched);
+        } else {
+            patch_merge(object, body, is_status)?;
         }
-        let differs = |field: &str| {
-            let expected = &body["metadata"][field];
-            !expected.is_null() && *expected != object["metadata"][field]
-        };
-        if differs("resourceVersion") {
-            return Err(refused(409, "Conflict"));
-        }
-        if differs("uid") {
-            let (code, mut status) = refused(422, "Invalid");
-            status["details"] = json!({"causes": [{"field": "metadata.uid", "message": ""}]});
-            return Err((code, status));
-        }
-        let mut body = body.clone();
-        if let Some(fields) = body.as_object_mut() {
-            // The subresource takes nothing but the status, and the object itself everything else.
-            fields.retain(|field, _| (field == "status") == is_status);
-        }
-        merge(object, &body);
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let patched = object.clone();
         self.version = version;
@@ -419,6 +398,29 @@ impl Stored {
         self.note(if goes { "DELETED" } else { "MODIFIED" }, path, object);
         goes
     }
+}
+
+/// Merges `body` into an object, or into its status, if it is the one that the body's metadata tells of.
+fn patch_merge(object: &mut Value, body: &Value, is_status: bool) -> Result<(), Answer> {
+    let differs = |field: &str| {
+        let expected = &body["metadata"][field];
+        !expected.is_null() && *expected != object["metadata"][field]
+    };
+    if differs("resourceVersion") {
+        return Err(refused(409, "Conflict"));
+    }
+    if differs("uid") {
+        let (code, mut status) = refused(422, "Invalid");
+        status["details"] = json!({"causes": [{"field": "metadata.uid", "message": ""}]});
+        return Err((code, status));
+    }
+    let mut body = body.clone();
+    if let Some(fields) = body.as_object_mut() {
+        // The subresource takes nothing but the status, and the object itself everything else.
+        fields.retain(|field, _| (field == "status") == is_status);
+    }
+    merge(object, &body);
+    Ok(())
 }
 
 /// Whether an object is in a collection: `/api/v1/pods/` has those of all namespaces.

@@ -1,10 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
-use tenon_crds::labels::LabelRules;
+use serde_json::json;
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
-use tenon_state::node_class;
 
 use super::super::launch::Launches;
 use super::super::reconcile;
@@ -14,15 +12,11 @@ use crate::cloud_provider::{
 };
 use crate::nodepool::registration::Health;
 use crate::state::State;
-use crate::state::change::{Change, Object};
-use crate::state::cluster::Cluster;
 use crate::tasks::Tasks;
-use crate::testing::{self, ApiServer};
+use crate::testing;
+use crate::testing::joined::{CLAIM, NODE, joined};
 use crate::work::Action;
 use crate::write::Writer;
-
-const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
-const NODE: &str = "/api/v1/nodes/n";
 
 /// A cloud whose two hooks are not done the first time; one of them fails the second time.
 #[derive(Debug, Default)]
@@ -100,38 +94,9 @@ impl CloudProvider for Hesitant {
     fn start_controllers(self: &Arc<Self>, _: &Context, _: &Writer, _: &mut Tasks) {}
 }
 
-fn joined() -> (Value, Value) {
-    let at = "1970-01-01T00:00:00Z";
-    let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.kwok.sh/kwoknodeclass": "small",
-        "partition": ""});
-    let claim = json!({
-        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-        "metadata": {"name": "a", "uid": "1", "resourceVersion": "1", "creationTimestamp": at, "labels": labels,
-            "finalizers": ["karpenter.sh/termination"]},
-        "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "small"}, "requirements": []},
-        "status": {"providerID": "kwok://a", "conditions": [
-            {"type": "Launched", "status": "True", "reason": "Launched", "message": "", "lastTransitionTime": at}]},
-    });
-    let node = json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "n", "uid": "2", "resourceVersion": "1", "creationTimestamp": at},
-        "spec": {"providerID": "kwok://a", "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    });
-    (claim, node)
-}
-
 #[tokio::test(start_paused = true)]
 async fn pods_are_kept_away_until_the_provider_has_seen_to_everything() {
-    let (claim, node) = joined();
-    let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
-    let seen = serde_json::from_value(claim.clone()).unwrap();
-    cluster.apply(Change::Applied(Object::NodeClaim(Box::new(seen))));
-    let seen = serde_json::from_value(node.clone()).unwrap();
-    cluster.apply(Change::Applied(Object::Node(Box::new(seen))));
-    let server = ApiServer::default();
-    server.put_at(CLAIM, claim);
-    server.put_at(NODE, node);
+    let (server, cluster) = joined(&[("partition", "")], true);
     let (operator, _publisher) = testing::operator_on(Hesitant::default(), &server, cluster);
     let (launches, health) = (Launches::default(), Health::default());
     let pass = || reconcile(&operator, &launches, &health, "a");
