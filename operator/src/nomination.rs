@@ -45,6 +45,9 @@ const TOGETHER: Duration = Duration::from_secs(2);
 /// Others whose Node is not older than this, or their NodeClaim while they have none, are waited for: a machine that takes longer is nobody's neighbour.
 const JOINING: SignedDuration = SignedDuration::from_secs(10);
 
+/// So often a round looks whether the watch has shown the nominations: there may be ten thousand.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// A round ends when the watch has shown no nomination for so long,
 const STALLED: Duration = Duration::from_secs(2);
 
@@ -222,7 +225,7 @@ async fn round<P: CloudProvider>(operator: &Operator<P>) {
         }
         round.extend(others);
         let before = missing.len();
-        missing.retain(|pod| upkeep::is_missing(operator, pod));
+        keep_missing(&operator.state.read(), &mut missing, operator.now());
         let now = Instant::now();
         if missing.len() < before {
             progressed = now;
@@ -230,7 +233,7 @@ async fn round<P: CloudProvider>(operator: &Operator<P>) {
         if missing.is_empty() || now >= progressed + STALLED || now >= begun + LONGEST {
             break;
         }
-        sleep(BEHIND / 2).await;
+        sleep(LOOK).await;
     }
     tracing::debug!(
         nodes = round.len(),
@@ -251,6 +254,14 @@ async fn round<P: CloudProvider>(operator: &Operator<P>) {
     for node in nodes {
         opening.remove(&node);
     }
+}
+
+/// Keeps the pods that wait for a nomination. One whose plan was given up meanwhile does not.
+fn keep_missing(state: &Cluster, pods: &mut Vec<ObjectKey>, now: jiff::Timestamp) {
+    pods.retain(|key| {
+        state.expected_on(key, now).is_some()
+            && state.pod(key).is_some_and(|pod| pod.nominated.is_none())
+    });
 }
 
 /// The pods that were planned for Nodes.

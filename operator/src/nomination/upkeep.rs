@@ -115,13 +115,6 @@ pub(super) enum Wanted {
     Anew,
 }
 
-/// Whether a pod is still to be nominated.
-pub(super) fn is_missing<P: CloudProvider>(operator: &Operator<P>, key: &ObjectKey) -> bool {
-    let opening = |node: &str| operator.nominations.is_opening(node);
-    let state = operator.state.read();
-    matches!(wanted(&state, key, opening, operator.now()), Wanted::Node(_))
-}
-
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
     history: &History,
