@@ -127,6 +127,8 @@ pub enum Violation {
         /// For this reason.
         reason: DisruptionReason,
     },
+    /// More pods of a PodDisruptionBudget go than it allows, and not all from one node.
+    PodBudget(String),
     /// A node goes that must stay.
     MustStay {
         /// The node.

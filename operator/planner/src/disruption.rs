@@ -339,7 +339,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
         for node in nodes {
             if self.is_initialized(node) {
-                self.budgets.take(node.pool);
+                self.budgets.take(node);
             }
             self.touch(node);
             // Another command may be carried out before this one: until then the pods are where they were.

@@ -36,7 +36,7 @@ pub use nodepool::{
 };
 pub use overlay::{NodeOverlay, PriceChange};
 pub use pod::{
-    DaemonSet, Eviction, Owner, Placement, Pod, PodAffinityTerm, PodShape, SharedVolume,
+    DaemonSet, Eviction, Owner, Placement, Pod, PodAffinityTerm, PodBudget, PodShape, SharedVolume,
     TopologySpread,
 };
 pub use repair::{Health, NodeCondition, Reboots, RepairAction, RepairPolicy};
@@ -89,6 +89,9 @@ pub struct Snapshot {
     /// Devices and the claims to them (dynamic resource allocation); `None` while `--ignore-dra-requests` holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Arc<Devices>>,
+    /// PodDisruptionBudgets that some pods' evictions count against now. In the order of first use by `pods`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_budgets: Vec<PodBudget>,
     /// What makes machines sick, as the provider says; none while the feature gate NodeRepair is off.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repair_policies: Vec<RepairPolicy>,
@@ -108,6 +111,7 @@ impl Default for Snapshot {
             namespaces: BTreeMap::new(),
             overlays: Vec::new(),
             devices: None,
+            pod_budgets: Vec::new(),
             repair_policies: Vec::new(),
         }
     }

@@ -12,7 +12,7 @@ use crate::plan::{Launch, Plan, PodRef};
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
     Catalog, CatalogId, ClaimState, InstanceType, Node, NodeId, NodePhase, NodePool, Offering,
-    Operator, Placement, Pod, PodShape, Requirement, ShapeId, Snapshot,
+    Operator, Placement, Pod, PodBudget, PodShape, Requirement, ShapeId, Snapshot,
 };
 
 /// The cluster once a plan has been carried out and all is up: launches have become the cheapest of their types, pods are where they were expected,
@@ -250,6 +250,14 @@ impl Builder {
     #[must_use]
     pub fn devices(mut self, devices: crate::snapshot::Devices) -> Self {
         self.snapshot.devices = Some(Arc::new(devices));
+        self
+    }
+
+    /// Adds a PodDisruptionBudget that allows so many evictions; pods name it by its index ([`Pod::pod_budget`]).
+    #[must_use]
+    pub fn pod_budget(mut self, name: &str, allowed: u32) -> Self {
+        let namespace = "default".to_owned();
+        self.snapshot.pod_budgets.push(PodBudget { namespace, name: name.to_owned(), allowed });
         self
     }
 

@@ -139,6 +139,9 @@ impl Snapshot {
         for pod in &self.pods {
             let owner = || format!("Pod {}/{}", pod.namespace, pod.name);
             index(&mut errors, owner, "shapes", pod.shape.0, self.shapes.len());
+            if let Some(budget) = pod.pod_budget {
+                index(&mut errors, owner, "podBudgets", budget, self.pod_budgets.len());
+            }
             if let Placement::Bound(node) = pod.placement {
                 index(&mut errors, owner, "nodes", node.0, self.nodes.len());
             }

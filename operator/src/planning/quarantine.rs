@@ -175,6 +175,7 @@ mod tests {
             namespaces: BTreeMap::new(),
             overlays: Vec::new(),
             devices: None,
+            pod_budgets: Vec::new(),
             repair_policies: Vec::new(),
         }
     }

@@ -70,11 +70,13 @@ impl Cluster {
         let mut shapes =
             ShapeTable { defaults: spread::Defaults::of(self), ..ShapeTable::default() };
         let mounts = volumes::Mounts::of(self);
+        let mut pod_budgets = PodBudgets::default();
         let mut pods: Vec<plan::Pod> = self
             .pods
             .iter()
             .map(|(key, pod)| {
-                let mut planned = self.pod_in(key, pod, &by_name, (&mut shapes, &mounts), now);
+                let mut planned =
+                    self.pod_in(key, pod, &by_name, (&mut shapes, &mut pod_budgets, &mounts), now);
                 if let Some(machine) = self.expected_on(key, now) {
                     let index = machines.binary_search_by_key(&machine, |machine| machine.key);
                     if let Ok(index) = index {
@@ -99,6 +101,7 @@ impl Cluster {
             namespaces: self.namespaces.clone(),
             overlays: self.overlays_in(),
             devices: claims.map(|claims| Arc::new(claims.devices)),
+            pod_budgets: pod_budgets.list,
             repair_policies: self.repair_policies.clone(),
         }
     }
@@ -212,7 +215,11 @@ impl Cluster {
         key: &ObjectKey,
         pod: &'c Pod,
         nodes: &BTreeMap<&str, NodeId>,
-        (shapes, mounts): (&mut ShapeTable<'c>, &volumes::Mounts<'_>),
+        (shapes, pod_budgets, mounts): (
+            &mut ShapeTable<'c>,
+            &mut PodBudgets<'c>,
+            &volumes::Mounts<'_>,
+        ),
         now: Timestamp,
     ) -> plan::Pod {
         let mut problem = pod
@@ -239,6 +246,7 @@ impl Cluster {
             None if pod.unschedulable => plan::Placement::Unschedulable,
             None => plan::Placement::Waiting,
         };
+        let (eviction, budget) = self.eviction(key, pod, now);
         plan::Pod {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -257,19 +265,25 @@ impl Cluster {
                 _ => plan::Owner::Other,
             },
             terminating: pod.is_terminating(),
-            eviction: self.eviction(key, pod, now),
+            eviction,
+            pod_budget: budget.map(|(key, budget)| pod_budgets.id(key, budget)),
             problem,
             ..plan::Pod::default()
         }
     }
 
-    /// Whether the pod may be evicted now.
-    pub fn eviction(&self, key: &ObjectKey, pod: &Pod, now: Timestamp) -> plan::Eviction {
+    /// Whether the pod may be evicted now, and the PodDisruptionBudget that this counts against.
+    fn eviction(
+        &self,
+        key: &ObjectKey,
+        pod: &Pod,
+        now: Timestamp,
+    ) -> (plan::Eviction, Option<(&ObjectKey, &wire::PodDisruptionBudget)>) {
         if pod.protection.is_active(now) {
-            return plan::Eviction::DoNotDisrupt;
+            return (plan::Eviction::DoNotDisrupt, None);
         }
         if !pod.is_evictable(now) {
-            return plan::Eviction::Allowed;
+            return (plan::Eviction::Allowed, None);
         }
         let in_namespace = ObjectKey::new(key.namespace.as_str(), "");
         let budgets = self
@@ -281,7 +295,7 @@ impl Cluster {
                 budget.spec.selector.as_ref().is_some_and(selected)
             });
         let budgets: Vec<_> = budgets.collect();
-        match budgets.as_slice() {
+        let eviction = match budgets.as_slice() {
             [] => plan::Eviction::Allowed,
             // The eviction API refuses such pods for ever.
             [(name, _), _, ..] => plan::Eviction::FullyBlockedByPdb(name.name.clone()),
@@ -295,10 +309,14 @@ impl Cluster {
                 } else if budget.status.disruptions_allowed <= 0 {
                     plan::Eviction::BlockedByPdb(name.name.clone())
                 } else {
-                    plan::Eviction::Allowed
+                    // A pod that is not ready is missing already: its eviction takes nothing from what the budget allows.
+                    let counted =
+                        (!pod.unready && pod.node.is_some()).then_some((*name, &***budget));
+                    return (plan::Eviction::Allowed, counted);
                 }
             }
-        }
+        };
+        (eviction, None)
     }
 
     /// What new nodes will run: a DaemonSet's newest pod, because admission may have changed it, with the node affinity of the template, because the
@@ -335,6 +353,26 @@ struct Machine<'a> {
     key: &'a str,
     claim: Option<&'a Arc<NodeClaim>>,
     node: Option<&'a wire::Node>,
+}
+
+/// PodDisruptionBudgets that allow evictions, in the order of first use.
+#[derive(Default)]
+struct PodBudgets<'c> {
+    list: Vec<plan::PodBudget>,
+    ids: BTreeMap<&'c ObjectKey, u32>,
+}
+
+impl<'c> PodBudgets<'c> {
+    fn id(&mut self, key: &'c ObjectKey, budget: &wire::PodDisruptionBudget) -> u32 {
+        *self.ids.entry(key).or_insert_with(|| {
+            self.list.push(plan::PodBudget {
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+                allowed: u32::try_from(budget.status.disruptions_allowed).unwrap_or(0),
+            });
+            id(self.list.len() - 1)
+        })
+    }
 }
 
 /// The shapes of a snapshot, in the order of first use.

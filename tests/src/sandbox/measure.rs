@@ -39,8 +39,9 @@ pub(super) struct MeasureArgs {
     #[arg(long, default_value_t = 1000)]
     pods: usize,
     /// How many of them fit on a node, at most
-    #[arg(long, default_value_t = 4)]
-    per_node: usize,
+    /// How many of them fit on a node, at most: two or more, as a node keeps some of its CPU to itself
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
+    per_node: u64,
     /// How long the soak goes on
     #[arg(long, default_value_t = 60)]
     minutes: u64,
@@ -267,7 +268,7 @@ async fn timeline(user: &User) -> Result<BTreeMap<&'static str, f64>, Failure> {
 }
 
 /// A pool whose largest node holds `per_node` pods of the workload.
-async fn pool(user: &User, per_node: usize) -> Result<(), Failure> {
+async fn pool(user: &User, per_node: u64) -> Result<(), Failure> {
     let requirements = json!([
         one_of("kubernetes.io/os", &["linux"]),
         { "key": "karpenter.kwok.sh/instance-cpu", "operator": "Lte", "values": [per_node.to_string()] },

@@ -101,6 +101,7 @@ pub(super) fn check_commands(
             found.insert(Violation::SavesNothing(command.candidates[0].node.clone()));
         }
     }
+    check_pod_budgets(snapshot, plan, found);
     for (&(pool, reason), &n) in &going {
         // Nodes that go for other reasons count as well; which of them were counted first depends on the order of the commands.
         if n > allowance(snapshot, pool, reason) {
@@ -114,6 +115,48 @@ pub(super) fn check_commands(
             (going.keys().find(|(of, _)| *of == pool), most.is_some_and(|most| n > most))
         {
             found.insert(Violation::Budget { pool: pool.to_owned(), reason: *reason });
+        }
+    }
+}
+
+/// How many pods of each PodDisruptionBudget will be evicted from how many nodes. One node may go whatever it has; so may those that are sick, and those that have
+/// drifted and will end in bounded time.
+fn check_pod_budgets(snapshot: &Snapshot, plan: &Plan, found: &mut BTreeSet<Violation>) {
+    let mut chosen = BTreeSet::new();
+    for command in &plan.commands {
+        for candidate in &command.candidates {
+            let Some(index) = snapshot.nodes.iter().position(|it| it.key == candidate.node) else {
+                continue;
+            };
+            let ends = snapshot.nodes[index].claim.as_ref();
+            let ends = ends.is_some_and(|claim| claim.has_termination_grace_period);
+            let free = match command.reason {
+                DisruptionReason::Unhealthy => true,
+                DisruptionReason::Drifted => ends,
+                DisruptionReason::Empty | DisruptionReason::Underutilized => false,
+            };
+            if !free {
+                chosen.insert(index);
+            }
+        }
+    }
+    for (number, budget) in snapshot.pod_budgets.iter().enumerate() {
+        let (mut evicted, mut from, mut new) = (0, BTreeSet::new(), false);
+        for pod in &snapshot.pods {
+            let Placement::Bound(on) = pod.placement else { continue };
+            let on = on.0 as usize;
+            let counts = pod.pod_budget.is_some_and(|of| of as usize == number);
+            if !counts || pod.terminating || pod.daemon {
+                continue;
+            }
+            if chosen.contains(&on) || snapshot.nodes[on].deleting {
+                evicted += 1;
+                new |= chosen.contains(&on);
+                from.insert(on);
+            }
+        }
+        if new && from.len() > 1 && evicted > budget.allowed {
+            found.insert(Violation::PodBudget(budget.name.clone()));
         }
     }
 }

@@ -1,13 +1,23 @@
-//! Disruption budgets: how many nodes of a pool may go now, for which reason.
+//! Budgets: how many nodes of a pool may go now, for which reason, and how many pods of a PodDisruptionBudget.
+//!
+//! A node is tainted when its command starts, and takes no pods from then on. Where a PodDisruptionBudget lets one pod go at a time, all nodes with such pods but one
+//! would stand there tainted and wait: so no more of them go at once than can be drained.
 
 use std::collections::BTreeMap;
 
-use crate::snapshot::{Budget, BudgetNodes, DisruptionReason, NodePhase, Snapshot};
+use super::candidates::Node;
+use crate::launch::pod_ref;
+use crate::plan::Stay;
+use crate::snapshot::{
+    Budget, BudgetNodes, DisruptionReason, NodePhase, Placement, PodBudget, Snapshot,
+};
 
-/// The budgets of all pools.
+/// The budgets of all pools, and PodDisruptionBudgets.
 #[derive(Clone, Debug)]
 pub(super) struct Budgets {
     pools: Vec<PoolBudget>,
+    /// How many pods of each PodDisruptionBudget are on nodes that go.
+    going_pods: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +85,61 @@ impl Budgets {
                 PoolBudget { budgets: pool.disruption.budgets.clone(), nodes, going, not_ready }
             })
             .collect();
-        Self { pools }
+        let mut going_pods = vec![0; snapshot.pod_budgets.len()];
+        for pod in snapshot.pods.iter().filter(|pod| !pod.terminating && !pod.daemon) {
+            if let (Some(budget), Placement::Bound(node)) = (pod.pod_budget, pod.placement)
+                && snapshot.nodes[node.0 as usize].deleting
+            {
+                going_pods[budget as usize] += 1;
+            }
+        }
+        Self { pools, going_pods }
+    }
+
+    /// Why a node may not go now for a reason, as far as others that go are concerned.
+    pub(super) fn refusal(
+        &self,
+        snapshot: &Snapshot,
+        node: &Node,
+        reason: DisruptionReason,
+    ) -> Option<Stay> {
+        if self.available(node.pool, reason) == 0 {
+            return Some(Stay::Budget(reason));
+        }
+        let claim = snapshot.nodes[node.index].claim.as_ref();
+        let bounded = claim.is_some_and(|claim| claim.has_termination_grace_period);
+        // What is sick, or goes in bounded time whatever its pods say, waits for nobody.
+        if reason == DisruptionReason::Unhealthy || (reason == DisruptionReason::Drifted && bounded)
+        {
+            return None;
+        }
+        let used_up = |&&(budget, pods): &&(usize, u32)| {
+            let PodBudget { allowed, .. } = snapshot.pod_budgets[budget];
+            // One node may always go: with more pods than are allowed it is drained in steps.
+            self.going_pods[budget] > 0 && self.going_pods[budget] + pods > allowed
+        };
+        let &(budget, _) = node.pod_budgets.iter().find(used_up)?;
+        let pods = node.pods.iter().map(|&pod| &snapshot.pods[pod]);
+        let pod = pods.clone().find(|pod| pod.pod_budget.map(|it| it as usize) == Some(budget))?;
+        let name = snapshot.pod_budgets[budget].name.clone();
+        Some(Stay::PdbUsedUp { pod: pod_ref(pod), budget: name })
+    }
+
+    /// Whether nodes may all go now for a reason.
+    pub(super) fn allow(
+        &self,
+        snapshot: &Snapshot,
+        nodes: &[&Node],
+        reason: DisruptionReason,
+    ) -> Result<(), Stay> {
+        let mut left = self.clone();
+        for node in nodes {
+            if let Some(stay) = left.refusal(snapshot, node, reason) {
+                return Err(stay);
+            }
+            left.take(node);
+        }
+        Ok(())
     }
 
     /// How many nodes of a pool may go for a reason.
@@ -107,8 +171,16 @@ impl Budgets {
     }
 
     /// One more node goes.
-    pub(super) fn take(&mut self, pool: usize) {
-        self.pools[pool].going += 1;
+    pub(super) fn take(&mut self, node: &Node) {
+        self.pools[node.pool].going += 1;
+        self.take_pods(node);
+    }
+
+    /// The pods of one more node go, which itself does not count.
+    pub(super) fn take_pods(&mut self, node: &Node) {
+        for &(budget, pods) in &node.pod_budgets {
+            self.going_pods[budget] += pods;
+        }
     }
 
     /// One more node is going, as [`Budgets::new`] would find it: it does not count twice when it is not ready.
@@ -168,10 +240,10 @@ mod tests {
             going: 0,
             not_ready: 3,
         };
-        let mut budgets = Budgets { pools: vec![pool] };
+        let mut budgets = Budgets { pools: vec![pool], going_pods: Vec::new() };
         assert_eq!(budgets.available(0, DisruptionReason::Unhealthy), 1);
         assert_eq!(budgets.available(0, DisruptionReason::Drifted), 0);
-        budgets.take(0);
+        budgets.mark_going(0, true);
         assert_eq!(budgets.available(0, DisruptionReason::Unhealthy), 0);
     }
 
@@ -193,7 +265,7 @@ mod tests {
             budget(BudgetNodes::Count(0), vec![DisruptionReason::Drifted]),
         ];
         let pool = PoolBudget { budgets, nodes: 3, going: 0, not_ready: 1 };
-        let all = Budgets { pools: vec![pool] };
+        let all = Budgets { pools: vec![pool], going_pods: Vec::new() };
         let uses: Vec<_> = all
             .uses(["default"])
             .map(|used| (used.reason, used.allowed, used.disrupting))

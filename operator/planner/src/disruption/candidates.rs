@@ -1,5 +1,7 @@
 //! Which nodes may be disrupted at all, and what that would cost.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::compile::Problem;
@@ -20,6 +22,8 @@ pub(super) struct Node {
     pub(super) pool: usize,
     /// Pods that need another place.
     pub(super) pods: Vec<usize>,
+    /// How many of them count against which PodDisruptionBudget ([`crate::Snapshot::pod_budgets`]).
+    pub(super) pod_budgets: Vec<(usize, u32)>,
     pub(super) price: Option<MicroUsd>,
     /// What it costs to move its pods.
     pub(super) cost: f64,
@@ -156,7 +160,14 @@ fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, Stay> {
         .filter(|&pod| is_reschedulable(&snapshot.pods[pod]))
         .collect();
     let cost = reschedule_cost(pods.iter().map(|&pod| &snapshot.pods[pod]));
-    Ok(Node { index, pool, pods, price: node.price, cost, blocked })
+    let mut pod_budgets = BTreeMap::new();
+    for pod in pods.iter().map(|&pod| &snapshot.pods[pod]).filter(|pod| !pod.terminating) {
+        if let Some(budget) = pod.pod_budget {
+            *pod_budgets.entry(budget as usize).or_default() += 1;
+        }
+    }
+    let pod_budgets = pod_budgets.into_iter().collect();
+    Ok(Node { index, pool, pods, pod_budgets, price: node.price, cost, blocked })
 }
 
 /// The dearest per what they disrupt first; ties by key.

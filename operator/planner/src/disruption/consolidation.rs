@@ -160,9 +160,7 @@ pub(super) fn interleaved<'n>(nodes: &[&'n Node]) -> Vec<&'n Node> {
 
 fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     permitted(pass, node)?;
-    if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {
-        return Err(Stay::Budget(DisruptionReason::Underutilized));
-    }
+    pass.budgets.allow(pass.problem.snapshot, &[node], DisruptionReason::Underutilized)?;
     // No move saves more than the whole node.
     let most = node.price.unwrap_or_default().as_usd();
     pass.totals.approve(pass.problem, &[node], most).map_err(Stay::ScoresTooLow)
@@ -206,10 +204,8 @@ pub(super) fn consolidate(pass: &mut Pass<'_, '_>, nodes: &[&Node], aim: Aim) ->
         if pass.is_expecting(node) {
             return Err(Stay::Nominated);
         }
-        if pass.budgets.available(node.pool, DisruptionReason::Underutilized) == 0 {
-            return Err(Stay::Budget(DisruptionReason::Underutilized));
-        }
     }
+    pass.budgets.allow(pass.problem.snapshot, nodes, DisruptionReason::Underutilized)?;
     let (moves, replacements) = attempt(pass, nodes, aim)?;
     let method = match nodes {
         [_] => Method::SingleNodeConsolidation,

@@ -62,8 +62,6 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
 
 fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
     permitted(pass, node)?;
-    if pass.budgets.available(node.pool, DisruptionReason::Drifted) == 0 {
-        return Err(Stay::Budget(DisruptionReason::Drifted));
-    }
+    pass.budgets.allow(pass.problem.snapshot, &[node], DisruptionReason::Drifted)?;
     terminate_first::replace(pass, node, Search::DRIFT, DisruptionReason::Drifted, Method::Drift)
 }

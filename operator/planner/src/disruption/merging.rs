@@ -39,8 +39,10 @@ fn window<'n>(pass: &Pass<'_, '_>, sorted: &[&'n Node], from: usize) -> (Vec<&'n
             return (window, index);
         }
         let stays = pass.is_going(node) || pass.receiving[node.index];
-        if !stays && budgets.available(node.pool, DisruptionReason::Underutilized) > 0 {
-            budgets.take(node.pool);
+        let refusal =
+            || budgets.refusal(pass.problem.snapshot, node, DisruptionReason::Underutilized);
+        if !stays && refusal().is_none() {
+            budgets.take(node);
             window.push(*node);
         }
     }

@@ -83,7 +83,7 @@ impl<'n, 'p, 'a> Attempt<'n, 'p, 'a> {
             }
             // Of some the room that they counted on went to others.
             if let Err(stay) = stage.try_act(&[node], Aim::Delete) {
-                lacks_room |= !matches!(stay, Stay::Budget(_));
+                lacks_room |= !matches!(stay, Stay::Budget(_) | Stay::PdbUsedUp { .. });
             }
         }
         let left_out = stage.perform(&mut pass);

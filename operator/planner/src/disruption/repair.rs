@@ -175,6 +175,6 @@ fn reboot(pass: &mut Pass<'_, '_>, node: &Node) {
         repair: None,
     });
     pass.solver.closed.insert(node.index);
-    pass.budgets.take(node.pool);
+    pass.budgets.take(node);
     pass.touch(node);
 }

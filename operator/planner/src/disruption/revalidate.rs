@@ -118,6 +118,7 @@ fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, Stay>
 
 /// The nodes of a command, if each of them may go and the budgets allow it; these are taken from.
 fn permitted(pass: &mut Pass<'_, '_>, command: &Command) -> Result<Vec<Node>, Stay> {
+    let snapshot = pass.problem.snapshot;
     let mut nodes = Vec::new();
     for candidate in &command.candidates {
         let node = find(pass, candidate, command.method)?;
@@ -130,10 +131,8 @@ fn permitted(pass: &mut Pass<'_, '_>, command: &Command) -> Result<Vec<Node>, St
             }
         }
         if pass.is_initialized(&node) {
-            if pass.budgets.available(node.pool, command.reason) == 0 {
-                return Err(Stay::Budget(command.reason));
-            }
-            pass.budgets.take(node.pool);
+            pass.budgets.allow(snapshot, &[&node], command.reason)?;
+            pass.budgets.take(&node);
         }
         nodes.push(node);
     }

@@ -37,8 +37,8 @@ impl Slots {
             // What there is too much of goes first.
             return Err(Stay::Later);
         }
-        if pass.is_initialized(node) && pass.budgets.available(node.pool, reason) == 0 {
-            return Err(Stay::Budget(reason));
+        if pass.is_initialized(node) {
+            pass.budgets.allow(pass.problem.snapshot, &[node], reason)?;
         }
         if let Some(shortage) = slot.goes_first(pass, node, reason)? {
             let moves = pass.begin(&[node]);

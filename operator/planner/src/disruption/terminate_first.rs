@@ -63,7 +63,7 @@ fn go_first(
     pass.replay(&command);
     pass.evicted.extend(&node.pods);
     if pass.is_initialized(node) {
-        pass.budgets.take(node.pool);
+        pass.budgets.take(node);
     }
     pass.touch(node);
     pass.commands.push(command);

@@ -40,6 +40,13 @@ pub enum Stay {
         /// The PDB.
         budget: String,
     },
+    /// The evictions that the PodDisruptionBudget of its pods allows are used up by nodes that are going already, or go by this plan.
+    PdbUsedUp {
+        /// One of the pods.
+        pod: PodRef,
+        /// The PDB.
+        budget: String,
+    },
     /// A label is missing without which the node can't be priced (instance type, zone, capacity type).
     MissingLabel(String),
     /// `consolidateAfter` has not passed, or is `Never`, or consolidation is off for its kind.

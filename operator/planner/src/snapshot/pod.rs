@@ -134,6 +134,9 @@ pub struct Pod {
     pub terminating: bool,
     /// What forbids its eviction now, if anything.
     pub eviction: Eviction,
+    /// The PodDisruptionBudget that its eviction counts against, where nothing forbids it: an index into [`super::Snapshot::pod_budgets`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_budget: Option<u32>,
     /// Why no machine can be planned for it, in Karpenter's words, where the builder knows and the shape can't say it: a PersistentVolumeClaim that is
     /// missing or not bindable, `matchFields` in its node affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,6 +196,18 @@ pub enum Eviction {
     BlockedByPdb(String),
     /// Its PodDisruptionBudget never allows one (name).
     FullyBlockedByPdb(String),
+}
+
+/// A PodDisruptionBudget that allows disruptions now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodBudget {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `status.disruptionsAllowed`: how many of its pods may be evicted before others have taken their place.
+    pub allowed: u32,
 }
 
 /// A DaemonSet as new nodes will run it.

@@ -181,6 +181,86 @@ fn pods_that_may_not_be_evicted_keep_their_node() {
     }
 }
 
+/// Nodes whose pods count against a PodDisruptionBudget: names, and how many pods each has.
+fn budgeted(
+    allowed: u32,
+    nodes: &[(&str, usize)],
+    cpu: i64,
+    mk_node: impl Fn(&str) -> crate::snapshot::Node,
+) -> crate::Snapshot {
+    let mut pool = on_demand("default");
+    pool.disruption.budgets = Vec::new();
+    let mut world = builder().pool(pool).pod_budget("pdb", allowed);
+    for &(name, pods) in nodes {
+        world = world.node(mk_node(name));
+        for number in 0..pods {
+            world =
+                world.pod_with(&format!("{name}-{number}"), shape(cpu, GI), Some(name), |pod| {
+                    pod.pod_budget = Some(0);
+                });
+        }
+    }
+    world.build()
+}
+
+fn going(plan: &crate::Plan) -> Vec<&str> {
+    let candidates = plan.commands.iter().flat_map(|command| &command.candidates);
+    candidates.map(|candidate| candidate.node.as_str()).collect()
+}
+
+#[test]
+fn no_more_nodes_go_than_a_pod_disruption_budget_lets_drain() {
+    let three = [("a", 1), ("b", 1), ("c", 1)];
+    for (allowed, expected) in [(1, vec!["a"]), (2, vec!["a", "b"]), (3, vec!["a", "b", "c"])] {
+        let snapshot = budgeted(allowed, &three, 1_500, |name| drifted(name, 100));
+        let plan = disruption(&snapshot);
+        assert_eq!(going(&plan), expected);
+        assert_eq!(crate::check(&snapshot, &plan), []);
+        for (name, _) in &three[expected.len()..] {
+            let Stay::PdbUsedUp { pod, budget } = stay(&plan, name) else {
+                panic!("{:?}", stay(&plan, name))
+            };
+            assert_eq!((pod.name.as_str(), budget.as_str()), (format!("{name}-0").as_str(), "pdb"));
+        }
+    }
+    // Of nearly empty nodes, too, whether they are removed or merged.
+    let large = |name: &str| node(name, "default", "m.4xlarge", "zone-a");
+    for nodes in [&three[..], &[("a", 2), ("b", 2), ("c", 2)]] {
+        let pods = nodes[0].1;
+        let plan = disruption(&budgeted(1, nodes, 100, large));
+        assert_eq!(going(&plan).len(), 1, "{pods} pods each: {:?}", going(&plan));
+    }
+}
+
+#[test]
+fn nodes_that_are_being_drained_use_up_pod_disruption_budgets() {
+    let leaving = |name: &str| {
+        let mut node = drifted(name, 100);
+        node.deleting = name == "a";
+        node
+    };
+    let plan = disruption(&budgeted(1, &[("a", 1), ("b", 1)], 1_500, leaving));
+    assert!(plan.commands.is_empty(), "{:?}", going(&plan));
+    assert!(matches!(stay(&plan, "b"), Stay::PdbUsedUp { .. }));
+    // What was planned before others began to go is not begun any more.
+    let planned = disruption(&budgeted(1, &[("a", 0), ("b", 1)], 1_500, |name| drifted(name, 100)));
+    let meanwhile = budgeted(1, &[("a", 1), ("b", 1)], 1_500, leaving);
+    let command = planned.commands.iter().find(|command| command.candidates[0].node == "b");
+    let verdict = revalidate(command.expect("b goes"), &meanwhile, &Policy::default(), now());
+    assert!(matches!(verdict, Err(Stay::PdbUsedUp { .. })), "{verdict:?}");
+}
+
+#[test]
+fn a_node_that_goes_in_bounded_time_waits_for_no_pod_disruption_budget() {
+    let bounded = |name: &str| {
+        let mut node = drifted(name, 100);
+        node.claim.as_mut().expect("a claim").has_termination_grace_period = true;
+        node
+    };
+    let plan = disruption(&budgeted(1, &[("a", 1), ("b", 1)], 1_500, bounded));
+    assert_eq!(going(&plan), ["a", "b"]);
+}
+
 pub(super) fn drifted(key: &str, since: i64) -> crate::snapshot::Node {
     let mut node = node(key, "default", "m.large", "zone-a");
     let claim = node.claim.as_mut().expect("a claim");

@@ -15,7 +15,7 @@ use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, Eviction, InstanceType, Node,
     NodeClassRef, NodeOverlay, NodePhase, NodePool, Offering, Operator, Placement, PodAffinityTerm,
-    PodShape, PriceChange, Requirement, ShapeId, Snapshot, TopologySpread,
+    PodBudget, PodShape, PriceChange, Requirement, ShapeId, Snapshot, TopologySpread,
 };
 use crate::testing::{Builder, apply};
 use crate::{Plan, check, disrupt, provision};
@@ -239,6 +239,9 @@ proptest! {
                 _ => ConsolidationPolicy::WhenEmptyOrUnderutilized,
             };
         }
+        snapshot.pod_budgets = (1..3)
+            .map(|allowed| PodBudget { namespace: "default".to_owned(), name: format!("pdb-{allowed}"), allowed })
+            .collect();
         let drifted = || Some(("NodePoolDrifted".to_owned(), now()));
         for (node, mark) in snapshot.nodes.iter_mut().zip(marks.iter().cycle()) {
             let Some(claim) = &mut node.claim else { continue };
@@ -263,6 +266,7 @@ proptest! {
                 2 => pod.deletion_cost = -(1 << 28),
                 3 => pod.priority = 1_000_000,
                 4 => (pod.terminating, pod.stateful) = (true, true),
+                5..8 => pod.pod_budget = Some(u32::from(mark % 2)),
                 _ => {}
             }
         }

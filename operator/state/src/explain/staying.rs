@@ -26,6 +26,13 @@ pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> 
             BLOCKED,
             format!("Pdb prevents pod evictions (PodDisruptionBudget={}/{budget}, Pod={})", pod.namespace, pod.name),
         ),
+        Stay::PdbUsedUp { pod, budget } => (
+            BLOCKED,
+            format!(
+                "Pdb allows no more pod evictions than those of nodes that are being disrupted already (PodDisruptionBudget={}/{budget}, Pod={})",
+                pod.namespace, pod.name
+            ),
+        ),
         Stay::MissingLabel(label) => (UNCONSOLIDATABLE, format!("Node does not have label \"{label}\"")),
         Stay::Budget(reason) => {
             (BLOCKED, format!("No allowed disruptions for disruption reason {reason:?} due to blocking budget"))

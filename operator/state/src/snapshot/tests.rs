@@ -5,7 +5,7 @@ use crate::change::{Change, Object};
 use crate::node_class::{self, NodeClassKind};
 use serde_json::{Value, json};
 use tenon_planner::snapshot::CatalogId;
-use tenon_planner::snapshot::{CapacityType, Eviction, Placement};
+use tenon_planner::snapshot::{CapacityType, Eviction, Placement, PodBudget};
 
 const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
@@ -344,6 +344,34 @@ fn evictions_are_judged_as_the_api_server_would() {
         objects.push(pod(pod_extra));
         assert_eq!(snapshot(objects).pods[0].eviction, expected, "{text}");
     }
+}
+
+#[test]
+fn evictions_count_against_the_budget_that_allows_them() {
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let waiting = json!({"spec": {"nodeName": null}});
+    let allows = json!({"status": {"disruptionsAllowed": 3}});
+    let budgets = |pod_extra: Value, budgets: Vec<Value>| {
+        let mut objects = budgets;
+        objects.push(pod(pod_extra));
+        let snapshot = snapshot(objects);
+        let named = |it: PodBudget| (it.namespace, it.name, it.allowed);
+        let list: Vec<_> = snapshot.pod_budgets.into_iter().map(named).collect();
+        (snapshot.pods[0].pod_budget, list)
+    };
+    let counted = budgets(json!({}), vec![budget("a", allows.clone())]);
+    assert_eq!(counted, (Some(0), vec![("default".to_owned(), "a".to_owned(), 3)]));
+    let uncounted = (None, Vec::new());
+    // A pod that is not ready is missing already.
+    assert_eq!(budgets(unready, vec![budget("a", allows.clone())]), uncounted);
+    assert_eq!(budgets(waiting, vec![budget("a", allows.clone())]), uncounted);
+    // No budget allows what two of them forbid.
+    assert_eq!(
+        budgets(json!({}), vec![budget("a", allows.clone()), budget("b", allows)]),
+        uncounted
+    );
+    let none_left = json!({"status": {"disruptionsAllowed": 0}});
+    assert_eq!(budgets(json!({}), vec![budget("a", none_left)]), uncounted);
 }
 
 #[test]
