@@ -159,36 +159,78 @@ async fn an_expired_node_is_replaced_whatever_the_budgets_say(tenon: Tenon) {
     }
 }
 
-async fn drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says(tenon: Tenon) {
-    let (user, scenario) = (tenon.user(), "drifted");
+fn goes(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == DISRUPTED)
+        || node.metadata.deletion_timestamp.is_some()
+}
+
+/// Runs three nodes with a pod each, makes them drift, and waits until they are replaced. Meanwhile no more than one of the nodes that go may count.
+async fn drifts_one_at_a_time(
+    user: &User,
+    scenario: &str,
+    budget: &str,
+    protect: impl AsyncFnOnce(),
+    counts: impl Fn(&Node, &[Pod]) -> bool,
+) {
     let spec = |generation: &str| {
         json!({
             "template": { "metadata": { "labels": { "generation": generation } } },
-            "disruption": { "budgets": [{ "nodes": "1" }] },
+            "disruption": { "budgets": [{ "nodes": budget }] },
         })
     };
     running(user, scenario, 3, &spec("one"), &on(scenario)).await;
+    protect().await;
     let departures = Departures::watch(user.client(), scenario);
     let old = names(user, scenario).await;
     assert_eq!(old.len(), 3);
     must(user.pool(scenario, &machines(&["1"]), &spec("two")).await);
-    let going = |node: &Node| {
-        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        taints.into_iter().any(|taint| taint.key == DISRUPTED)
-            || node.metadata.deletion_timestamp.is_some()
-    };
     let look = async || {
-        let nodes = user.nodes(scenario).await?;
-        let n_going = nodes.iter().filter(|node| going(node)).count();
-        assert!(n_going <= 1, "{n_going} nodes go at the same time");
+        let (nodes, pods) = (user.nodes(scenario).await?, user.pods(scenario).await?);
+        let n_going = nodes.iter().filter(|node| goes(node) && counts(node, &pods)).count();
+        assert!(n_going <= 1, "{scenario}: {n_going} nodes go at the same time");
         let left = names(user, scenario).await.intersection(&old).count();
         if left == 0 { user.all_run(scenario, 3).await } else { Err(format!("{left} left").into()) }
     };
-    must(eventually("all drifted nodes are replaced", LIMIT, look).await);
+    must(eventually(&format!("{scenario}: all drifted nodes are replaced"), LIMIT, look).await);
     for node in must(user.nodes(scenario).await) {
         assert_eq!(node.labels()["generation"], "two");
     }
     all_evicted(&departures, 3);
+}
+
+async fn drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says(tenon: Tenon) {
+    drifts_one_at_a_time(tenon.user(), "drifted", "1", async || {}, |_, _| true).await;
+}
+
+async fn drifted_nodes_are_replaced_one_at_a_time_as_their_poddisruptionbudget_says(tenon: Tenon) {
+    let (user, scenario) = (tenon.user(), "protected");
+    let protect = async || guard(user, scenario, 1, 3).await;
+    // Nodes without pods any more hold nobody up.
+    let drains = |node: &Node, pods: &[Pod]| {
+        pods.iter().any(|pod| {
+            let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            on == Some(&node.name_any()) && pod.metadata.deletion_timestamp.is_none()
+        })
+    };
+    drifts_one_at_a_time(user, scenario, "100%", protect, drains).await;
+}
+
+/// A PodDisruptionBudget that lets so many pods of a scenario be unavailable, once it has counted them.
+async fn guard(user: &User, scenario: &str, unavailable: i32, pods: i32) {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(user.client(), "default");
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": scenario },
+        "spec": { "maxUnavailable": unavailable, "selector": { "matchLabels": { "app": scenario } } },
+    });
+    let parameters = PatchParams::apply("user").force();
+    must(budgets.patch(scenario, &parameters, &Patch::Apply(budget)).await);
+    let known = async || {
+        let status = budgets.get(scenario).await?.status.unwrap_or_default();
+        let allowed = status.disruptions_allowed == Some(unavailable);
+        Ok(status.expected_pods == Some(pods) && allowed)
+    };
+    must(eventually(&format!("{scenario}: the budget counts its pods"), LIMIT, known).await);
 }
 
 async fn what_must_not_be_disrupted_ends_with_the_termination_grace_period(tenon: Tenon) {
@@ -222,20 +264,7 @@ async fn a_poddisruptionbudget_holds_a_drain_until_it_lets_go(tenon: Tenon) {
     let (user, scenario) = (tenon.user(), "guarded");
     running(user, scenario, 1, &json!({}), &on(scenario)).await;
     let departures = Departures::watch(user.client(), scenario);
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(user.client(), "default");
-    let budget = |n: u32| {
-        json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": scenario },
-            "spec": { "maxUnavailable": n, "selector": { "matchLabels": { "app": scenario } } },
-        })
-    };
-    let parameters = PatchParams::apply("user").force();
-    must(budgets.patch(scenario, &parameters, &Patch::Apply(budget(0))).await);
-    let known = async || {
-        let status = budgets.get(scenario).await?.status.unwrap_or_default();
-        Ok(status.expected_pods == Some(1) && status.disruptions_allowed == Some(0))
-    };
-    must(eventually("the budget counts its pod", LIMIT, known).await);
+    guard(user, scenario, 0, 1).await;
     let (claim, node) = only(user, scenario).await;
     delete(user, &claim).await;
     told(user, "FailedDraining", &node, "disruption budget").await;
@@ -244,7 +273,7 @@ async fn a_poddisruptionbudget_holds_a_drain_until_it_lets_go(tenon: Tenon) {
     let (drained, _, _) = condition(&waiting, "Drained");
     assert_ne!(drained, "True");
     assert!(departures.gone().is_empty(), "the budget allows nothing");
-    must(budgets.patch(scenario, &parameters, &Patch::Apply(budget(1))).await);
+    guard(user, scenario, 1, 1).await;
     replaced(user, scenario, &BTreeSet::from([claim.name_any()]), 1).await;
     all_evicted(&departures, 1);
 }
@@ -365,6 +394,7 @@ const SCENARIOS: &[Scenario<Tenon>] = &scenarios![
     a_node_is_replaced_by_a_cheaper_one,
     an_expired_node_is_replaced_whatever_the_budgets_say,
     drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says,
+    drifted_nodes_are_replaced_one_at_a_time_as_their_poddisruptionbudget_says,
     what_must_not_be_disrupted_ends_with_the_termination_grace_period,
     a_poddisruptionbudget_holds_a_drain_until_it_lets_go,
     a_pod_that_must_not_be_disrupted_keeps_its_drifted_node,
