@@ -132,6 +132,9 @@ impl Budgets {
         nodes: &[&Node],
         reason: DisruptionReason,
     ) -> Result<(), Stay> {
+        if let [node] = nodes {
+            return self.refusal(snapshot, node, reason).map_or(Ok(()), Err);
+        }
         let mut left = self.clone();
         for node in nodes {
             if let Some(stay) = left.refusal(snapshot, node, reason) {
