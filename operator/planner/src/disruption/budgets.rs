@@ -179,17 +179,16 @@ impl Budgets {
         self.take_pods(node);
     }
 
-    /// The pods of one more node go, which itself does not count.
-    pub(super) fn take_pods(&mut self, node: &Node) {
+    fn take_pods(&mut self, node: &Node) {
         for &(budget, pods) in &node.pod_budgets {
             self.going_pods[budget] += pods;
         }
     }
 
     /// One more node is going, as [`Budgets::new`] would find it: it does not count twice when it is not ready.
-    pub(super) fn mark_going(&mut self, pool: usize, ready: bool) {
-        self.pools[pool].going += 1;
-        self.pools[pool].not_ready -= u32::from(!ready);
+    pub(super) fn mark_going(&mut self, node: &Node, ready: bool) {
+        self.take(node);
+        self.pools[node.pool].not_ready -= u32::from(!ready);
     }
 }
 
@@ -246,7 +245,7 @@ mod tests {
         let mut budgets = Budgets { pools: vec![pool], going_pods: Vec::new() };
         assert_eq!(budgets.available(0, DisruptionReason::Unhealthy), 1);
         assert_eq!(budgets.available(0, DisruptionReason::Drifted), 0);
-        budgets.mark_going(0, true);
+        budgets.pools[0].going += 1;
         assert_eq!(budgets.available(0, DisruptionReason::Unhealthy), 0);
     }
 

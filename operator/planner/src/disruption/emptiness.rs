@@ -7,10 +7,10 @@ use crate::snapshot::DisruptionReason;
 
 pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
     for node in by_savings(nodes.iter().filter(|node| node.is_empty())) {
-        if let Err(stay) = permitted(pass, node) {
+        let snapshot = pass.problem.snapshot;
+        let allowed = || pass.budgets.allow(snapshot, &[node], DisruptionReason::Empty);
+        if let Err(stay) = permitted(pass, node).and_then(|()| allowed()) {
             pass.stay(node.index, stay);
-        } else if pass.budgets.available(node.pool, DisruptionReason::Empty) == 0 {
-            pass.stay(node.index, Stay::Budget(DisruptionReason::Empty));
         } else {
             let moves = pass.begin(&[node]);
             pass.decide(&[node], &moves, Vec::new(), DisruptionReason::Empty, Method::Emptiness);

@@ -109,7 +109,7 @@ fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, Stay>
     pass.budgets = before;
     for node in &nodes {
         let source = &pass.problem.snapshot.nodes[node.index];
-        pass.budgets.mark_going(node.pool, source.ready);
+        pass.budgets.mark_going(node, source.ready);
         pass.solver.closed.insert(node.index);
     }
     let leaves_nothing = nodes.iter().all(|node| node.pods.is_empty());

@@ -263,7 +263,7 @@ proptest! {
             match mark {
                 0 => pod.eviction = Eviction::DoNotDisrupt,
                 1 => pod.eviction = Eviction::BlockedByPdb("pdb".to_owned()),
-                2 => pod.deletion_cost = -(1 << 28),
+                2 => (pod.deletion_cost, pod.pod_budget) = (-(1 << 28), Some(0)),
                 3 => pod.priority = 1_000_000,
                 4 => (pod.terminating, pod.stateful) = (true, true),
                 5..8 => pod.pod_budget = Some(u32::from(mark % 2)),
