@@ -38,7 +38,7 @@ use crate::planning::quarantine::Work;
 use crate::planning::{self, Until, on_snapshot_for};
 use crate::state::cluster::{is_true, name};
 use crate::tasks::isolated;
-use crate::traces::span;
+use crate::traces::{number, span};
 use crate::watch::wire::created_at;
 
 /// Between passes that found nothing.
@@ -69,7 +69,7 @@ pub async fn run<P: CloudProvider>(
         }
         passes += 1;
         let pass = pass(&operator, &commands, passes, &mut resume, &stop)
-            .instrument(span!(root: "disruption pass", pass = passes));
+            .instrument(span!(root: "disruption pass", pass = number(passes)));
         let pause = match isolated(liveness::turn(liveness::WORK, pass)).await {
             Ok(started) => {
                 operator.pauses.note(Source::Disruption, None);
@@ -157,7 +157,7 @@ async fn start_all<P: CloudProvider>(
     until: Option<Instant>,
     stop: &CancellationToken,
 ) -> usize {
-    let acting = span!("actuate", commands = left.len());
+    let acting = span!("actuate", commands = number(left.len()));
     let (mut begun, mut started) = (0, 0);
     let mut running = FuturesUnordered::new();
     loop {

@@ -5,6 +5,7 @@ pub mod json;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
+use opentelemetry_sdk::trace::SdkTracer;
 use parking_lot::Mutex;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -12,7 +13,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
 use crate::options::LogLevel;
 use crate::tasks::{self, Panicked};
-use crate::traces::{self, Spans};
+use crate::traces;
 
 /// How much is logged. Clones share it.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ impl Level {
 }
 
 /// Starts logging to standard output, panics included, and noting spans where they are traced. Called once, by `main`.
-pub fn start(level: LogLevel, spans: Option<Spans>) -> Level {
+pub fn start(level: LogLevel, tracer: Option<SdkTracer>) -> Level {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         let panicked = Panicked::new(info.payload());
@@ -59,8 +60,7 @@ pub fn start(level: LogLevel, spans: Option<Spans>) -> Level {
         tracing::error!(location, controller = tasks::current(), %backtrace, "{panicked}");
     }));
     let (filter, handle) = reload::Layer::new(filter(level));
-    let spans = spans.map(|spans| spans.with_filter(traces::filter()));
-    let registry = tracing_subscriber::registry().with(spans);
+    let registry = tracing_subscriber::registry().with(tracer.map(traces::layer));
     let logs = tracing_subscriber::fmt::layer();
     if std::io::stdout().is_terminal() {
         registry.with(logs.with_filter(filter)).init();

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::tasks::{self, Panicked, blocking};
-use crate::traces::span;
+use crate::traces::{number, span};
 
 /// So long it is searched what makes the planner panic.
 pub const SEARCH: Duration = Duration::from_mins(5);
@@ -80,7 +80,8 @@ pub async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
         let _pass = pass.enter();
         let snapshot = span!("snapshot").in_scope(|| operator.snapshot_for(purpose, |_| true));
         let (nodes, pods) = (snapshot.nodes.len(), snapshot.pods.len());
-        span!("plan", nodes, pods).in_scope(|| work(&operator, snapshot))
+        span!("plan", nodes = number(nodes), pods = number(pods))
+            .in_scope(|| work(&operator, snapshot))
     })
     .await
 }

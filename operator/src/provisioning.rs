@@ -40,7 +40,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::name;
 use crate::tasks::{Panicked, isolated};
-use crate::traces::span;
+use crate::traces::{number, span};
 use crate::watch::wire;
 
 /// How often waiting pods and disrupted nodes are looked at again.
@@ -181,8 +181,8 @@ async fn batches<P: CloudProvider>(
             let (launches, nominations) = (plan.launches.len(), plan.nominations.len());
             let acting = carry_out(operator, &plan, &virtual_pods, stop).instrument(span!(
                 "actuate",
-                launches,
-                nominations
+                launches = number(launches),
+                nominations = number(nominations)
             ));
             if let Err(panicked) = isolated(acting).await {
                 planning::tell(&panicked);
@@ -190,7 +190,7 @@ async fn batches<P: CloudProvider>(
             buffers.record(&virtual_pods, &plan);
             Some(())
         };
-        let turn = turn.instrument(span!(root: "provisioning pass", pass));
+        let turn = turn.instrument(span!(root: "provisioning pass", pass = number(pass)));
         if liveness::turn(liveness::WORK, turn).await.is_none() {
             return;
         }

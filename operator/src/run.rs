@@ -38,7 +38,7 @@ use crate::state::cluster::Cluster;
 use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::traces::Queue;
-use crate::traces::export::{Exported, Exporter};
+use crate::traces::export::{Exported, Exporter, ExporterError};
 use crate::traces::settings::Settings;
 use crate::write::Writer;
 use crate::{
@@ -67,9 +67,9 @@ pub enum Error {
     /// The AWS provider.
     #[error("starting the AWS provider")]
     Aws(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// There are no certificates to know the collector of traces by.
-    #[error("reading the certificates by which the collector of traces is known")]
-    Traces(#[source] std::io::Error),
+    /// Traces can't be sent.
+    #[error("preparing to send traces")]
+    Traces(#[source] ExporterError),
     /// Signals can't be handled.
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),

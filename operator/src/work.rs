@@ -22,7 +22,7 @@ use crate::cloud_provider::Context;
 use crate::liveness;
 use crate::metrics::queues::QueueMeter;
 use crate::tasks::{self, Panicked, Subtasks, isolated};
-use crate::traces::span;
+use crate::traces::{fail, span};
 
 /// When a key is looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,12 +216,12 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                     meter.started(since.elapsed());
                     let task = work(key.clone());
                     let controller = tasks::current();
-                    let span = span!(root: "reconcile", name = %format_args!("reconcile {controller}"), ?key, error = Empty);
+                    let span = span!(root: "reconcile", otel.name = %format_args!("reconcile {controller}"), ?key, otel.status_description = Empty);
                     let work = async move {
                         let began = Instant::now();
                         let result = isolated(liveness::turn(liveness::WORK, task)).await;
                         if !matches!(result, Ok(Ok(_))) {
-                            Span::current().record("error", "failed, as the log says");
+                            fail(&Span::current(), "failed, as the log says");
                         }
                         (key, result, began.elapsed())
                     };

@@ -18,7 +18,7 @@ use tracing::field::Empty;
 
 use super::error::{Kind, kind_of};
 use crate::metrics::{Counters, Histograms, Metrics};
-use crate::traces::span;
+use crate::traces::{fail, number, span};
 
 /// 0.01·1.5^k seconds: up to 22 seconds.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -153,8 +153,14 @@ impl Intercept for CallMetrics {
         cfg.interceptor_state().store_put(Began { request: now, attempt: now, attempts: 0 });
         if let Some((service, action)) = target(cfg) {
             let name = format!("{service} {action}");
-            let span =
-                span!("AWS", name, client = true, status = Empty, attempts = Empty, error = Empty);
+            let span = span!(
+                "AWS",
+                otel.name = name,
+                otel.kind = "client",
+                status = Empty,
+                attempts = Empty,
+                otel.status_description = Empty
+            );
             cfg.interceptor_state().store_put(Traced(span));
         }
         Ok(())
@@ -208,10 +214,10 @@ impl Intercept for CallMetrics {
         self.requests.inc(labels);
         if let Some(Traced(span)) = cfg.load::<Traced>() {
             span.record("status", labels[2]);
-            span.record("attempts", began.attempts);
+            span.record("attempts", number(began.attempts));
             if context.output_or_error().is_none_or(|result| result.is_err()) {
                 let error = context.response().map_or_else(|| NO_ANSWER.to_owned(), error_code);
-                span.record("error", error.as_str());
+                fail(span, error.as_str());
             }
         }
         self.request_duration.observe(labels, began.request.elapsed().as_secs_f64());

@@ -45,10 +45,12 @@ async fn operate() -> ExitCode {
     let options = Options::parse_from(args);
     // What is wrong with them is told below, with all that is wrong.
     let traces = options.core.traces.settings().ok().flatten();
-    let (spans, traces) = traces
+    let (tracer, traces) = traces
         .map(|settings| (traces::new(&settings), settings))
-        .map_or((None, None), |((spans, queue), settings)| (Some(spans), Some((queue, settings))));
-    let level = logging::start(options.core.log_level, spans);
+        .map_or((None, None), |((tracer, queue), settings)| {
+            (Some(tracer), Some((queue, settings)))
+        });
+    let level = logging::start(options.core.log_level, tracer);
     if let Err(problems) = options.validate() {
         for problem in &problems {
             tracing::error!("{problem}");

@@ -18,7 +18,7 @@ use super::Deadlines;
 use super::target::Target;
 use crate::liveness;
 use crate::metrics::{Counters, Histograms, Metrics};
-use crate::traces::{is_traced, span};
+use crate::traces::{fail, is_traced, span};
 
 /// 0.001·1.5^k seconds, as upstream has them; further ones up to the longest deadline.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -96,7 +96,7 @@ impl Call {
         let Self { metrics, target, method, began, span } = self;
         span.record("status", code);
         if !code.starts_with('2') {
-            span.record("error", code);
+            fail(&span, code);
         }
         let Target { verb, group, version, resource, subresource } = &target;
         metrics.requests.inc([code, method.as_str(), group, version, resource, subresource]);
@@ -153,7 +153,7 @@ where
         let (metrics, method) = (self.metrics.clone(), request.method().clone());
         // Leases, events and watches belong to no piece of work.
         let span = if is_traced() {
-            span!("API server", name = %target, client = true, status = Empty, error = Empty)
+            span!("API server", otel.name = %target, otel.kind = "client", status = Empty, otel.status_description = Empty)
         } else {
             Span::none()
         };

@@ -24,7 +24,7 @@ use crate::planning::{self, Until, on_snapshot_for};
 use crate::state::change::Touched;
 use crate::state::cluster::is_true;
 use crate::tasks::{Panicked, isolated};
-use crate::traces::span;
+use crate::traces::{number, span};
 use crate::work::{Failure as _, log_concern};
 
 const GATE: &str = "StaticCapacity";
@@ -98,7 +98,7 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
             "static nodepool stays as it is"
         );
     }
-    let acting = span!("actuate", launches = plan.launches.len());
+    let acting = span!("actuate", launches = number(plan.launches.len()));
     actuate::launch_all(operator, &plan.launches, stop).instrument(acting).await;
     if stop.is_cancelled() {
         return;

@@ -1,34 +1,32 @@
 //! Spans on their way to the collector: in batches, one request at a time, and never in anybody's way.
 //!
-//! A batch that the collector has no time for is tried a few times and then given up; meanwhile newer spans wait in the queue until that is full. When the
-//! operator is told to stop what is left is sent, as far as that is done within [`FLUSH`].
+//! A batch that the collector has no time for is tried again, by OpenTelemetry's exporter, and then given up; meanwhile newer spans wait in the queue until that
+//! is full. When the operator is told to stop what is left is sent, as far as that is done within [`FLUSH`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value as Json, json};
-use tokio::time::Instant;
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::Queue;
 use super::settings::Settings;
-use super::{Finished, Queue, Value};
 use crate::clock::Clock;
 use crate::metrics::{Counters, Metrics};
 
 /// How long the last spans may take when the operator is told to stop: it has handed the lease over by then.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often a batch is sent.
-const ATTEMPTS: u32 = 3;
-/// The first pause between attempts; each further one is twice as long.
-const PAUSE: Duration = Duration::from_secs(1);
 /// So often a collector that is away is told of in the log.
 const COMPLAINT: SignedDuration = SignedDuration::from_mins(10);
 /// Nobody reads more of an answer.
@@ -54,14 +52,27 @@ impl Exported {
 pub struct Exporter {
     queue: Queue,
     /// The batch that is being collected.
-    pending: Vec<Finished>,
+    pending: Vec<SpanData>,
     settings: Settings,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    spans: SpanExporter,
+    /// Why the last request was not taken.
+    failed: Failure,
     clock: Clock,
     exported: Exported,
     /// Spans without room that were counted already.
     dropped: u64,
     complained: Option<Timestamp>,
+}
+
+/// Why there is no exporter.
+#[derive(Debug, thiserror::Error)]
+pub enum ExporterError {
+    /// The machine has none, and the collector is to be asked by TLS.
+    #[error("reading the certificates by which the collector of traces is known")]
+    Certificates(#[from] std::io::Error),
+    /// OpenTelemetry's exporter refuses its settings.
+    #[error("what OpenTelemetry's variables say of the exporter of traces can't be used")]
+    Settings(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
 /// Why a batch was not taken.
@@ -70,29 +81,60 @@ enum Failed {
     #[error("the collector has not answered in time")]
     Late,
     #[error("the collector can't be reached")]
-    Unreached(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Unreached(#[source] HttpError),
     #[error("the collector answers {0}")]
     Status(StatusCode),
 }
 
 impl Failed {
-    /// Whether the same batch may be taken later.
-    fn is_passing(&self) -> bool {
-        match self {
-            Self::Late | Self::Unreached(_) => true,
-            Self::Status(status) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+    /// Whether the collector has read the batch and does not want it.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Status(status) if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS)
+    }
+}
+
+/// What the transport knows of the last failure, and the exporter's own error does not say.
+type Failure = Arc<Mutex<Option<Failed>>>;
+
+/// The operator's HTTP stack, for OpenTelemetry's exporter.
+#[derive(Debug)]
+struct Transport {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// How long a request may take.
+    timeout: Duration,
+    failed: Failure,
+}
+
+#[async_trait::async_trait]
+impl HttpClient for Transport {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let call = async {
+            let answer = self.client.request(request.map(Full::new)).await;
+            let (head, body) = answer.map_err(HttpError::from)?.into_parts();
+            let body = Limited::new(body, ANSWER).collect().await?;
+            Ok(Response::from_parts(head, body.to_bytes()))
+        };
+        let answer = tokio::time::timeout(self.timeout, call).await;
+        let answer =
+            answer.map_err(|_| Failed::Late).and_then(|sent| sent.map_err(Failed::Unreached));
+        let mut failed = self.failed.lock();
+        match answer {
+            Ok(answer) => {
+                let status = answer.status();
+                *failed = (!status.is_success()).then_some(Failed::Status(status));
+                Ok(answer)
+            }
+            Err(why) => {
+                let error = why.to_string().into();
+                *failed = Some(why);
+                Err(error)
+            }
         }
     }
 }
 
-impl Exporter {
-    /// Fails where the machine has no certificates and the collector is to be asked by TLS.
-    pub fn new(
-        queue: Queue,
-        settings: Settings,
-        clock: Clock,
-        exported: Exported,
-    ) -> Result<Self, std::io::Error> {
+impl Transport {
+    fn new(settings: &Settings, failed: Failure) -> Result<Self, std::io::Error> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -113,11 +155,38 @@ impl Exporter {
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(1)
             .build(connector);
+        Ok(Self { client, timeout: settings.timeout, failed })
+    }
+}
+
+impl Exporter {
+    /// Sends nothing yet.
+    pub fn new(
+        queue: Queue,
+        settings: Settings,
+        clock: Clock,
+        exported: Exported,
+    ) -> Result<Self, ExporterError> {
+        let failed = Failure::default();
+        let headers = settings
+            .headers
+            .iter()
+            .filter_map(|(key, value)| Some((key.to_string(), value.to_str().ok()?.to_owned())));
+        let mut spans = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Transport::new(&settings, Arc::clone(&failed))?)
+            .with_endpoint(settings.url.to_string())
+            .with_protocol(settings.protocol)
+            .with_timeout(settings.timeout)
+            .with_headers(headers.collect())
+            .build()?;
+        spans.set_resource(&settings.resource);
         Ok(Self {
             queue,
             pending: Vec::new(),
             settings,
-            client,
+            spans,
+            failed,
             clock,
             exported,
             dropped: 0,
@@ -127,27 +196,23 @@ impl Exporter {
 
     /// Posts spans until `stop`, and then what is left.
     pub async fn run(mut self, stop: CancellationToken) {
-        while stop.run_until_cancelled(self.collect()).await.is_some() {
-            self.count_dropped();
-            let batch = std::mem::take(&mut self.pending);
-            if stop.run_until_cancelled(self.send(&batch)).await.is_none() {
-                // Perhaps it has arrived: a collector knows spans by their ids.
-                self.pending = batch;
-                break;
+        let late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(FLUSH).await;
+        };
+        let work = async {
+            while stop.run_until_cancelled(self.collect()).await.is_some() {
+                self.send().await;
             }
-        }
-        let flush = async {
-            loop {
+            self.fill();
+            while !self.pending.is_empty() {
+                self.send().await;
                 self.fill();
-                if self.pending.is_empty() {
-                    break;
-                }
-                let batch = std::mem::take(&mut self.pending);
-                self.send(&batch).await;
             }
         };
-        if tokio::time::timeout(FLUSH, flush).await.is_err() {
-            tracing::debug!("the last spans were not sent in time");
+        tokio::select! {
+            () = work => {}
+            () = late => tracing::debug!("the last spans were not sent in time"),
         }
         self.count_dropped();
     }
@@ -191,52 +256,30 @@ impl Exporter {
         self.dropped = dropped;
     }
 
-    /// Sends a batch, again where that may help.
-    async fn send(&mut self, batch: &[Finished]) {
-        if batch.is_empty() {
-            return;
-        }
-        let body = Bytes::from(self.request(batch).to_string());
-        let mut attempt = 1;
-        let result = loop {
-            match self.post(body.clone()).await {
-                Err(failed) if failed.is_passing() && attempt < ATTEMPTS => {
-                    self.complain(&failed);
-                    tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
-                    attempt += 1;
-                }
-                Err(failed) => {
-                    self.complain(&failed);
-                    break if failed.is_passing() { "failed" } else { "refused" };
-                }
-                Ok(()) => {
-                    self.complained = None;
-                    break "exported";
+    /// Sends what was collected.
+    async fn send(&mut self) {
+        self.count_dropped();
+        let batch = std::mem::take(&mut self.pending);
+        let spans = batch.len();
+        match self.spans.export(batch).await {
+            Ok(()) => {
+                self.complained = None;
+                self.count("exported", spans);
+            }
+            Err(error) => {
+                let failed = self.failed.lock().take();
+                let is_refused = failed.as_ref().is_some_and(Failed::is_refusal);
+                self.count(if is_refused { "refused" } else { "failed" }, spans);
+                match &failed {
+                    Some(failed) => self.complain(failed),
+                    None => self.complain(&error),
                 }
             }
-        };
-        self.count(result, batch.len());
-    }
-
-    async fn post(&self, body: Bytes) -> Result<(), Failed> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.settings.url.clone();
-        *request.headers_mut() = self.settings.headers.clone();
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let call = async {
-            let answer = self.client.request(request).await;
-            let answer = answer.map_err(|error| Failed::Unreached(Box::new(error)))?;
-            let status = answer.status();
-            // Read to its end, so that the connection can be used again.
-            Limited::new(answer.into_body(), ANSWER).collect().await.map_err(Failed::Unreached)?;
-            if status.is_success() { Ok(()) } else { Err(Failed::Status(status)) }
-        };
-        tokio::time::timeout(self.settings.timeout, call).await.map_err(|_| Failed::Late)?
+        }
     }
 
     /// Says that the collector can't be used, now and then.
-    fn complain(&mut self, failed: &Failed) {
+    fn complain(&mut self, failed: &(dyn std::error::Error + 'static)) {
         let now = self.clock.now();
         if self.complained.is_none_or(|last| now.duration_since(last) >= COMPLAINT) {
             self.complained = Some(now);
@@ -245,54 +288,4 @@ impl Exporter {
             tracing::warn!(error, url, "traces are lost");
         }
     }
-
-    /// OTLP's `ExportTraceServiceRequest` in JSON.
-    fn request(&self, batch: &[Finished]) -> Json {
-        let (now, instant) = (self.clock.now(), Instant::now());
-        let at = |moment: Instant| {
-            let ago = SignedDuration::try_from(instant.duration_since(moment));
-            let time = now.checked_sub(ago.unwrap_or(SignedDuration::ZERO)).unwrap_or(now);
-            time.as_nanosecond().to_string()
-        };
-        let spans: Vec<Json> = batch.iter().map(|span| json_of(span, &at)).collect();
-        let resource = self.settings.resource.iter();
-        let resource: Vec<Json> = resource
-            .map(|(key, value)| json!({"key": key, "value": {"stringValue": value}}))
-            .collect();
-        let scope = json!({"name": "tenon-operator", "version": env!("CARGO_PKG_VERSION")});
-        json!({"resourceSpans": [{
-            "resource": {"attributes": resource},
-            "scopeSpans": [{"scope": scope, "spans": spans}],
-        }]})
-    }
-}
-
-/// A span as OTLP has it in JSON: ids in hexadecimal, times and integers as texts, enumerations as numbers.
-fn json_of(span: &Finished, at: &impl Fn(Instant) -> String) -> Json {
-    let attributes = span.attributes.iter().map(|(key, value)| {
-        let value = match value {
-            Value::Text(text) => json!({"stringValue": text}),
-            Value::Int(number) => json!({"intValue": number.to_string()}),
-            Value::Bool(truth) => json!({"boolValue": truth}),
-            Value::Float(number) => json!({"doubleValue": number}),
-        };
-        json!({"key": key, "value": value})
-    });
-    let mut json = json!({
-        "traceId": format!("{:032x}", span.trace),
-        "spanId": format!("{:016x}", span.id),
-        "name": span.name,
-        // Internal, or a client.
-        "kind": if span.is_client { 3 } else { 1 },
-        "startTimeUnixNano": at(span.began),
-        "endTimeUnixNano": at(span.ended),
-        "attributes": attributes.collect::<Vec<_>>(),
-    });
-    if let Some(parent) = span.parent {
-        json["parentSpanId"] = format!("{parent:016x}").into();
-    }
-    if let Some(error) = &span.error {
-        json["status"] = json!({"code": 2, "message": error});
-    }
-    json
 }

@@ -5,6 +5,10 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::Protocol;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::Sampler;
 use percent_encoding::percent_decode_str;
 
 /// A collector beside the operator, on the port that OTLP over HTTP has.
@@ -15,7 +19,7 @@ const SERVICE: &str = "tenon-operator";
 /// Options of traces. Those that are empty have OpenTelemetry's defaults.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TraceOptions {
-    /// Send traces of reconciles, plans and calls to a collector, by OTLP over HTTP in JSON. OpenTelemetry's variables say where to.
+    /// Send traces of reconciles, plans and calls to a collector, by OTLP over HTTP. OpenTelemetry's variables say where to.
     #[arg(long, env = "ENABLE_TRACING", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_tracing: bool,
     /// URL of the collector, to which `/v1/traces` is added.
@@ -52,10 +56,10 @@ pub struct TraceOptions {
         hide_env_values = true
     )]
     pub otel_exporter_otlp_traces_headers: String,
-    /// How long a request may take, in milliseconds.
+    /// How long a batch may take, attempts after the first included, in milliseconds.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TIMEOUT", default_value = "", hide_default_value = true)]
     pub otel_exporter_otlp_timeout: String,
-    /// `http/json`, or `http/protobuf`, whose collectors understand JSON as well.
+    /// `http/protobuf`, or `http/json`.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -98,12 +102,14 @@ pub struct Settings {
     pub url: Uri,
     /// Sent with each request.
     pub headers: HeaderMap,
-    /// How long a request may take.
+    /// How long a batch may take.
     pub timeout: Duration,
     /// What the process is, as attributes of its resource.
-    pub resource: Vec<(String, String)>,
-    /// The share of traces that is kept, in parts of `u64::MAX`.
-    pub kept: u64,
+    pub resource: Resource,
+    /// How spans are written.
+    pub protocol: Protocol,
+    /// Which traces are kept.
+    pub sampler: Sampler,
     /// How many spans wait at most.
     pub queue: usize,
     /// How many spans are sent at once at most.
@@ -127,14 +133,17 @@ impl TraceOptions {
         let url = self.url().map_err(|problem| problems.push(problem)).ok();
         let headers = self.headers().map_err(|problem| problems.push(problem)).ok();
         let resource = self.resource().map_err(|problem| problems.push(problem)).ok();
-        let kept = self.kept().map_err(|problem| problems.push(problem)).ok();
-        if !["", "http/json", "http/protobuf"].contains(&self.otel_exporter_otlp_protocol.as_str())
-        {
-            problems.push(format!(
-                "OTEL_EXPORTER_OTLP_PROTOCOL is {}, and traces are sent by http/json only: give the port of the collector's HTTP receiver (4318 by default)",
-                self.otel_exporter_otlp_protocol
-            ));
-        }
+        let sampler = self.sampler().map_err(|problem| problems.push(problem)).ok();
+        let protocol = match self.otel_exporter_otlp_protocol.as_str() {
+            "" | "http/protobuf" => Protocol::HttpBinary,
+            "http/json" => Protocol::HttpJson,
+            other => {
+                problems.push(format!(
+                    "OTEL_EXPORTER_OTLP_PROTOCOL is {other}, and traces are sent by http/protobuf or http/json only: give the port of the collector's HTTP receiver (4318 by default)"
+                ));
+                Protocol::HttpBinary
+            }
+        };
         let mut number = |variable: &str, text: &str, default: u64| match text.trim() {
             "" => default,
             text => text.parse().ok().filter(|number| *number > 0).unwrap_or_else(|| {
@@ -155,7 +164,8 @@ impl TraceOptions {
             headers: headers?,
             timeout: Duration::from_millis(timeout),
             resource: resource?,
-            kept: kept?,
+            protocol,
+            sampler: sampler?,
             queue,
             batch: usize::try_from(batch).unwrap_or(queue).min(queue),
             delay: Duration::from_millis(delay),
@@ -196,14 +206,14 @@ impl TraceOptions {
             if [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, HOST].contains(&name) {
                 return Err(problem());
             }
-            let mut value = HeaderValue::try_from(value).map_err(|_| problem())?;
+            let mut value = HeaderValue::from_str(&value).map_err(|_| problem())?;
             value.set_sensitive(true);
             headers.append(name, value);
         }
         Ok(headers)
     }
 
-    fn resource(&self) -> Result<Vec<(String, String)>, String> {
+    fn resource(&self) -> Result<Resource, String> {
         let mut all = pairs("OTEL_RESOURCE_ATTRIBUTES", &self.otel_resource_attributes)?;
         if !self.otel_service_name.is_empty() {
             all.retain(|(key, _)| key != "service.name");
@@ -216,37 +226,31 @@ impl TraceOptions {
                 all.push((key.to_owned(), value.to_owned()));
             }
         }
-        Ok(all)
+        let all = all.into_iter().map(|(key, value)| KeyValue::new(key, value));
+        Ok(Resource::builder_empty().with_attributes(all).build())
     }
 
-    fn kept(&self) -> Result<u64, String> {
-        let sampler = self.otel_traces_sampler.trim();
-        // Nobody hands the operator a trace: it is always the parent.
-        match sampler.strip_prefix("parentbased_").unwrap_or(sampler) {
-            "" | "always_on" => Ok(u64::MAX),
-            "always_off" => Ok(0),
+    fn sampler(&self) -> Result<Sampler, String> {
+        let name = self.otel_traces_sampler.trim();
+        // Nobody hands the operator a trace: a span without a parent decides for its children.
+        let root = match name.strip_prefix("parentbased_").unwrap_or(name) {
+            "" | "always_on" => Ok(Sampler::AlwaysOn),
+            "always_off" => Ok(Sampler::AlwaysOff),
             "traceidratio" => {
                 let text = self.otel_traces_sampler_arg.trim();
                 let text = if text.is_empty() { "1" } else { text };
                 let share: Option<f64> = text.parse().ok();
                 let share = share.filter(|share| (0.0..=1.0).contains(share));
-                let share = share.ok_or_else(|| {
+                share.map(Sampler::TraceIdRatioBased).ok_or_else(|| {
                     format!("OTEL_TRACES_SAMPLER_ARG is {text}, and not a number from 0 to 1")
-                })?;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    clippy::cast_precision_loss,
-                    reason = "a share of a range, to the nearest that there is"
-                )]
-                let kept = (share * u64::MAX as f64) as u64;
-                Ok(kept)
+                })
             }
             _ => Err(format!(
-                "OTEL_TRACES_SAMPLER is {sampler}, and not one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
+                "OTEL_TRACES_SAMPLER is {name}, and not one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
                  parentbased_traceidratio"
             )),
-        }
+        };
+        root.map(|root| Sampler::ParentBased(Box::new(root)))
     }
 }
 

@@ -1,15 +1,18 @@
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use clap::Parser as _;
 use jiff::Timestamp;
+use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::export::{Exported, Exporter};
@@ -32,7 +35,7 @@ fn settings(args: &[&str]) -> Result<Settings, Vec<String>> {
 /// What a collector got, and how it answers.
 #[derive(Debug)]
 struct Collector {
-    got: Mutex<Vec<(HeaderMap, Json)>>,
+    got: Mutex<Vec<(HeaderMap, Bytes)>>,
     answer: Mutex<StatusCode>,
 }
 
@@ -42,9 +45,9 @@ impl Collector {
         async fn take(
             Shared(collector): Shared<Arc<Collector>>,
             headers: HeaderMap,
-            body: String,
+            body: Bytes,
         ) -> StatusCode {
-            collector.got.lock().push((headers, serde_json::from_str(&body).unwrap()));
+            collector.got.lock().push((headers, body));
             *collector.answer.lock()
         }
         let got = Mutex::default();
@@ -57,13 +60,17 @@ impl Collector {
         (collector, url)
     }
 
+    /// The bodies, which are JSON.
+    fn bodies(&self) -> Vec<Json> {
+        self.got.lock().iter().map(|(_, body)| serde_json::from_slice(body).unwrap()).collect()
+    }
+
     /// All spans, in the order of their ends.
     fn spans(&self) -> Vec<Json> {
-        let got = self.got.lock();
         let spans = |body: &Json| {
             body.pointer("/resourceSpans/0/scopeSpans/0/spans").unwrap().as_array().cloned()
         };
-        got.iter().filter_map(|(_, body)| spans(body)).flatten().collect()
+        self.bodies().iter().filter_map(spans).flatten().collect()
     }
 }
 
@@ -79,8 +86,8 @@ fn exporting(
     (crate::testing::spawn(exporter.run(stop.clone())), stop, metrics)
 }
 
-fn subscriber(spans: Spans) -> impl Subscriber + Send + Sync {
-    tracing_subscriber::registry().with(spans.with_filter(filter()))
+fn subscriber(tracer: SdkTracer) -> impl Subscriber + Send + Sync {
+    tracing_subscriber::registry().with(layer(tracer))
 }
 
 #[tokio::test]
@@ -88,23 +95,24 @@ async fn a_piece_of_work_comes_as_one_trace_with_its_parts_and_why_they_failed()
     let (collector, url) = Collector::start().await;
     let settings = settings(&[
         &format!("--otel-exporter-otlp-endpoint={url}/"),
+        "--otel-exporter-otlp-protocol=http/json",
         "--otel-exporter-otlp-headers=x-key=a%20secret",
         "--otel-resource-attributes=k8s.cluster.name=demo,service.name=ignored",
         "--otel-service-name=tenon",
     ])
     .unwrap();
-    let (spans, queue) = new(&settings);
-    let _guard = tracing::subscriber::set_default(subscriber(spans));
+    let (tracer, queue) = new(&settings);
+    let _guard = tracing::subscriber::set_default(subscriber(tracer));
     async {
         assert!(is_traced());
         let call = span!(
             "API server",
-            name = "PATCH nodes",
-            client = true,
-            attempts = 2_u32,
-            error = tracing::field::Empty
+            otel.name = "PATCH nodes",
+            otel.kind = "client",
+            attempts = number(2_u32),
+            otel.status_description = Empty
         );
-        call.record("error", "409");
+        fail(&call, "409");
     }
     .instrument(span!("reconcile", key = ?"default"))
     .await;
@@ -116,18 +124,18 @@ async fn a_piece_of_work_comes_as_one_trace_with_its_parts_and_why_they_failed()
     let [call, reconcile] = spans.as_slice() else { panic!("{spans:?}") };
     assert_eq!(call["traceId"], reconcile["traceId"]);
     assert_eq!(call["parentSpanId"], reconcile["spanId"]);
-    assert!(reconcile.get("parentSpanId").is_none());
+    assert_eq!(reconcile["parentSpanId"].as_str().unwrap_or_default(), "");
     assert_eq!(call["traceId"].as_str().unwrap().len(), 32);
     assert_eq!(call["spanId"].as_str().unwrap().len(), 16);
     assert_eq!((&call["name"], &call["kind"]), (&"PATCH nodes".into(), &3.into()));
-    assert_eq!(call["status"], serde_json::json!({"code": 2, "message": "409"}));
+    assert_eq!((&call["status"]["code"], &call["status"]["message"]), (&2.into(), &"409".into()));
     assert_eq!(
         call["attributes"],
         serde_json::json!([{"key": "attempts", "value": {"intValue": "2"}}])
     );
     assert!(reconcile["startTimeUnixNano"].as_str().unwrap().parse::<u128>().is_ok());
-    let got = collector.got.lock();
-    let (headers, body) = &got[0];
+    let headers = collector.got.lock()[0].0.clone();
+    let body = &collector.bodies()[0];
     assert_eq!(headers["x-key"], "a secret");
     assert_eq!(headers["content-type"], "application/json");
     let resource = body.pointer("/resourceSpans/0/resource/attributes").unwrap().to_string();
@@ -150,9 +158,9 @@ async fn a_collector_that_is_away_costs_nobody_time_and_no_more_memory_than_the_
     ])
     .unwrap();
     assert_eq!(settings.batch, 10);
-    let (spans, queue) = new(&settings);
+    let (tracer, queue) = new(&settings);
     let dropped = queue.dropped.clone();
-    let _guard = tracing::subscriber::set_default(subscriber(spans));
+    let _guard = tracing::subscriber::set_default(subscriber(tracer));
     for _ in 0..25 {
         drop(span!("reconcile"));
     }
@@ -178,8 +186,8 @@ async fn a_collector_that_has_no_time_is_asked_again_and_one_that_refuses_is_not
             "--otel-bsp-schedule-delay=1",
         ])
         .unwrap();
-        let (spans, queue) = new(&settings);
-        let guard = tracing::subscriber::set_default(subscriber(spans));
+        let (tracer, queue) = new(&settings);
+        let guard = tracing::subscriber::set_default(subscriber(tracer));
         drop(span!("reconcile"));
         drop(guard);
         let (exporting, stop, metrics) = exporting(settings, queue);
@@ -205,8 +213,8 @@ fn of_a_trace_that_is_not_kept_no_part_is() {
             &format!("--otel-traces-sampler-arg={share}"),
         ])
         .unwrap();
-        let (spans, mut queue) = new(&settings);
-        tracing::subscriber::with_default(subscriber(spans), || {
+        let (tracer, mut queue) = new(&settings);
+        tracing::subscriber::with_default(subscriber(tracer), || {
             span!("a").in_scope(|| span!("b").in_scope(|| drop(span!("c"))));
         });
         let mut ended = Vec::new();
@@ -221,8 +229,8 @@ fn of_a_trace_that_is_not_kept_no_part_is() {
 fn a_share_of_traces_is_kept() {
     let settings =
         settings(&["--otel-traces-sampler=traceidratio", "--otel-traces-sampler-arg=0.25"]);
-    let (spans, mut queue) = new(&settings.unwrap());
-    tracing::subscriber::with_default(subscriber(spans), || {
+    let (tracer, mut queue) = new(&settings.unwrap());
+    tracing::subscriber::with_default(subscriber(tracer), || {
         for _ in 0..2_000 {
             drop(span!("reconcile"));
         }
@@ -237,13 +245,18 @@ fn a_share_of_traces_is_kept() {
 
 #[test]
 fn long_texts_and_many_attributes_are_cut() {
-    let (spans, mut queue) = new(&settings(&[]).unwrap());
-    tracing::subscriber::with_default(subscriber(spans), || {
-        drop(span!("reconcile", key = "x".repeat(1_000)));
+    let (tracer, mut queue) = new(&settings(&[]).unwrap());
+    tracing::subscriber::with_default(subscriber(tracer), || {
+        let span = span!("reconcile", key = "x".repeat(1_000), otel.status_description = Empty);
+        fail(&span, &"y".repeat(1_000));
     });
     let span = queue.receiver.try_recv().unwrap();
-    let [(_, Value::Text(text))] = span.attributes.as_slice() else { panic!("{span:?}") };
-    assert_eq!(text.len(), TEXT);
+    let [KeyValue { value: Value::String(text), .. }] = span.attributes.as_slice() else {
+        panic!("{span:?}")
+    };
+    assert!(text.as_str().len() <= TEXT, "{}", text.as_str().len());
+    let Status::Error { description } = &span.status else { panic!("{span:?}") };
+    assert!(description.len() <= TEXT, "{}", description.len());
 }
 
 #[test]
@@ -261,7 +274,7 @@ fn what_can_not_be_used_is_told_with_its_variable_and_without_its_secrets() {
     for variable in [
         "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL",
         "OTEL_EXPORTER_OTLP_HEADERS is not a list",
-        "http/json only",
+        "http/protobuf or http/json only",
         "OTEL_TRACES_SAMPLER is sometimes",
         "OTEL_BSP_MAX_QUEUE_SIZE is 0",
         "OTEL_EXPORTER_OTLP_TIMEOUT is 10s",
@@ -282,4 +295,21 @@ fn an_endpoint_of_its_own_is_taken_as_it_stands() {
     assert_eq!(url(&[base]), "https://collector:4318/otlp/v1/traces");
     let own = "--otel-exporter-otlp-traces-endpoint=http://other/spans";
     assert_eq!(url(&[base, own]), "http://other/spans");
+}
+
+#[tokio::test]
+async fn protobuf_is_what_a_collector_gets_that_nobody_asked() {
+    let (collector, url) = Collector::start().await;
+    let settings = settings(&[&format!("--otel-exporter-otlp-endpoint={url}")]).unwrap();
+    let (tracer, queue) = new(&settings);
+    tracing::subscriber::with_default(subscriber(tracer), || drop(span!("reconcile")));
+    let (exporting, stop, _) = exporting(settings, queue);
+    stop.cancel();
+    exporting.await.unwrap();
+    let got = collector.got.lock();
+    let [(headers, body)] = got.as_slice() else { panic!("{got:?}") };
+    assert_eq!(headers["content-type"], "application/x-protobuf");
+    // A field of the message: the name of the span is the fifth, a text of nine bytes.
+    let name = b"\x2a\x09reconcile";
+    assert!(body.windows(name.len()).any(|window| window == name), "{body:?}");
 }
