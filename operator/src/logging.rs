@@ -122,14 +122,13 @@ pub(crate) mod tests {
     #[test]
     fn what_is_logged_can_be_changed_while_the_operator_runs() {
         let (level, logs) = mk_level();
-        tracing::subscriber::with_default(logs, || {
-            let debugs = || tracing::enabled!(tracing::Level::DEBUG);
-            assert!(!debugs());
-            level.set(LogLevel::Debug).unwrap();
-            assert!(debugs());
-            level.set(LogLevel::Error).unwrap();
-            assert!(!tracing::enabled!(tracing::Level::WARN));
-            assert_eq!(level.get(), LogLevel::Error);
-        });
+        let _guard = crate::testing::listen(logs);
+        let debugs = || tracing::enabled!(tracing::Level::DEBUG);
+        assert!(!debugs());
+        level.set(LogLevel::Debug).unwrap();
+        assert!(debugs());
+        level.set(LogLevel::Error).unwrap();
+        assert!(!tracing::enabled!(tracing::Level::WARN));
+        assert_eq!(level.get(), LogLevel::Error);
     }
 }

@@ -6,13 +6,15 @@ pub(crate) mod bench;
 pub(crate) mod idle;
 pub(crate) mod joined;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use clap::Parser as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tracing::Dispatch;
+use tracing::subscriber::DefaultGuard;
 
 pub(crate) use self::apiserver::{ApiServer, Request, refused};
 use crate::clock::Clock;
@@ -32,13 +34,26 @@ use crate::write::Writer;
 /// The kinds of NodeClasses of [`operator`]'s provider.
 pub(crate) const KINDS: &[NodeClassKind] = &[tenon_state::node_class::KWOK];
 
+/// What is logged and traced in this thread goes to `subscriber` as long as the guard lives.
+///
+/// As long as a process has a single subscriber, `tracing` asks the thread that comes first to a line of code whether anybody wants what is said there, and
+/// remembers the answer for all threads: with other tests beside it, of one that listens to itself the lines are lost now and then. A second subscriber, which
+/// nothing is sent to, makes it ask all of them.
+#[expect(clippy::disallowed_methods, reason = "others are to come here")]
+pub(crate) fn listen(subscriber: impl tracing::Subscriber + Send + Sync + 'static) -> DefaultGuard {
+    static SECOND: LazyLock<Dispatch> =
+        LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&SECOND);
+    tracing::subscriber::set_default(subscriber)
+}
+
 /// The lines that are logged in this thread as long as the guard lives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Logs(Arc<Mutex<Vec<u8>>>);
 
 impl Logs {
     /// Begins to collect.
-    pub(crate) fn collect() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn collect() -> (Self, DefaultGuard) {
         let logs = Self::default();
         let writer = logs.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -46,18 +61,18 @@ impl Logs {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
-        (logs, tracing::subscriber::set_default(subscriber))
+        (logs, listen(subscriber))
     }
 
     /// Begins to collect, as lines are written in a cluster.
-    pub(crate) fn collect_json() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn collect_json() -> (Self, DefaultGuard) {
         let logs = Self::default();
         let writer = logs.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
             .event_format(crate::logging::json::Lines)
             .finish();
-        (logs, tracing::subscriber::set_default(subscriber))
+        (logs, listen(subscriber))
     }
 
     /// Those with this text.

@@ -20,6 +20,7 @@ use super::settings::TraceOptions;
 use super::*;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::testing::listen;
 
 #[derive(clap::Parser)]
 struct Line {
@@ -102,7 +103,7 @@ async fn a_piece_of_work_comes_as_one_trace_with_its_parts_and_why_they_failed()
     ])
     .unwrap();
     let (tracer, queue) = new(&settings);
-    let _guard = tracing::subscriber::set_default(subscriber(tracer));
+    let _guard = listen(subscriber(tracer));
     async {
         assert!(is_traced());
         let call = span!(
@@ -160,7 +161,7 @@ async fn a_collector_that_is_away_costs_nobody_time_and_no_more_memory_than_the_
     assert_eq!(settings.batch, 10);
     let (tracer, queue) = new(&settings);
     let dropped = queue.dropped.clone();
-    let _guard = tracing::subscriber::set_default(subscriber(tracer));
+    let _guard = listen(subscriber(tracer));
     for _ in 0..25 {
         drop(span!("reconcile"));
     }
@@ -187,7 +188,7 @@ async fn a_collector_that_has_no_time_is_asked_again_and_one_that_refuses_is_not
         ])
         .unwrap();
         let (tracer, queue) = new(&settings);
-        let guard = tracing::subscriber::set_default(subscriber(tracer));
+        let guard = listen(subscriber(tracer));
         drop(span!("reconcile"));
         drop(guard);
         let (exporting, stop, metrics) = exporting(settings, queue);
@@ -214,9 +215,8 @@ fn of_a_trace_that_is_not_kept_no_part_is() {
         ])
         .unwrap();
         let (tracer, mut queue) = new(&settings);
-        tracing::subscriber::with_default(subscriber(tracer), || {
-            span!("a").in_scope(|| span!("b").in_scope(|| drop(span!("c"))));
-        });
+        let _guard = listen(subscriber(tracer));
+        span!("a").in_scope(|| span!("b").in_scope(|| drop(span!("c"))));
         let mut ended = Vec::new();
         while let Ok(span) = queue.receiver.try_recv() {
             ended.push(span.name);
@@ -230,11 +230,10 @@ fn a_share_of_traces_is_kept() {
     let settings =
         settings(&["--otel-traces-sampler=traceidratio", "--otel-traces-sampler-arg=0.25"]);
     let (tracer, mut queue) = new(&settings.unwrap());
-    tracing::subscriber::with_default(subscriber(tracer), || {
-        for _ in 0..2_000 {
-            drop(span!("reconcile"));
-        }
-    });
+    let _guard = listen(subscriber(tracer));
+    for _ in 0..2_000 {
+        drop(span!("reconcile"));
+    }
     let mut kept = 0;
     while queue.receiver.try_recv().is_ok() {
         kept += 1;
@@ -246,10 +245,10 @@ fn a_share_of_traces_is_kept() {
 #[test]
 fn long_texts_and_many_attributes_are_cut() {
     let (tracer, mut queue) = new(&settings(&[]).unwrap());
-    tracing::subscriber::with_default(subscriber(tracer), || {
-        let span = span!("reconcile", key = "x".repeat(1_000), otel.status_description = Empty);
-        fail(&span, &"y".repeat(1_000));
-    });
+    let _guard = listen(subscriber(tracer));
+    let span = span!("reconcile", key = "x".repeat(1_000), otel.status_description = Empty);
+    fail(&span, &"y".repeat(1_000));
+    drop(span);
     let span = queue.receiver.try_recv().unwrap();
     let [KeyValue { value: Value::String(text), .. }] = span.attributes.as_slice() else {
         panic!("{span:?}")
@@ -302,7 +301,8 @@ async fn protobuf_is_what_a_collector_gets_that_nobody_asked() {
     let (collector, url) = Collector::start().await;
     let settings = settings(&[&format!("--otel-exporter-otlp-endpoint={url}")]).unwrap();
     let (tracer, queue) = new(&settings);
-    tracing::subscriber::with_default(subscriber(tracer), || drop(span!("reconcile")));
+    let _guard = listen(subscriber(tracer));
+    drop(span!("reconcile"));
     let (exporting, stop, _) = exporting(settings, queue);
     stop.cancel();
     exporting.await.unwrap();
