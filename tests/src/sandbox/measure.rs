@@ -38,13 +38,15 @@ pub(super) struct MeasureArgs {
     /// How many pods are created at once
     #[arg(long, default_value_t = 1000)]
     pods: usize,
-    /// How many of them fit on a node, at most
     /// How many of them fit on a node, at most: two or more, as a node keeps some of its CPU to itself
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
     per_node: u64,
     /// How long the soak goes on
     #[arg(long, default_value_t = 60)]
     minutes: u64,
+    /// How many NodePools, each with its NodeClass and pods, come and go at the same time in the soak
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=16))]
+    lanes: u64,
     /// Give up after so many seconds
     #[arg(long, default_value_t = 300)]
     limit: u64,

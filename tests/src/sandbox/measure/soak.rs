@@ -21,9 +21,6 @@ use crate::unclouded::get;
 use crate::user::{LIMIT, one_of};
 use crate::wait::eventually;
 
-/// How many NodePools with their NodeClasses and pods come and go at the same time.
-const LANES: usize = 2;
-
 /// Pods of each NodePool.
 const PODS: usize = 6;
 
@@ -37,7 +34,7 @@ const SETTLES: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
     /// NodePools that came and went, each with an EC2NodeClass, pods and nodes.
-    rounds: usize,
+    rounds: u64,
     /// How long that took, seconds.
     seconds: f64,
     /// By pod of the operator.
@@ -53,6 +50,8 @@ struct Replica {
     rss_late_mib: f64,
     /// The most that was seen, MiB.
     rss_most_mib: f64,
+    /// Resident memory in each tenth of the samples, MiB: medians.
+    rss_by_tenth_mib: Vec<f64>,
     /// Series in its metrics early.
     series_early: f64,
     /// Series in its metrics in the end.
@@ -80,9 +79,9 @@ pub(super) async fn measure(
     let mut samples: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
     let mut rounds = 0;
     while Instant::now() < until {
-        let lanes = (0..LANES).map(|lane| round(&tenon, format!("soak-{}", rounds + lane)));
+        let lanes = (0..args.lanes).map(|lane| round(&tenon, format!("soak-{}", rounds + lane)));
         futures::future::try_join_all(lanes).await?;
-        rounds += LANES;
+        rounds += args.lanes;
         for (pod, sample) in look(&tenon).await? {
             samples.entry(pod).or_default().push(sample);
         }
@@ -174,6 +173,10 @@ fn summary(samples: &[Sample]) -> Replica {
         rss_early_mib: median(early, rss),
         rss_late_mib: median(late, rss),
         rss_most_mib: samples.iter().map(rss).fold(0.0, f64::max),
+        rss_by_tenth_mib: samples
+            .chunks(samples.len().div_ceil(10).max(1))
+            .map(|some| median(some, rss))
+            .collect(),
         series_early: median(early, series),
         series_late: median(late, series),
         restarts: samples.iter().map(|sample| sample.restarts).max().unwrap_or(0),
@@ -198,6 +201,8 @@ mod tests {
         };
         let grown = summary(&samples(&|at| 100.0 + f64::from(at)));
         assert_eq!((grown.rss_early_mib, grown.rss_late_mib), (115.0, 135.0));
+        assert_eq!(grown.rss_by_tenth_mib.len(), 10);
+        assert_eq!((grown.rss_by_tenth_mib[0], grown.rss_by_tenth_mib[9]), (102.0, 138.0));
         assert_eq!((grown.series_early, grown.series_late), (15.0, 35.0));
         let flat = summary(&samples(&|at| if at < 10 { f64::from(at) } else { 60.0 }));
         assert_eq!((flat.rss_early_mib, flat.rss_late_mib, flat.rss_most_mib), (60.0, 60.0, 60.0));
