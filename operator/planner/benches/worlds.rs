@@ -151,12 +151,12 @@ pub fn full() -> Snapshot {
     after
 }
 
-/// The shapes of 150 services whose requests are log-normal.
+/// The shapes of services whose requests are log-normal.
 #[expect(clippy::cast_possible_truncation, reason = "requests are small")]
-fn service_shapes() -> Vec<PodShape> {
+fn service_shapes(n: usize) -> Vec<PodShape> {
     let mut draw = Draw(11);
     let mut normal = || (0..12).map(|_| draw.share()).sum::<f64>() - 6.0;
-    (0..150)
+    (0..n)
         .map(|_| {
             let cpu = (300.0 * (0.9 * normal()).exp()) as i64 / 10 * 10 + 10;
             let memory = (700.0 * normal().exp()) as i64 / 16 * 16 + 16;
@@ -167,12 +167,22 @@ fn service_shapes() -> Vec<PodShape> {
 
 /// 150 services with log-normal requests and replicas.
 pub fn services(world: Builder, n: usize) -> Snapshot {
-    drawn(world, n, &service_shapes())
+    log_normal(world, n, 150)
+}
+
+/// Services with log-normal requests.
+pub fn log_normal(world: Builder, n: usize, shapes: usize) -> Snapshot {
+    drawn(world, n, &service_shapes(shapes))
 }
 
 /// The same services, each spread over the zones; of every third one no two pods share a host.
 pub fn ruled_services(world: Builder, n: usize) -> Snapshot {
-    let mut shapes = service_shapes();
+    ruled(world, n, 150)
+}
+
+/// The same with another number of services.
+pub fn ruled(world: Builder, n: usize, services: usize) -> Snapshot {
+    let mut shapes = service_shapes(services);
     for (number, shape) in shapes.iter_mut().enumerate() {
         let name = format!("service-{number:03}");
         shape.labels.insert("my-label".to_owned(), name.clone());
@@ -218,4 +228,40 @@ pub fn lopsided(mut world: Builder, n: usize) -> Snapshot {
         world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
     }
     world.build()
+}
+
+/// Two opposite kinds of pods, a dozen shapes: six for processors, six for memory.
+pub fn opposite(mut world: Builder, n: usize, seed: u64) -> Snapshot {
+    let mut draw = Draw(seed * 1_000 + 15);
+    let shapes: Vec<_> = (0..12)
+        .map(|number| {
+            let cores = *draw.from(&[500, 900, 1_300, 1_900, 2_700, 3_600]);
+            let gibibytes = *draw.from(&[3, 5, 7, 11, 14, 19]);
+            match number % 2 {
+                0 => shape(cores, cores / 4 + i64::from(draw.number() % 300)),
+                _ => shape(cores / 10 + 20, gibibytes * 1_000),
+            }
+        })
+        .collect();
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), draw.from(&shapes).clone());
+    }
+    world.build()
+}
+
+/// Spot prices that differ between types and zones: 25 to 75 % of the list price.
+pub fn spot_prices(mut types: Vec<InstanceType>, seed: u64) -> Vec<InstanceType> {
+    let mut draw = Draw(seed);
+    for kind in &mut types {
+        let share = 0.25 + 0.4 * draw.share();
+        let listed: Vec<f64> = kind.offerings.iter().map(|offer| offer.price.as_usd()).collect();
+        let list = listed.into_iter().fold(0.0, f64::max);
+        for offer in &mut kind.offerings {
+            let here = share + 0.1 * draw.share();
+            if offer.capacity_type == CapacityType::Spot {
+                offer.price = usd(list * here);
+            }
+        }
+    }
+    types
 }

@@ -67,6 +67,7 @@ pub(crate) struct Cells {
     joins: FxHashMap<(CellId, ClassId, usize), Option<CellId>>,
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
     values: FxHashMap<(CellId, Key), Vec<Value>>,
+    places: FxHashMap<(CellId, usize), i64>,
 }
 
 impl std::ops::Index<CellId> for Cells {
@@ -225,6 +226,16 @@ impl Cells {
         found
     }
 
+    /// What a place for a pod of a shape costs in a cell, in micro-dollars: its dominant share of the type where that is cheapest.
+    pub(crate) fn place_price(&mut self, problem: &Problem<'_>, cell: CellId, shape: usize) -> i64 {
+        if let Some(&known) = self.places.get(&(cell, shape)) {
+            return known;
+        }
+        let price = share_price(problem, &self[cell], &problem.shapes[shape].requests, 0.0);
+        self.places.insert((cell, shape), price);
+        price
+    }
+
     /// The values of a label that machines of a cell can have, sorted.
     pub(crate) fn values(&mut self, problem: &Problem<'_>, cell: CellId, key: Key) -> &[Value] {
         if !self.values.contains_key(&(cell, key)) {
@@ -320,6 +331,30 @@ impl Stock {
     pub(crate) fn ranked<'s>(&'s self, types: &'s FixedBitSet) -> impl Iterator<Item = usize> + 's {
         self.by_price.iter().copied().filter(|&kind| types[kind])
     }
+}
+
+/// What a request costs in a cell, in micro-dollars: its dominant share of the type where that is cheapest, and at least so much of a machine.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "an estimate; hourly prices are far below 2^53 millionths"
+)]
+pub(crate) fn share_price(
+    problem: &Problem<'_>,
+    cell: &Cell,
+    requests: &[i64],
+    at_least: f64,
+) -> i64 {
+    let template = &problem.templates[cell.template];
+    let price = |&kind: &usize| {
+        let shares = requests.iter().zip(template.net(kind)).filter(|(want, _)| **want > 0);
+        let shares = shares.map(|(&want, &have)| want as f64 / have.max(1) as f64);
+        let share = shares.fold(0.0, f64::max);
+        let each = cell.prices[kind].saturating_add(problem.policy.node_price.0) as f64;
+        (share <= 1.0).then_some(each * share.max(at_least))
+    };
+    let least = cell.frontier.iter().filter_map(price).fold(f64::INFINITY, f64::min);
+    if least.is_finite() { least.ceil() as i64 } else { i64::MAX }
 }
 
 /// Types, the cheapest first.

@@ -6,8 +6,16 @@
 //! For any splits the sum of these values over all pods is a lower bound of what any plan costs, whatever other resources and rules ask for; the best
 //! splits give the bound of the relaxation.
 //!
-//! The sum is concave in the splits. They are improved by steps along a smoothed gradient that get smaller, and the best splits that were met are kept.
-//! The work is proportional to rounds × shapes × types.
+//! [`exact`] finds the best splits. [`improve`] improves given ones by steps along a smoothed gradient, for which the sum is concave; that is all it takes when
+//! a few pods fewer are left, but it may get stuck far from the best. Its work is proportional to rounds × shapes × types.
+
+mod exact;
+mod master;
+mod units;
+
+pub(crate) use exact::{exact, worthy};
+pub(crate) use master::Master;
+pub(crate) use units::Units;
 
 /// A type of machine.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +48,9 @@ pub(crate) struct Values {
 }
 
 /// The values after so many rounds, from given splits. The fewer the rounds, the smaller the steps.
-pub(crate) fn solve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, rounds: u32) -> Values {
+pub(crate) fn improve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, rounds: u32) -> Values {
     let first_step = if rounds < 100 { 0.08 } else { 0.25 };
-    let mut best = evaluate(kinds, items, &splits);
+    let mut best = evaluate(kinds, items, splits.clone());
     let (mut pull, mut weight) = (vec![0.0; kinds.len()], vec![0.0; kinds.len()]);
     for round in 0..rounds {
         let done = f64::from(round) / f64::from(rounds);
@@ -67,7 +75,7 @@ pub(crate) fn solve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, rounds
                 splits[index] = moved.clamp(0.0, 1.0);
             }
         }
-        let values = evaluate(kinds, items, &splits);
+        let values = evaluate(kinds, items, splits.clone());
         if values.bound > best.bound {
             best = values;
         }
@@ -75,10 +83,11 @@ pub(crate) fn solve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, rounds
     best
 }
 
-fn evaluate(kinds: &[Kind], items: &[Item], splits: &[f64]) -> Values {
-    let values: Vec<f64> = items.iter().map(|item| cheapest(kinds, item, splits)).collect();
+/// What splits prove.
+fn evaluate(kinds: &[Kind], items: &[Item], splits: Vec<f64>) -> Values {
+    let values: Vec<f64> = items.iter().map(|item| cheapest(kinds, item, &splits)).collect();
     let bound = values.iter().zip(items).map(|(value, item)| value * item.pods).sum();
-    Values { items: values, splits: splits.to_vec(), bound }
+    Values { items: values, splits, bound }
 }
 
 /// What a pod costs where it is cheapest.
@@ -106,13 +115,13 @@ mod tests {
             [Kind { room: [10.0, 1.0], price: 10.0 }, Kind { room: [1.0, 10.0], price: 10.0 }];
         let item = |requests| Item { pods: 100.0, requests, kinds: vec![0, 1] };
         // Alone: 100 × 1 processors, 100 × 0.1 memory fit the first type exactly.
-        let alone = solve(&kinds, &[item([1.0, 0.1])], vec![0.5; 2], 400);
-        assert!((alone.bound - 100.0).abs() < 1.0, "{}", alone.bound);
+        let alone = exact(&kinds, &[item([1.0, 0.1])], u64::MAX);
+        assert!((alone.bound - 100.0).abs() < 0.1, "{}", alone.bound);
         // Both fit their own types exactly.
-        let both = solve(&kinds, &[item([1.0, 0.1]), item([0.1, 1.0])], vec![0.5; 2], 400);
-        assert!((both.bound - 200.0).abs() < 2.0, "{}", both.bound);
+        let both = exact(&kinds, &[item([1.0, 0.1]), item([0.1, 1.0])], u64::MAX);
+        assert!((both.bound - 200.0).abs() < 0.2, "{}", both.bound);
         // A pod that needs half a unit of each pays for the scarce one wherever it is.
-        let mixed = solve(&kinds, &[item([0.55, 0.55])], vec![0.5; 2], 400);
-        assert!((mixed.bound - 550.0).abs() < 6.0, "{}", mixed.bound);
+        let mixed = exact(&kinds, &[item([0.55, 0.55])], u64::MAX);
+        assert!((mixed.bound - 550.0).abs() < 0.6, "{}", mixed.bound);
     }
 }

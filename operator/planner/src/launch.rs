@@ -1,5 +1,7 @@
 //! From a machine to come to a [`Launch`]: ranked types, requirements as the NodeClaim will carry them, labels with values.
 
+mod prices;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
@@ -9,9 +11,9 @@ use rustc_hash::FxHashMap;
 use crate::cells::{Cell, CellId};
 use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::Key;
-use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef, Shared};
+use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef, PriceRange, Shared};
 use crate::resources::MicroUsd;
-use crate::snapshot::{CapacityType, Operator, Pod, Requirement};
+use crate::snapshot::{CapacityType, Operator, Pod, Requirement, Snapshot};
 use crate::solver::{Claim, Solver, distinct_values};
 
 /// Says on a NodeClaim whether `minValues` had to be lowered.
@@ -92,9 +94,31 @@ struct Draft {
     /// What daemons take at least.
     overhead: Vec<i64>,
     price: MicroUsd,
+    prices: PriceRange,
 }
 
 impl Launches {
+    /// What launches of a plan may come to cost, in their order.
+    pub(crate) fn price_ranges(&self, snapshot: &Snapshot, launches: &[Launch]) -> Vec<PriceRange> {
+        let key = |requirements: &Shared<_>, types: &Shared<_>| {
+            (
+                Shared::<Vec<Requirement>>::address(requirements),
+                Shared::<Vec<String>>::address(types),
+            )
+        };
+        let known: FxHashMap<(usize, usize), PriceRange> = self
+            .drafts
+            .values()
+            .flatten()
+            .map(|draft| (key(&draft.requirements, &draft.instance_types), draft.prices))
+            .collect();
+        let range = |launch: &Launch| {
+            let known = known.get(&key(&launch.requirements, &launch.instance_types));
+            known.copied().unwrap_or_else(|| prices::range_of(snapshot, launch))
+        };
+        launches.iter().map(range).collect()
+    }
+
     /// A NodeClaim for a machine to come. An error when the types that it may carry at most are too few for `minValues`.
     pub(crate) fn make(
         &mut self,
@@ -241,6 +265,7 @@ impl Draft {
             startup_taints: Shared::from(pool.template.startup_taints.clone()),
             overhead: template.overheads.least(&types),
             price: MicroUsd(price),
+            prices: prices::range_in(solver, choice),
         })
     }
 }

@@ -6,17 +6,18 @@ use fixedbitset::FixedBitSet;
 
 use crate::cells::Cells;
 use crate::compile::Problem;
-use crate::dual::{Item, Kind, solve};
+use crate::dual::{Item, Kind, exact, worthy};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
 
-/// How often the splits of prices are improved.
-const ROUNDS: u32 = 3_000;
+/// How much work the bound takes at most, in rounds of looking at each shape on each type and in squares of the number of shapes: many times of what it
+/// took on anything that was tried.
+const ROUNDS: u64 = 3_000;
 
-/// With fewer rounds the bound is too far from the best one to say anything.
-const LEAST_ROUNDS: u32 = 100;
+/// With a budget for fewer rounds the bound may be too far from the best one to say anything.
+const LEAST_ROUNDS: u64 = 100;
 
 /// A lower bound of what launches for the pending pods cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,22 +33,22 @@ pub struct Bound {
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     let overlaid = crate::overlays::apply(snapshot);
     let problem = Problem::new(&overlaid.snapshot, policy);
-    relaxation(&problem).bound(&problem, ROUNDS, true)
+    let relaxation = relaxation(&problem);
+    relaxation.bound(&problem, relaxation.work(), true)
 }
 
-/// The same bound within a budget, for whoever can't wait: fewer rounds give a lower bound too, and a looser one. A step is one look at a type for a shape;
-/// shapes × types of them are a round. `None` when the budget is too small for a bound that says anything.
+/// The same bound within a budget, for whoever can't wait: less work gives a lower bound too, and a looser one. A step is one look at a type for a shape, or at an entry of a
+/// table of shapes × shapes. `None` when the budget is too small for a bound that says anything.
 pub fn lower_bound_within(snapshot: &Snapshot, policy: &Policy, steps: u64) -> Option<Bound> {
     let overlaid = crate::overlays::apply(snapshot);
     let problem = Problem::new(&overlaid.snapshot, policy);
     let relaxation = relaxation(&problem);
     let per_round: usize = relaxation.items.iter().map(|item| item.kinds.len()).sum();
-    let rounds = steps / u64::try_from(per_round.max(1)).unwrap_or(u64::MAX);
-    let full = per_round.saturating_mul(ROUNDS as usize);
+    let full = relaxation.work();
     let places = relaxation.places.steps(per_round, relaxation.kinds.len());
-    let on_hosts = u64::try_from(full.saturating_add(places)).is_ok_and(|all| all <= steps);
-    let rounds = u32::try_from(rounds).unwrap_or(ROUNDS).min(ROUNDS);
-    (rounds >= LEAST_ROUNDS).then(|| relaxation.bound(&problem, rounds, on_hosts))
+    let on_hosts = full.saturating_add(places as u64) <= steps;
+    let enough = steps / (per_round.max(1) as u64) >= LEAST_ROUNDS;
+    enough.then(|| relaxation.bound(&problem, steps.min(full), on_hosts))
 }
 
 /// What is left of a problem when pods can be cut and machines bought in parts.
@@ -58,9 +59,16 @@ struct Relaxation {
 }
 
 impl Relaxation {
-    fn bound(&self, problem: &Problem<'_>, rounds: u32, on_hosts: bool) -> Bound {
+    /// How much work the best bound without hosts takes at most.
+    fn work(&self) -> u64 {
+        let per_round: usize = self.items.iter().map(|item| item.kinds.len()).sum();
+        let all = per_round.saturating_add(self.items.len().saturating_mul(self.items.len()));
+        (all as u64).saturating_mul(ROUNDS)
+    }
+
+    fn bound(&self, problem: &Problem<'_>, work: u64, on_hosts: bool) -> Bound {
         let Self { kinds, items, places } = self;
-        let values = solve(kinds, items, vec![0.5; kinds.len()], rounds);
+        let values = exact(kinds, items, work);
         let split = |kind: usize| [values.splits[kind], 1.0 - values.splits[kind], 0.0];
         let there = worth_of_machines(problem, kinds, items, &split, values.bound);
         let mut bound = values.bound - there;
@@ -108,6 +116,13 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
             items.push(item(demand.pods.len(), &shape.requests, holding));
             shapes.push(demand.shape);
         }
+    }
+    let lists: Vec<&[usize]> = items.iter().map(|item| &item.kinds[..]).collect();
+    let worthy = worthy(&kinds, &lists);
+    kinds = worthy.iter().map(|&kind| kinds[kind]).collect();
+    for item in &mut items {
+        let known = item.kinds.iter().filter_map(|kind| worthy.binary_search(kind).ok());
+        item.kinds = known.collect();
     }
     let places = hosts::Places::of(problem, &shapes, &items);
     Relaxation { kinds, items, places }

@@ -12,7 +12,9 @@
 //! once more ([`relocate`]).
 
 mod bins;
+mod columns;
 mod exchange;
+mod knapsack;
 mod loads;
 mod relocate;
 mod repack;
@@ -29,6 +31,7 @@ use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::ruled::Placing;
 use crate::solver::{Claim, Demand, Home, Solver};
+use columns::Candidate;
 use loads::{Load, Part, cheapest_load, fill_load};
 
 use values::Valuation;
@@ -41,15 +44,38 @@ pub(crate) use repack::repack;
 /// So many machines with the same load are opened at once without a second thought.
 const FEW: usize = 4;
 
+/// Machines that cost no more than this times what their pods are worth are not packed in yet another way.
+const CLOSE: f64 = 1.01;
+
 /// How machines are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
     /// By price per what is packed, with dual prices.
     Cheapest,
+    /// All machines at once, where there are not too many different pods: loads are weighed against each other.
+    Columns,
     /// By price per what is packed, with the pods' own best prices: a second opinion where a plan is small and the last machines decide.
     Plain,
     /// As Karpenter does.
     Fill,
+}
+
+impl Strategy {
+    /// Whether pods have dual prices.
+    fn has_values(self) -> bool {
+        matches!(self, Self::Cheapest | Self::Columns)
+    }
+}
+
+/// How often a load is bought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeats {
+    /// As often as there are pods for it.
+    All,
+    /// Half as often, as what is scarce changes on the way; then values are looked at again.
+    Half,
+    /// As often as there are pods for it, up to so many times.
+    AtMost(usize),
 }
 
 /// Finds a place for every demand, on machines that exist first, then on new ones. Returns what keeps the others waiting: demand and reasons.
@@ -80,6 +106,16 @@ pub(crate) fn pack(
     }
     // Values are worked out anew whenever a good part of the pods has been packed: what is scarce changes.
     let mut valuation = Valuation::default();
+    let with_rules = solver.claims.len();
+    let mut worth = None;
+    if strategy == Strategy::Columns {
+        find_homes(solver, demands, &given_up);
+        let parts: Vec<Candidate> = (0..demands.len())
+            .filter(|&demand| !given_up[demand])
+            .map(|demand| Candidate { demand, groups: Vec::new() })
+            .collect();
+        worth = columns::open(solver, demands, &parts, cancel);
+    }
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])
     {
@@ -89,7 +125,7 @@ pub(crate) fn pack(
         match solver.home(&demands[seed]) {
             Some((template, cell)) => {
                 demands[seed].home = Home::Opens(template, cell);
-                if strategy == Strategy::Cheapest {
+                if strategy.has_values() {
                     find_homes(solver, demands, &given_up);
                     valuation.refresh(solver, demands, &given_up, template);
                 }
@@ -111,7 +147,19 @@ pub(crate) fn pack(
             }
         }
     }
+    solver.opens_freely = solver.claims.len() > with_rules;
+    solver.is_close = worth.is_some_and(|worth| {
+        let node_price = solver.problem.policy.node_price.0;
+        let paid = solver.claims[with_rules..].iter().map(|claim| solver.price(claim) + node_price);
+        is_close(paid.sum(), worth)
+    });
     waiting
+}
+
+/// Whether machines cost so little more than their pods are worth that there is hardly anything to gain.
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+fn is_close(paid: i64, worth: f64) -> bool {
+    paid as f64 <= worth * CLOSE
 }
 
 /// Places what topology rules are about, then what else fits on machines that exist. A pod may have to wait for one that it wants to be near: as long as
@@ -143,7 +191,7 @@ fn place_ruled(
         let rank = (rules.rank(demand.shape, hosts_first), !alone);
         (!has_claims(demand), rank, last, Reverse(devices), index)
     });
-    if strategy == Strategy::Cheapest {
+    if strategy.has_values() {
         solver.company = vec![0; problem.columns.len()];
         for demand in demands.iter() {
             let requests = &problem.shapes[demand.shape].requests;
@@ -221,12 +269,13 @@ fn open_machines(
         .expect("the seed's home has a type within the limits");
     let parts = parts(solver, demands, given_up, seed, cell);
     let load = match strategy {
-        Strategy::Cheapest | Strategy::Plain => {
+        Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
             cheapest_load(solver, demands, &parts, cell, &allowed)
         }
         Strategy::Fill => fill_load(solver, demands, &parts, cell, &allowed),
     };
-    commit(solver, demands, load, template, &allowed, strategy);
+    let repeats = if strategy.has_values() { Repeats::Half } else { Repeats::All };
+    commit(solver, demands, load, template, &allowed, repeats);
 }
 
 /// The demands that may share a machine with the seed, the seed first, then in their order: those that would open a machine of the same pool.
@@ -278,7 +327,7 @@ fn commit(
     mut load: Load,
     template: usize,
     allowed: &FixedBitSet,
-    strategy: Strategy,
+    how_often: Repeats,
 ) {
     let problem = solver.problem;
     let attainable = solver.is_strict() || {
@@ -314,9 +363,11 @@ fn commit(
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
     let mut repeats = repeats.unwrap_or(1);
-    if repeats > FEW && strategy == Strategy::Cheapest {
-        // What is scarce changes on the way: half of them, then values are looked at again.
-        repeats = repeats.div_ceil(2);
+    match how_often {
+        Repeats::All => {}
+        Repeats::Half if repeats > FEW => repeats = repeats.div_ceil(2),
+        Repeats::Half => {}
+        Repeats::AtMost(most) => repeats = repeats.min(most),
     }
     if limited {
         repeats = repeats.min(solver.limits.affordable(problem, template, &types));

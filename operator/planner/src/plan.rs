@@ -4,6 +4,7 @@
 //! snapshot gives the same bytes.
 
 mod device;
+mod price;
 mod score;
 mod shared;
 mod stay;
@@ -19,6 +20,7 @@ use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, RepairAction, Requirement};
 
 pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
+pub use price::PriceRange;
 pub use score::Score;
 pub use shared::Shared;
 pub use stay::{Stay, StayingNode};
@@ -271,6 +273,9 @@ pub struct Report {
     pub nodes: Vec<StayingNode>,
     /// NodePools that took no part. Sorted by name.
     pub node_pools: Vec<SkippedPool>,
+    /// What each of [`Plan::launches`] may come to cost, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prices: Vec<PriceRange>,
     /// How many waiting pods may run in one zone only, by zone; [`ANY_ZONE`] for those that may in several, [`NO_ZONE`] for those that may in none. What they and their
     /// volumes ask for counts, and what required topology rules leave them before anything is planned. Only of provisioning.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

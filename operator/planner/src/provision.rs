@@ -61,6 +61,7 @@ pub fn provision(
             reasons: vec![(launch.node_pool.clone(), reason.clone())],
         }));
     }
+    plan.report.prices = launches.price_ranges(snapshot, &plan.launches);
     plan.launches.iter_mut().for_each(|launch| overlaid.mark(launch));
     let (virtual_pods, placed): (Vec<_>, Vec<_>) =
         packed.solver.placed.iter().partition(|&&(pod, _)| snapshot.pods[pod].buffer.is_some());
@@ -115,12 +116,12 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
         (solver.cells, solver.budget) = (cells.clone(), budget);
         let mut demands = demands.to_vec();
         let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
-        if strategy == Strategy::Cheapest {
+        if matches!(strategy, Strategy::Cheapest | Strategy::Columns) {
             repack(&mut solver, cancel);
         }
         Packed { solver, demands, waiting }
     };
-    let first = run(Strategy::Cheapest, &fresh.cells, None);
+    let first = run(Strategy::Columns, &fresh.cells, None);
     if first.solver.claims.is_empty() {
         return first;
     }
@@ -129,7 +130,14 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
         (left, packed.solver.cost())
     };
     let small = first.solver.claims.len() <= SMALL;
-    let others = [Some(Strategy::Plain).filter(|_| small), Some(Strategy::Fill)];
+    // Without machines of their own for pods without rules there is but one way with values.
+    let free = first.solver.opens_freely;
+    let close = first.solver.is_close;
+    let others = [
+        Some(Strategy::Cheapest).filter(|_| free && !close),
+        Some(Strategy::Plain).filter(|_| small && !close),
+        Some(Strategy::Fill),
+    ];
     let mut best = others.into_iter().flatten().fold(first, |best, strategy| {
         let (left, price) = rank(&best);
         let budget = (left == 0).then(|| Budget::new(price));

@@ -71,7 +71,7 @@ impl Reserved {
 }
 
 /// What an offering makes of a machine.
-fn offered(offer: &Offering, symbols: &mut Symbols) -> Requirements {
+pub(crate) fn offered(offer: &Offering, symbols: &mut Symbols) -> Requirements {
     let mut have = Requirements::new(&offer.requirements, symbols);
     for (key, value) in
         [(label::ZONE, offer.zone.as_str()), (label::CAPACITY_TYPE, offer.capacity_type.as_str())]

@@ -238,7 +238,7 @@ impl Placing {
     ) -> Result<(), Vec<(String, Exclusion)>> {
         let problem = solver.problem;
         let mut reasons = Vec::new();
-        for template in 0..problem.templates.len() {
+        for template in solver.templates_for(demand) {
             let tells = reasons.len() < told;
             if !tells && solver.opens(demand, template).is_none() {
                 continue;

@@ -1,6 +1,7 @@
 //! The state of a plan in the making: what is left on machines that exist, and the machines to come.
 
 mod budget;
+mod homes;
 mod opening;
 
 use fixedbitset::FixedBitSet;
@@ -86,6 +87,10 @@ pub(crate) struct Solver<'p, 'a> {
     /// For topology rules: how many pods are where.
     pub(crate) counts: Counts,
     pub(crate) claims: Vec<Claim>,
+    /// Whether some of these were opened for pods without rules and resource claims.
+    pub(crate) opens_freely: bool,
+    /// Whether these cost hardly more than their pods are worth.
+    pub(crate) is_close: bool,
     /// Devices that are left; `None` where claims are not planned for.
     pub(crate) devices: Option<Box<devices::State>>,
     /// What the plan may cost, if it matters.
@@ -121,6 +126,8 @@ impl<'p, 'a> Solver<'p, 'a> {
             limits: Limits::new(problem),
             counts: Counts::new(problem),
             claims: Vec::new(),
+            opens_freely: false,
+            is_close: false,
             devices: devices::State::new(problem),
             budget: None,
             placed: Vec::new(),

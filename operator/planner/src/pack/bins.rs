@@ -128,7 +128,7 @@ impl Bins {
         let claim = &solver.claims[claim];
         let template = &solver.problem.templates[solver.cells[claim.cell].template];
         match self.strategy {
-            Strategy::Cheapest | Strategy::Plain => {
+            Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
                 super::loads::rest(template.net(claim.target), &claim.used)
             }
             Strategy::Fill => (0..self.width)

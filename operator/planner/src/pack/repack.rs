@@ -6,11 +6,13 @@
 
 use rustc_hash::FxHashMap;
 
+use super::columns::{self, Candidate};
 use super::loads::{Part, cheapest_load};
 use super::values::Valuation;
-use super::{Strategy, commit};
+use super::{Repeats, commit};
 use crate::Cancel;
 use crate::cells::CellId;
+use crate::compile::Problem;
 use crate::limits::Limits;
 use crate::solver::{Claim, Demand, Home, Solver};
 
@@ -30,7 +32,7 @@ const MANY_PODS: usize = 16;
 const REPLICAS: usize = 4;
 
 /// So are those whose machines cost so little more than what their pods are worth.
-const WORTH_IT: f64 = 1.02;
+const WORTH_IT: f64 = 1.01;
 
 /// Packs machines to come anew where that costs less. Only for a finished plan.
 pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
@@ -49,7 +51,7 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
             shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
         };
         if claims.len() > 1 && claims.iter().any(ruled) {
-            changed |= repack_cell(solver, cell, &claims);
+            changed |= repack_cell(solver, cell, &claims, cancel);
         }
     }
     if changed {
@@ -59,7 +61,12 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
 }
 
 /// Packs the claims of one cell anew, without those that hold pods that can't move freely. Returns whether claims have other numbers now.
-fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) -> bool {
+fn repack_cell(
+    solver: &mut Solver<'_, '_>,
+    cell: CellId,
+    claims: &[usize],
+    cancel: &dyn Cancel,
+) -> bool {
     let problem = solver.problem;
     if solver.cells[cell].requirements.has_min_values() {
         return false;
@@ -84,7 +91,13 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) -> b
         return false;
     }
     let mut valuation = Valuation::default();
-    if !is_worth_it(solver, &mut valuation, &mut demands, &free) {
+    let worth = worth(solver, &mut valuation, &mut demands);
+    let node_price = problem.policy.node_price.0;
+    let price = |solver: &Solver<'_, '_>, claims: &[Claim]| -> i64 {
+        claims.iter().map(|claim| solver.price(claim) + node_price).sum()
+    };
+    let now = free.iter().map(|&claim| solver.price(&solver.claims[claim]) + node_price).sum();
+    if !costs_more(now, worth) {
         return false;
     }
     let mut given_up = free.iter().copied().peekable();
@@ -96,17 +109,30 @@ fn repack_cell(solver: &mut Solver<'_, '_>, cell: CellId, claims: &[usize]) -> b
     let kept_claims = kept.len();
     solver.claims = kept;
     charge_all(solver);
-    let node_price = problem.policy.node_price.0;
-    let price = |solver: &Solver<'_, '_>, claims: &[Claim]| -> i64 {
-        claims.iter().map(|claim| solver.price(claim) + node_price).sum()
-    };
-    let before = price(solver, &old);
-    let done = fill_machines(solver, valuation, &mut demands, cell, kept_claims, before);
-    if !done || price(solver, &solver.claims[kept_claims..]) >= before {
-        solver.claims.truncate(kept_claims);
-        solver.claims.append(&mut old);
+    let mut least = price(solver, &old);
+    // All at once first: where that comes close to what the pods are worth there is nothing more to gain.
+    for at_once in [true, false] {
+        if !at_once && !costs_more(least, worth) {
+            break;
+        }
+        if at_once {
+            let parts = candidates(problem, &demands);
+            columns::open(solver, &mut demands, &parts, cancel);
+        }
+        let filled =
+            fill_machines(solver, valuation.clone(), &mut demands, cell, kept_claims, least);
+        let made = solver.claims.split_off(kept_claims);
+        let price = price(solver, &made);
+        if filled && price < least {
+            (least, old) = (price, made);
+        }
+        for demand in &mut demands {
+            (demand.next, demand.value) = (0, -1.0);
+        }
         charge_all(solver);
     }
+    solver.claims.append(&mut old);
+    charge_all(solver);
     true
 }
 
@@ -140,7 +166,7 @@ fn fill_machines(
         if load.takes.is_empty() || load.cell != cell {
             return false;
         }
-        commit(solver, demands, load, template, &allowed, Strategy::Cheapest);
+        commit(solver, demands, load, template, &allowed, Repeats::Half);
         spent += solver.claims[priced..].iter().map(|claim| solver.price(claim)).sum::<i64>();
         priced = solver.claims.len();
     }
@@ -185,30 +211,35 @@ fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
 
 /// Whether machines cost so much more than their pods are worth that others may be cheaper.
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]
-fn is_worth_it(
-    solver: &Solver<'_, '_>,
-    valuation: &mut Valuation,
-    demands: &mut [Demand],
-    claims: &[usize],
-) -> bool {
+fn costs_more(price: i64, worth: f64) -> bool {
+    price as f64 > worth * WORTH_IT
+}
+
+/// What pods are worth together.
+#[expect(clippy::cast_precision_loss, reason = "for comparison")]
+fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Demand]) -> f64 {
     let Some(Home::Opens(template, cell)) = demands.first().map(|demand| demand.home) else {
-        return false;
+        return f64::INFINITY;
     };
     let given_up = vec![false; demands.len()];
     valuation.refresh(solver, demands, &given_up, template);
-    let worth: f64 = demands
-        .iter()
+    let values = demands.iter().map(|demand| {
+        let requests = &solver.problem.shapes[demand.shape].requests;
+        let known = demand.value >= 0.0;
+        let value = if known { demand.value } else { super::value(solver, cell, requests) };
+        value * demand.left() as f64
+    });
+    values.sum()
+}
+
+/// The pods that may share machines, and the groups that keep them apart.
+fn candidates(problem: &Problem<'_>, demands: &[Demand]) -> Vec<Candidate> {
+    (0..demands.len())
         .map(|demand| {
-            let requests = &solver.problem.shapes[demand.shape].requests;
-            let known = demand.value >= 0.0;
-            let value = if known { demand.value } else { super::value(solver, cell, requests) };
-            value * demand.left() as f64
+            let groups = problem.rules.alone_on_hosts(demands[demand].shape).unwrap_or_default();
+            Candidate { demand, groups }
         })
-        .sum();
-    let node_price = solver.problem.policy.node_price.0;
-    let price = |&claim: &usize| solver.price(&solver.claims[claim]) + node_price;
-    let price: i64 = claims.iter().map(price).sum();
-    price as f64 > worth * WORTH_IT
+        .collect()
 }
 
 /// The demands that are left, the seed first.

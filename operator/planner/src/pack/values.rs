@@ -3,12 +3,15 @@
 use fixedbitset::FixedBitSet;
 
 use crate::cells::CellId;
-use crate::dual::{Item, Kind, solve};
+use crate::dual::{Item, Kind, exact, improve};
 use crate::lower_bound::{item, relaxed};
 use crate::solver::{Demand, Home, Solver};
 
-/// How often the splits of prices are improved at first, and when only the amounts of pods have changed.
-const ROUNDS: (u32, u32) = (120, 25);
+/// How often the splits of prices are improved when only the amounts of pods have changed.
+const ROUNDS: u32 = 25;
+
+/// How much the best splits may cost at first: see [`exact`].
+const WORK: u64 = 6_000_000;
 
 /// With more than so many pairs of shapes and types the pods' own best prices have to do.
 const PAIRS: usize = 40_000;
@@ -17,7 +20,7 @@ const PAIRS: usize = 40_000;
 const KINDS: usize = 64;
 
 /// Values that follow what is left.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Valuation {
     /// For which template and how many pods the values are.
     valid: Option<(usize, usize)>,
@@ -92,9 +95,11 @@ impl Valuation {
                 item(demands[index].left(), requests, holding)
             })
             .collect();
-        let warm = types == self.types;
-        let start = if warm { std::mem::take(&mut self.splits) } else { vec![0.5; types.len()] };
-        let values = solve(&kinds, &items, start, if warm { ROUNDS.1 } else { ROUNDS.0 });
+        let values = if types == self.types {
+            improve(&kinds, &items, std::mem::take(&mut self.splits), ROUNDS)
+        } else {
+            exact(&kinds, &items, WORK)
+        };
         (self.types, self.splits) = (types, values.splits);
         for (&(index, _), &value) in homes.iter().zip(&values.items) {
             // Pods that none of the types holds, or that ask for nothing that has a price, keep their own.

@@ -16,6 +16,13 @@ impl<T> From<T> for Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// Where the value is held: the same for all that share it.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+}
+
 impl<T> Deref for Shared<T> {
     type Target = T;
 

@@ -18,7 +18,7 @@ pub struct NodePool {
     pub uid: String,
     /// Why nothing may be launched from this pool now, if so: not Ready, being deleted, its NodeClass not ready.
     pub not_ready: Option<String>,
-    /// `spec.weight`, 0 when unset. Heavier pools come first; ties go to the lexicographically later name.
+    /// `spec.weight`, 0 when unset. Heavier pools come first; of equally heavy ones that in which a pod costs least, then the lexicographically later name.
     pub weight: i32,
     /// `spec.replicas`: set on static pools, which take part neither in provisioning nor in consolidation.
     pub replicas: Option<i64>,

@@ -9,12 +9,6 @@ use crate::plan::Exclusion;
 pub(crate) const REASONS: usize = 100;
 
 impl Solver<'_, '_> {
-    /// The first template that a demand can open a machine of, with the cell that it is in then.
-    pub(crate) fn home(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
-        let mut templates = 0..self.problem.templates.len();
-        templates.find_map(|template| Some((template, self.opens(demand, template)?)))
-    }
-
     /// What excludes a demand from templates, none of which takes it.
     pub(crate) fn why_homeless(&mut self, demand: &Demand) -> Vec<(String, Exclusion)> {
         let problem = self.problem;

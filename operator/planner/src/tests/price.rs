@@ -6,13 +6,17 @@ use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::world::*;
 use crate::compile::Problem;
 use crate::pack::{Strategy as Way, pack};
+use crate::plan::{Launch, Plan};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::resources::MicroUsd;
-use crate::snapshot::{PodShape, Snapshot};
+use crate::snapshot::{InstanceType, Operator, PodShape, Snapshot};
 use crate::solver::{Demand, Solver};
-use crate::testing::usd;
+use crate::testing::mixes::Draw;
+use crate::testing::{Builder, usd};
 use crate::{lower_bound, lower_bound_within, provision};
+
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// What a plan costs above the lower bound, as a share of it.
 fn excess(snapshot: &Snapshot) -> f64 {
@@ -48,6 +52,110 @@ fn pods_of_just_over_a_half_and_a_third_come_close_to_the_bound() {
     let world = batch(&[(1040, 4160), (700, 2800), (2080, 8320), (1400, 5600)], 60);
     let excess = excess(&world);
     assert!(excess < 0.03, "{excess}");
+}
+
+#[test]
+fn pods_of_two_opposite_kinds_come_close_to_the_bound_whatever_they_are() {
+    for seed in 1..9 {
+        let mut draw = Draw(seed);
+        let requests: Vec<(i64, i64)> = (0..12)
+            .map(|number| match number % 2 {
+                0 => (*draw.from(&[500, 900, 1_300, 1_900, 2_700]), *draw.from(&[200, 400, 600])),
+                _ => {
+                    (*draw.from(&[50, 100, 200, 400]), *draw.from(&[3_000, 5_000, 11_000, 14_000]))
+                }
+            })
+            .collect();
+        let excess = excess(&batch(&requests, 40));
+        assert!(excess < 0.025, "{excess} of draw {seed}");
+    }
+}
+
+#[test]
+fn of_equally_heavy_pools_the_one_is_taken_in_which_pods_cost_least() {
+    let plan = |weight: i32| {
+        // Of equal names' order the later would come first.
+        let (cheap, mut dear) = (on_demand("a-cheap"), on_demand("z-dear"));
+        dear.weight = weight;
+        dear.template.requirements.push(need(
+            INSTANCE_TYPE,
+            Operator::In,
+            &["r.xlarge", "r.2xlarge"],
+        ));
+        let pod = shape(1_500, 2 * GI);
+        plan(&builder().pool(cheap).pool(dear).pending("one", pod).build())
+    };
+    let (equal, heavier) = (plan(0), plan(1));
+    assert_eq!(equal.launches[0].node_pool, "a-cheap");
+    assert_eq!(equal.launches[0].price, usd(0.085));
+    assert_eq!(heavier.launches[0].node_pool, "z-dear", "weights are absolute");
+}
+
+/// Types that cost a quarter in the last zone.
+fn cheap_in_the_last_zone() -> Vec<InstanceType> {
+    let mut kinds = kinds();
+    for offer in kinds.iter_mut().flat_map(|kind| &mut kind.offerings) {
+        if offer.zone == ZONES[2] {
+            offer.price = MicroUsd(offer.price.0 / 4);
+        }
+    }
+    kinds
+}
+
+#[test]
+fn zones_are_chosen_by_price_where_rules_leave_a_choice() {
+    let mut world = Builder::new(catalog(cheap_in_the_last_zone())).pool(on_demand("default"));
+    for number in 0..5 {
+        world = world.pending(&format!("web-{number}"), near(app("web", 300), ZONE, "web", false));
+    }
+    let near = plan(&world.build());
+    let zones = |plan: &Plan| -> Vec<String> {
+        let of = |launch: &Launch| {
+            launch
+                .requirements
+                .iter()
+                .find(|need| need.key == ZONE)
+                .map(|need| need.values.concat())
+        };
+        plan.launches.iter().filter_map(of).collect()
+    };
+    assert_eq!(zones(&near), [ZONES[2]]);
+    // One more than the zones: the cheapest gets it.
+    let mut world = Builder::new(catalog(cheap_in_the_last_zone())).pool(on_demand("default"));
+    for number in 0..4 {
+        world = world.pending(&format!("web-{number}"), spread(app("web", 1_500), ZONE, 1));
+    }
+    let mut counts = zones(&plan(&world.build()));
+    counts.sort_unstable();
+    assert!(counts.iter().filter(|zone| **zone == ZONES[0]).count() == 1, "{counts:?}");
+    assert!(counts.iter().filter(|zone| **zone == ZONES[1]).count() == 1, "{counts:?}");
+}
+
+#[test]
+fn a_report_tells_what_each_launch_may_come_to_cost() {
+    let pod = || shape(1_500, 2 * GI);
+    let on_demand = plan(
+        &Builder::new(catalog(cheap_in_the_last_zone()))
+            .pool(on_demand("default"))
+            .pending("one", pod())
+            .build(),
+    );
+    let [range] = on_demand.report.prices[..] else { panic!("{:?}", on_demand.report.prices) };
+    let cheapest = usd(0.085 / 4.0);
+    assert_eq!(
+        (range.cheapest, range.expected),
+        (cheapest, cheapest),
+        "a fleet takes the cheapest"
+    );
+    assert_eq!(range.dearest, usd(0.063 * 32.0), "the largest type in a dear zone");
+    assert_eq!(on_demand.launches[0].price, range.cheapest);
+    let spot = plan(&builder().pool(pool("default")).pending("one", pod()).build());
+    let [range] = spot.report.prices[..] else { panic!("{:?}", spot.report.prices) };
+    assert_eq!(range.cheapest, usd(0.085 * 0.4));
+    // 2 to 32 cores of three families: 62 cores of each, over 15 types.
+    let mean = (0.0425 + 0.048 + 0.063) * 62.0 / 15.0 * 0.4;
+    assert!((range.expected.as_usd() - mean).abs() < 1e-5, "{range:?}");
+    assert_eq!(range.dearest, usd(0.063 * 32.0 * 0.4));
 }
 
 /// Two dozen services of 15 pods each, of which every third keeps its pods apart.

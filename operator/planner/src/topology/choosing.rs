@@ -13,6 +13,9 @@ use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::requirements::ValueSet;
 
+/// With more domains than this nobody asks what a place costs in each.
+const PRICED: usize = 16;
+
 /// The cell of a machine to come once a pod is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Narrowed {
@@ -30,6 +33,8 @@ pub(crate) struct Narrowed {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Domain<'p> {
     rank: (u32, Reverse<u32>),
+    /// What a place for the pod costs there; of equals the cheapest comes first.
+    price: i64,
     name: &'p str,
     value: Value,
     room: u32,
@@ -38,6 +43,7 @@ struct Domain<'p> {
 /// What a search for domains is about.
 struct Search<'s, 'p, 'a> {
     problem: &'p Problem<'a>,
+    shape: usize,
     /// Whether machines of a cell would do.
     holds: &'s mut dyn FnMut(&Cells, CellId) -> bool,
     /// The best choice that the rules leave and that would not do.
@@ -78,7 +84,7 @@ impl Counts {
         let mut by_key: SmallVec<[&[&Rule]; 4]> =
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
         let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
-        let mut search = Search { problem, holds, refused: None, left: tries };
+        let mut search = Search { problem, shape, holds, refused: None, left: tries };
         let free = Narrowed { cell, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
         let mut chosen = self.choose(&mut search, cells, &by_key, free);
         if chosen.is_err() && search.left == 0 {
@@ -116,7 +122,8 @@ impl Counts {
         let problem = search.problem;
         let group = |rule: &Rule| &problem.rules.groups[rule.group];
         let key = group(rules[0]).key;
-        let mut domains = match self.open_domains(problem, cells, rules, so_far.cell, key) {
+        let (cell, shape) = (so_far.cell, search.shape);
+        let mut domains = match self.open_domains(problem, cells, rules, cell, key, shape) {
             Ok(domains) => domains,
             // Others' rules don't matter where a machine has no such label.
             Err(_)
@@ -175,6 +182,7 @@ impl Counts {
         rules: &[&'r Rule],
         cell: CellId,
         key: Key,
+        shape: usize,
     ) -> Result<BinaryHeap<Reverse<Domain<'p>>>, &'r Rule> {
         let least: SmallVec<[u32; 8]> =
             rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
@@ -195,7 +203,15 @@ impl Counts {
             }
             if room > 0 {
                 let name = problem.symbols.value_name(value);
-                open.push(Reverse(Domain { rank: (apart, Reverse(near)), name, value, room }));
+                let rank = (apart, Reverse(near));
+                open.push(Reverse(Domain { rank, price: 0, name, value, room }));
+            }
+        }
+        if (2..=PRICED).contains(&open.len()) {
+            for Reverse(domain) in &mut open {
+                let there = cells.at(problem, cell, key, domain.value);
+                domain.price =
+                    there.map_or(i64::MAX, |there| cells.place_price(problem, there, shape));
             }
         }
         if open.is_empty() { Err(blocking) } else { Ok(open.into()) }

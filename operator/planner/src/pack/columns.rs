@@ -1,0 +1,318 @@
+//! Which loads to buy how often, all machines at once (column generation, Gilmore and Gomory).
+//!
+//! Machines that are filled one after the other leave to the last what nobody wanted. Here loads are weighed against each other: a covering problem ([`Master`]) has one
+//! row for each kind of pod and one column for each load that is known; its values say what a pod is worth as long as these are all the loads there are, and on each type
+//! the load is looked for that is worth most beyond its price ([`best_load`]). When none is worth more than its machine costs, whole machines are bought: as many of each load as
+//! the problem buys, rounded down; then, where that is none, those that it nearly buys. What is left is a smaller problem of the same kind.
+//!
+//! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a cell, and what is bought is opened by [`super::commit`] like any other load.
+
+mod table;
+
+use fixedbitset::FixedBitSet;
+
+use super::knapsack::{Row, Takes, best_load};
+use super::loads::Load;
+use super::{Repeats, commit};
+use crate::Cancel;
+use crate::cells::CellId;
+use crate::compile::add_times;
+use crate::dual::{Master, Units};
+use crate::solver::{Demand, Solver};
+use table::{Bin, Table};
+
+/// So many machines are filled in a round, those that may gain most.
+const FILLED: usize = 12;
+
+/// After the first rounding only machines are filled whose loads of pieces are worth so much of their price at the values that proved most.
+const STILL_PROMISING: f64 = 0.97;
+
+/// So many steps a search for a load takes at most.
+const STEPS: usize = 240;
+
+/// So many rounds there are at most, at first and after each rounding.
+const ROUNDS: (usize, usize) = (60, 3);
+
+/// A load is offered when it is worth so much more than its machine costs.
+const GAIN: f64 = 1e-3;
+
+/// The problem is solved when what is bought costs so little more than what is proved.
+const CLOSE: f64 = 1e-3;
+
+/// A load that the problem buys so nearly is bought where none is bought whole.
+const NEARLY: f64 = 0.7;
+
+/// A load that the problem knows.
+#[derive(Clone, Debug)]
+struct Known {
+    bin: usize,
+    takes: Takes,
+}
+
+/// Opens machines for all demands that open machines and take part; those that are left when the work is done are left to others. Returns what the pods are worth in
+/// the relaxation, in micro-dollars: no machines for them cost less. Nothing when there is no telling.
+pub(super) fn open(
+    solver: &mut Solver<'_, '_>,
+    demands: &mut [Demand],
+    parts: &[Candidate],
+    cancel: &dyn Cancel,
+) -> Option<f64> {
+    let table = Table::new(solver, demands, parts)?;
+    let worth = table.worth();
+    let bought = buy(&table, cancel);
+    for (Known { bin, takes }, mut machines) in bought {
+        let Bin { cell, .. } = table.bins[bin];
+        while machines > 0 {
+            let template = solver.cells[cell].template;
+            let mut allowed = solver.cells[cell].types.clone();
+            if solver.limits.restrict(solver.problem, template, &mut allowed).is_err() {
+                return None;
+            }
+            let load = load(&table, demands, cell, &takes)?;
+            if !is_within(solver, demands, &load, &allowed) {
+                // Limits have excluded all types that hold it.
+                break;
+            }
+            let before = solver.claims.len();
+            commit(solver, demands, load, template, &allowed, Repeats::AtMost(machines));
+            machines = machines.saturating_sub(solver.claims.len() - before);
+        }
+    }
+    Some(worth)
+}
+
+/// Whether some type that is allowed holds a load.
+fn is_within(
+    solver: &Solver<'_, '_>,
+    demands: &[Demand],
+    load: &Load,
+    allowed: &FixedBitSet,
+) -> bool {
+    let problem = solver.problem;
+    let mut used = vec![0; problem.columns.len()];
+    for &(demand, n) in &load.takes {
+        add_times(&mut used, &problem.shapes[demands[demand].shape].requests, n);
+    }
+    let mut types = allowed.clone();
+    solver.keep_fitting(&mut types, solver.cells[load.cell].template, &used, &[]);
+    !types.is_clear()
+}
+
+/// Pods that take part: a demand, and the topology groups of which a machine holds one pod.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) demand: usize,
+    pub(super) groups: Vec<usize>,
+}
+
+/// A load of demands that have pods left.
+fn load(table: &Table, demands: &[Demand], cell: CellId, takes: &Takes) -> Option<Load> {
+    let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
+    for &(row, n) in takes {
+        let mut missing = n;
+        for &demand in &table.demands[row] {
+            let some = demands[demand].left().min(missing);
+            if some > 0 {
+                load.takes.push((demand, some));
+                missing -= some;
+            }
+        }
+    }
+    (!load.takes.is_empty()).then_some(load)
+}
+
+/// The loads of a problem that is being solved.
+struct Market<'t> {
+    table: &'t Table,
+    master: Master,
+    known: Vec<Known>,
+    /// Bins that are filled, with the rows that have pods left.
+    active: Vec<(usize, Vec<usize>)>,
+    /// Values that prove most, and what they prove.
+    center: (f64, Vec<f64>),
+}
+
+/// What to buy, and how often.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "amounts of machines"
+)]
+fn buy(table: &Table, cancel: &dyn Cancel) -> Vec<(Known, usize)> {
+    let mut left = table.left.clone();
+    let mut bought: Vec<(Known, usize)> = Vec::new();
+    let mut market = Market::new(table, work(&left));
+    market.generate(&left, ROUNDS.0, cancel);
+    market.narrow();
+    // Even a pass that is cut short buys something, so that the next one has less to do.
+    let mut cancelled = false;
+    while left.iter().any(|&pods| pods > 0) && market.master.work() > 0 && !cancelled {
+        cancelled = cancel.is_cancelled();
+        let mut solution: Vec<(usize, f64)> = market.master.bought().collect();
+        solution.sort_by(|a, b| b.1.fract().total_cmp(&a.1.fract()).then(a.0.cmp(&b.0)));
+        let whole = solution.iter().any(|&(_, amount)| amount >= 1.0 - 1e-6);
+        let mut any = false;
+        for (column, amount) in solution {
+            if any && cancelled {
+                break;
+            }
+            let Known { takes, .. } = &market.known[column];
+            let most = takes.iter().map(|&(row, n)| left[row] / n).min().unwrap_or(0);
+            let wanted = if whole {
+                (amount + 1e-6).floor() as usize
+            } else {
+                usize::from(!any || amount >= NEARLY)
+            };
+            let n = most.min(wanted);
+            if n > 0 {
+                takes.iter().for_each(|&(row, each)| left[row] -= each * n);
+                bought.push((market.known[column].clone(), n));
+                any = true;
+            }
+        }
+        if !any {
+            break;
+        }
+        for (column, known) in market.known.iter().enumerate() {
+            if known.takes.iter().any(|&(row, n)| n > left[row]) {
+                market.master.close(column);
+            }
+        }
+        let demand: Vec<f64> = left.iter().map(|&pods| pods as f64).collect();
+        market.master.set_demand(&demand);
+        market.generate(&left, ROUNDS.1, cancel);
+    }
+    // The largest pods first, as ever: where there are limits, they get what is left of them.
+    bought.sort_by_key(|(known, _)| known.takes[0].0);
+    bought
+}
+
+/// How much work a problem is worth: it grows with the pods up to some.
+fn work(left: &[usize]) -> u64 {
+    let pods: usize = left.iter().sum();
+    8_000_000 + 2_000 * (pods.min(40_000) as u64)
+}
+
+impl<'t> Market<'t> {
+    #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+    fn new(table: &'t Table, work: u64) -> Self {
+        let mut known = Vec::new();
+        let mut first = Vec::new();
+        for row in 0..table.rows.len() {
+            let mut best: Option<(f64, usize, usize)> = None;
+            for (index, bin) in table.bins.iter().enumerate() {
+                if bin.rows.binary_search(&row).is_err() {
+                    continue;
+                }
+                let Row { requests, groups } = &table.rows[row];
+                let times = requests.iter().zip(&bin.net).filter(|(want, _)| **want > 0);
+                let times = times.map(|(want, have)| have / want).min().unwrap_or(1);
+                let most = if groups.is_empty() { table.left[row].max(1) } else { 1 };
+                let n = usize::try_from(times).unwrap_or(1).clamp(1, most);
+                let each = bin.price / n as f64;
+                if best.is_none_or(|(least, ..)| each < least) {
+                    best = Some((each, index, n));
+                }
+            }
+            let (each, bin, n) = best.unwrap_or((1.0, 0, 1));
+            known.push(Known { bin, takes: [(row, n)].into_iter().collect() });
+            first.push((each * n as f64, n as f64));
+        }
+        let demand: Vec<f64> = table.left.iter().map(|&pods| pods as f64).collect();
+        let proved = table.values.iter().zip(&demand).map(|(value, pods)| value * pods).sum();
+        let master = Master::new(&demand, &first, work);
+        let active = (0..table.bins.len()).map(|bin| (bin, table.bins[bin].rows.clone())).collect();
+        Self { table, master, known, active, center: (proved, table.values.clone()) }
+    }
+
+    /// Looks no more at what the first rounds had no use for.
+    fn narrow(&mut self) {
+        let Self { table, active, center: (_, values), .. } = self;
+        active.retain(|(index, rows)| {
+            let bin = &table.bins[*index];
+            let units = Units::new(bin.room, rows, &table.requests, values);
+            (units.worth[0] + units.worth[1]) / bin.price > STILL_PROMISING
+        });
+    }
+
+    /// Looks for loads that make what is bought cheaper.
+    #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+    fn generate(&mut self, left: &[usize], rounds: usize, cancel: &dyn Cancel) {
+        let worth = |values: &[f64]| -> f64 {
+            values.iter().zip(left).map(|(value, &pods)| value * pods as f64).sum()
+        };
+        self.center.0 = worth(&self.center.1);
+        for round in 0..rounds {
+            if self.master.work() == 0 || cancel.is_cancelled() {
+                break;
+            }
+            if self.master.price() * (1.0 - CLOSE) <= self.center.0 {
+                break;
+            }
+            let values: Vec<f64> =
+                self.master.values().iter().map(|value| value.max(0.0)).collect();
+            let share = if round == 0 { 1.0 } else { 0.5 };
+            let mid: Vec<f64> = values
+                .iter()
+                .zip(&self.center.1)
+                .map(|(a, b)| (1.0 - share) * a + share * b)
+                .collect();
+            let mut offered = 0;
+            for at in [&mid, &values] {
+                let (some, most) = self.offer(left, at, &values);
+                offered = some;
+                let proved = worth(at) / most;
+                if proved > self.center.0 {
+                    self.center = (proved, at.iter().map(|value| value / most).collect());
+                }
+                if offered > 0 {
+                    break;
+                }
+            }
+            if offered == 0 {
+                break;
+            }
+            self.master.optimise();
+        }
+    }
+
+    /// Offers the loads that are worth most at some values, where they gain at others. Returns how many, and the most that a load is worth of its price.
+    fn offer(&mut self, left: &[usize], at: &[f64], values: &[f64]) -> (usize, f64) {
+        let table = self.table;
+        let mut ranked: Vec<(f64, usize, Units)> = Vec::new();
+        let mut looked = 0;
+        for (position, (index, rows)) in self.active.iter_mut().enumerate() {
+            rows.retain(|&row| left[row] > 0);
+            let bin = &table.bins[*index];
+            let units = Units::new(bin.room, rows, &table.requests, at);
+            looked += rows.len() * 5;
+            ranked.push(((units.worth[0] + units.worth[1]) / bin.price, position, units));
+        }
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let (mut offered, mut most) = (0, 1.0_f64);
+        for (rank, (ratio, position, units)) in ranked.into_iter().enumerate() {
+            if rank >= FILLED || ratio <= 1.0 + GAIN {
+                // No load of this type, nor of those that come after it, is worth more than that.
+                most = most.max(ratio);
+                break;
+            }
+            let (index, ref rows) = self.active[position];
+            let bin = &table.bins[index];
+            let (worth, takes, steps) =
+                best_load(&table.rows, rows, left, at, &bin.net, &units, STEPS);
+            looked += steps * 8 + rows.len() * 4;
+            most = most.max(worth / bin.price);
+            #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+            let worth: f64 = takes.iter().map(|&(row, n)| values[row] * n as f64).sum();
+            if worth > bin.price * (1.0 + GAIN) {
+                #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+                self.master.offer(bin.price, takes.iter().map(|&(row, n)| (row, n as f64)));
+                self.known.push(Known { bin: index, takes });
+                offered += 1;
+            }
+        }
+        self.master.charge(looked);
+        (offered, most)
+    }
+}

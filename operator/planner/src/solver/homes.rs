@@ -1,0 +1,52 @@
+//! Which NodePool a demand opens machines of: the heaviest that takes it, and of equally heavy ones that in which its pods cost least.
+
+use super::{Demand, Solver};
+use crate::cells::{CellId, share_price};
+use crate::compile::Problem;
+
+impl Solver<'_, '_> {
+    /// The template that a demand opens machines of, with the cell that it is in then.
+    pub(crate) fn home(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
+        let problem = self.problem;
+        let mut best: Option<(i64, usize, CellId)> = None;
+        for template in 0..problem.templates.len() {
+            if best.is_some_and(|(_, other, _)| weight(problem, other) != weight(problem, template))
+            {
+                break;
+            }
+            let Some(cell) = self.opens(demand, template) else { continue };
+            let price = self.place_price(cell, demand);
+            if best.is_none_or(|(least, ..)| price < least) {
+                best = Some((price, template, cell));
+            }
+        }
+        best.map(|(_, template, cell)| (template, cell))
+    }
+
+    /// All templates in the order in which a demand tries them: the heaviest first, of equally heavy ones that in which its pods cost least.
+    pub(crate) fn templates_for(&mut self, demand: &Demand) -> Vec<usize> {
+        let problem = self.problem;
+        let mut order: Vec<usize> = (0..problem.templates.len()).collect();
+        if order.windows(2).all(|pair| weight(problem, pair[0]) != weight(problem, pair[1])) {
+            return order;
+        }
+        // The weights keep the order in which templates come.
+        order.sort_by_cached_key(|&template| {
+            let price = self.opens(demand, template).map(|cell| self.place_price(cell, demand));
+            (std::cmp::Reverse(weight(problem, template)), price.unwrap_or(i64::MAX), template)
+        });
+        order
+    }
+
+    /// What a demand's pods cost in a cell, each, when no others come: on the type where that is least, of which at least one is bought.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn place_price(&self, cell: CellId, demand: &Demand) -> i64 {
+        let requests = &self.problem.shapes[demand.shape].requests;
+        let one = 1.0 / demand.left().max(1) as f64;
+        share_price(self.problem, &self.cells[cell], requests, one)
+    }
+}
+
+fn weight(problem: &Problem<'_>, template: usize) -> i32 {
+    problem.snapshot.node_pools[problem.templates[template].pool].weight
+}
