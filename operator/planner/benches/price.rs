@@ -3,6 +3,8 @@
 //! `cargo bench -p tenon-planner --features testing --bench price` prints one line for each mix, catalog and number of pods; words after `--` select the lines that
 //! contain all of them.
 
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures")]
+
 mod worlds;
 
 use std::time::Instant;
@@ -21,8 +23,15 @@ use worlds::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often a plan is made; the fastest counts.
-const RUNS: usize = 3;
+/// How often a plan is made; times are means, as the kernel counts in steps of some milliseconds.
+const RUNS: u32 = 12;
+
+/// What this thread has computed so far, in seconds: other programs make no difference. On the clock where the kernel doesn't tell.
+fn spent(begun: Instant) -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = told.and_then(|told| told.split(' ').next()?.parse::<f64>().ok());
+    nanoseconds.map_or_else(|| begun.elapsed().as_secs_f64(), |nanoseconds| nanoseconds / 1e9)
+}
 
 #[expect(
     clippy::disallowed_macros,
@@ -35,25 +44,30 @@ fn line(name: &str, world: impl FnOnce() -> Snapshot) {
         return;
     }
     let (snapshot, policy) = (world(), Policy::default());
-    let mut fastest = f64::INFINITY;
     let mut made = None;
+    let begun = Instant::now();
+    let before = spent(begun);
     for _ in 0..RUNS {
-        let begun = Instant::now();
         made = Some(provision(&snapshot, &policy, Timestamp::UNIX_EPOCH, 1, &()));
-        fastest = fastest.min(begun.elapsed().as_secs_f64());
     }
+    let planning = (spent(begun) - before) / f64::from(RUNS);
     let plan = made.unwrap_or_default();
     let price: f64 = plan.launches.iter().map(|launch| launch.price.as_usd()).sum();
-    let begun = Instant::now();
+    let before = spent(begun);
     let bound = lower_bound(&snapshot, &policy).price.as_usd();
-    let bounding = begun.elapsed().as_secs_f64();
+    let bounding = spent(begun) - before;
+    // Bounds are about the bill: how close packing comes to them shows where a machine costs nothing beyond it.
+    let free = Policy { node_price: tenon_planner::testing::usd(0.0), ..Policy::default() };
+    let of_bill = provision(&snapshot, &free, Timestamp::UNIX_EPOCH, 1, &());
+    let bill: f64 = of_bill.launches.iter().map(|launch| launch.price.as_usd()).sum();
     println!(
-        "{name:44} {:>4} shapes {:>5} nodes {} waiting {price:>9.3} USD, bound {bound:>9.3}, {:>6.2} % above, {:>7.1} ms (bound {:>7.1} ms)",
+        "{name:44} {:>4} shapes {:>5} nodes {} waiting {price:>9.3} USD, bound {bound:>9.3}, {:>6.2} % above ({:>6.2} % without node price), {:>7.1} ms (bound {:>7.1} ms)",
         snapshot.shapes.len(),
         plan.launches.len(),
         plan.report.pods.len(),
         (price / bound - 1.0) * 100.0,
-        fastest * 1e3,
+        (bill / bound - 1.0) * 100.0,
+        planning * 1e3,
         bounding * 1e3,
     );
 }

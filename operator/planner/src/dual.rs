@@ -84,7 +84,7 @@ pub(crate) fn improve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, roun
 }
 
 /// What splits prove.
-fn evaluate(kinds: &[Kind], items: &[Item], splits: Vec<f64>) -> Values {
+pub(crate) fn evaluate(kinds: &[Kind], items: &[Item], splits: Vec<f64>) -> Values {
     let values: Vec<f64> = items.iter().map(|item| cheapest(kinds, item, &splits)).collect();
     let bound = values.iter().zip(items).map(|(value, item)| value * item.pods).sum();
     Values { items: values, splits, bound }

@@ -109,6 +109,9 @@ pub(crate) struct Packed<'p, 'a> {
 /// Plans of up to so many machines are packed with the pods' own best prices, too.
 const SMALL: usize = 150;
 
+/// Machines are chosen one after the other, too, where there are so few kinds of pods × kinds of machines, or half as many as pods.
+const QUICK: usize = 4_000;
+
 /// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price; its pods may then move where that makes it cheaper.
 fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel) -> Packed<'p, 'a> {
     let run = |strategy, cells: &Cells, budget| {
@@ -133,9 +136,13 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
     // Without machines of their own for pods without rules there is but one way with values.
     let free = first.solver.opens_freely;
     let close = first.solver.is_close;
+    // Machine by machine it takes time for each kind of pod and each kind of machine.
+    let pods: usize = demands.iter().map(|demand| demand.pods.len()).sum();
+    let kinds = demands.len() * first.solver.claims.len().min(4 * demands.len());
+    let quick = !free || kinds <= QUICK.max(pods / 2);
     let others = [
-        Some(Strategy::Cheapest).filter(|_| free && !close),
-        Some(Strategy::Plain).filter(|_| small && !close),
+        Some(Strategy::Cheapest).filter(|_| free && !close && quick),
+        Some(Strategy::Plain).filter(|_| small && !close && quick),
         Some(Strategy::Fill),
     ];
     let mut best = others.into_iter().flatten().fold(first, |best, strategy| {

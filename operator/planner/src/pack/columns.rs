@@ -7,11 +7,13 @@
 //!
 //! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a cell, and what is bought is opened by [`super::commit`] like any other load.
 
+mod clusters;
+mod dealing;
 mod table;
 
 use fixedbitset::FixedBitSet;
 
-use super::knapsack::{Row, Takes, best_load};
+use super::knapsack::{Takes, best_load};
 use super::loads::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
@@ -19,6 +21,7 @@ use crate::cells::CellId;
 use crate::compile::add_times;
 use crate::dual::{Master, Units};
 use crate::solver::{Demand, Solver};
+use dealing::Dealer;
 use table::{Bin, Table};
 
 /// So many machines are filled in a round, those that may gain most.
@@ -39,14 +42,28 @@ const GAIN: f64 = 1e-3;
 /// The problem is solved when what is bought costs so little more than what is proved.
 const CLOSE: f64 = 1e-3;
 
+/// With fewer machines than this, if they were of the best type, they are bought one after the other.
+const FEW: f64 = 24.0;
+
+/// Unless it takes more than so many.
+const SOME: usize = 48;
+
 /// A load that the problem buys so nearly is bought where none is bought whole.
 const NEARLY: f64 = 0.7;
 
-/// A load that the problem knows.
+/// A load that the problem knows, by cluster.
 #[derive(Clone, Debug)]
 struct Known {
     bin: usize,
     takes: Takes,
+}
+
+/// Machines with the same load, by row.
+#[derive(Clone, Debug)]
+struct Bought {
+    bin: usize,
+    takes: Takes,
+    machines: usize,
 }
 
 /// Opens machines for all demands that open machines and take part; those that are left when the work is done are left to others. Returns what the pods are worth in
@@ -59,8 +76,7 @@ pub(super) fn open(
 ) -> Option<f64> {
     let table = Table::new(solver, demands, parts)?;
     let worth = table.worth();
-    let bought = buy(&table, cancel);
-    for (Known { bin, takes }, mut machines) in bought {
+    for Bought { bin, takes, mut machines } in buy(&table, cancel) {
         let Bin { cell, .. } = table.bins[bin];
         while machines > 0 {
             let template = solver.cells[cell].template;
@@ -139,10 +155,19 @@ struct Market<'t> {
     clippy::cast_sign_loss,
     reason = "amounts of machines"
 )]
-fn buy(table: &Table, cancel: &dyn Cancel) -> Vec<(Known, usize)> {
-    let mut left = table.left.clone();
-    let mut bought: Vec<(Known, usize)> = Vec::new();
-    let mut market = Market::new(table, work(&left));
+fn buy(table: &Table, cancel: &dyn Cancel) -> Vec<Bought> {
+    let mut dealer = Dealer::new(table);
+    let mut left = table.by_cluster(&dealer.left);
+    let mut bought: Vec<Bought> = Vec::new();
+    let mut market = Market::new(table, &left, work(&left));
+    if market.is_about_few_machines() {
+        let (mut one, values) = (Dealer::new(table), market.center.1.clone());
+        if let Some(mut bought) = one_after_the_other(&mut market, &mut one, SOME, cancel) {
+            bought.sort_by_key(|bought| bought.takes[0].0);
+            return bought;
+        }
+        market.center.1 = values;
+    }
     market.generate(&left, ROUNDS.0, cancel);
     market.narrow();
     // Even a pass that is cut short buys something, so that the next one has less to do.
@@ -157,19 +182,24 @@ fn buy(table: &Table, cancel: &dyn Cancel) -> Vec<(Known, usize)> {
             if any && cancelled {
                 break;
             }
-            let Known { takes, .. } = &market.known[column];
-            let most = takes.iter().map(|&(row, n)| left[row] / n).min().unwrap_or(0);
+            let Known { bin, ref takes } = market.known[column];
             let wanted = if whole {
                 (amount + 1e-6).floor() as usize
             } else {
                 usize::from(!any || amount >= NEARLY)
             };
-            let n = most.min(wanted);
-            if n > 0 {
-                takes.iter().for_each(|&(row, each)| left[row] -= each * n);
-                bought.push((market.known[column].clone(), n));
+            let most = takes.iter().map(|&(cluster, n)| left[cluster] / n).min().unwrap_or(0);
+            let mut missing = most.min(wanted);
+            while missing > 0 {
+                let (takes, machines) = dealer.deal(bin, takes, missing.div_ceil(2));
+                if takes.is_empty() {
+                    break;
+                }
+                missing -= machines;
                 any = true;
+                bought.push(Bought { bin, takes, machines });
             }
+            left = table.by_cluster(&dealer.left);
         }
         if !any {
             break;
@@ -183,9 +213,50 @@ fn buy(table: &Table, cancel: &dyn Cancel) -> Vec<(Known, usize)> {
         market.master.set_demand(&demand);
         market.generate(&left, ROUNDS.1, cancel);
     }
+    // What is left when the work is done is filled by what pods are worth.
+    if !cancelled {
+        let rest = one_after_the_other(&mut market, &mut dealer, usize::MAX, cancel);
+        bought.extend(rest.into_iter().flatten());
+    }
     // The largest pods first, as ever: where there are limits, they get what is left of them.
-    bought.sort_by_key(|(known, _)| known.takes[0].0);
+    bought.sort_by_key(|bought| bought.takes[0].0);
     bought
+}
+
+/// Buys for all pods that are left the load that is worth most of its price, again and again; values are worked out anew each time an eighth of the pods has a place. Nothing
+/// when that takes more than so many machines.
+fn one_after_the_other(
+    market: &mut Market<'_>,
+    dealer: &mut Dealer<'_>,
+    at_most: usize,
+    cancel: &dyn Cancel,
+) -> Option<Vec<Bought>> {
+    let table = market.table;
+    let mut left = table.by_cluster(&dealer.left);
+    let (mut valued, mut count) = (left.iter().sum::<usize>(), 0);
+    let mut bought = Vec::new();
+    while left.iter().any(|&pods| pods > 0) {
+        let pods = left.iter().sum();
+        if at_most < usize::MAX && pods * 8 < valued * 7 {
+            (valued, market.center.1) = (pods, table.revalued(&left));
+        }
+        let Some(Known { bin, takes }) = market.best(&left) else { break };
+        let most = takes.iter().map(|&(cluster, n)| left[cluster] / n).min().unwrap_or(0);
+        let (takes, machines) = dealer.deal(bin, &takes, most.div_ceil(2));
+        if takes.is_empty() {
+            break;
+        }
+        count += machines;
+        if count > at_most {
+            return None;
+        }
+        bought.push(Bought { bin, takes, machines });
+        left = table.by_cluster(&dealer.left);
+        if cancel.is_cancelled() {
+            break;
+        }
+    }
+    Some(bought)
 }
 
 /// How much work a problem is worth: it grows with the pods up to some.
@@ -196,19 +267,19 @@ fn work(left: &[usize]) -> u64 {
 
 impl<'t> Market<'t> {
     #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
-    fn new(table: &'t Table, work: u64) -> Self {
+    fn new(table: &'t Table, left: &[usize], work: u64) -> Self {
         let mut known = Vec::new();
         let mut first = Vec::new();
-        for row in 0..table.rows.len() {
+        for (row, &pods) in left.iter().enumerate() {
             let mut best: Option<(f64, usize, usize)> = None;
             for (index, bin) in table.bins.iter().enumerate() {
-                if bin.rows.binary_search(&row).is_err() {
+                if bin.clusters.binary_search(&row).is_err() {
                     continue;
                 }
-                let Row { requests, groups } = &table.rows[row];
+                let requests = &table.means[row].requests;
                 let times = requests.iter().zip(&bin.net).filter(|(want, _)| **want > 0);
                 let times = times.map(|(want, have)| have / want).min().unwrap_or(1);
-                let most = if groups.is_empty() { table.left[row].max(1) } else { 1 };
+                let most = pods.max(1).min(table.clusters[row].most);
                 let n = usize::try_from(times).unwrap_or(1).clamp(1, most);
                 let each = bin.price / n as f64;
                 if best.is_none_or(|(least, ..)| each < least) {
@@ -219,11 +290,12 @@ impl<'t> Market<'t> {
             known.push(Known { bin, takes: [(row, n)].into_iter().collect() });
             first.push((each * n as f64, n as f64));
         }
-        let demand: Vec<f64> = table.left.iter().map(|&pods| pods as f64).collect();
-        let proved = table.values.iter().zip(&demand).map(|(value, pods)| value * pods).sum();
+        let demand: Vec<f64> = left.iter().map(|&pods| pods as f64).collect();
+        let proved = table.worths.iter().zip(&demand).map(|(value, pods)| value * pods).sum();
         let master = Master::new(&demand, &first, work);
-        let active = (0..table.bins.len()).map(|bin| (bin, table.bins[bin].rows.clone())).collect();
-        Self { table, master, known, active, center: (proved, table.values.clone()) }
+        let active =
+            (0..table.bins.len()).map(|bin| (bin, table.bins[bin].clusters.clone())).collect();
+        Self { table, master, known, active, center: (proved, table.worths.clone()) }
     }
 
     /// Looks no more at what the first rounds had no use for.
@@ -277,6 +349,50 @@ impl<'t> Market<'t> {
         }
     }
 
+    /// Whether there are hardly more machines to buy than clusters to weigh: then what is bought of each load says little, as nearly all of it are fractions.
+    fn is_about_few_machines(&self) -> bool {
+        let (worth, values) = &self.center;
+        let ratio = |bin: &Bin| {
+            let units = Units::new(bin.room, &bin.clusters, &self.table.requests, values);
+            (units.worth[0] + units.worth[1]) / bin.price
+        };
+        let best = self.table.bins.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        best.is_some_and(|bin| *worth < bin.price * FEW)
+    }
+
+    /// The load that is worth most of its price at the values that prove most.
+    fn best(&self, left: &[usize]) -> Option<Known> {
+        let table = self.table;
+        let values = &self.center.1;
+        let at_most = self.at_most(left);
+        let mut ranked: Vec<(f64, usize, Units, Vec<usize>)> = Vec::new();
+        for (index, bin) in table.bins.iter().enumerate() {
+            let on: Vec<usize> = bin.clusters.iter().copied().filter(|&it| left[it] > 0).collect();
+            let units = Units::new(bin.room, &on, &table.requests, values);
+            ranked.push(((units.worth[0] + units.worth[1]) / bin.price, index, units, on));
+        }
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut best: Option<(f64, Known)> = None;
+        for (ratio, index, units, on) in ranked.into_iter().take(FILLED) {
+            if best.as_ref().is_some_and(|(most, _)| ratio <= *most) {
+                break;
+            }
+            let bin = &table.bins[index];
+            let (worth, takes, _) =
+                best_load(&table.means, &on, &at_most, values, &bin.net, &units, STEPS);
+            let ratio = worth / bin.price;
+            if !takes.is_empty() && best.as_ref().is_none_or(|(most, _)| ratio > *most) {
+                best = Some((ratio, Known { bin: index, takes }));
+            }
+        }
+        best.map(|(_, known)| known)
+    }
+
+    /// How many pods of each cluster a machine may hold.
+    fn at_most(&self, left: &[usize]) -> Vec<usize> {
+        left.iter().zip(&self.table.clusters).map(|(&left, it)| left.min(it.most)).collect()
+    }
+
     /// Offers the loads that are worth most at some values, where they gain at others. Returns how many, and the most that a load is worth of its price.
     fn offer(&mut self, left: &[usize], at: &[f64], values: &[f64]) -> (usize, f64) {
         let table = self.table;
@@ -291,6 +407,7 @@ impl<'t> Market<'t> {
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let (mut offered, mut most) = (0, 1.0_f64);
+        let at_most = self.at_most(left);
         for (rank, (ratio, position, units)) in ranked.into_iter().enumerate() {
             if rank >= FILLED || ratio <= 1.0 + GAIN {
                 // No load of this type, nor of those that come after it, is worth more than that.
@@ -300,7 +417,7 @@ impl<'t> Market<'t> {
             let (index, ref rows) = self.active[position];
             let bin = &table.bins[index];
             let (worth, takes, steps) =
-                best_load(&table.rows, rows, left, at, &bin.net, &units, STEPS);
+                best_load(&table.means, rows, &at_most, at, &bin.net, &units, STEPS);
             looked += steps * 8 + rows.len() * 4;
             most = most.max(worth / bin.price);
             #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]

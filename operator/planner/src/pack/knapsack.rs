@@ -17,16 +17,32 @@ pub(super) struct Row {
     pub(super) groups: Vec<usize>,
 }
 
+impl Row {
+    /// Processors and memory.
+    #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
+    pub(super) fn amounts(&self) -> [f64; 2] {
+        [self.requests[0] as f64, self.requests[1] as f64]
+    }
+}
+
 /// How many pods of which row.
 pub(super) type Takes = SmallVec<[(usize, usize); 6]>;
 
+/// Rows that are worth something on a machine, as a search goes through them.
+struct Entry<'s> {
+    /// Worth per what it takes; the best come first.
+    ratio: f64,
+    row: usize,
+    value: f64,
+    left: usize,
+    of: &'s Row,
+    /// The least that this row or one after it takes of processors and of memory.
+    least: [i64; 2],
+}
+
 /// A search on one machine.
 struct Search<'s> {
-    rows: &'s [Row],
-    left: &'s [usize],
-    values: &'s [f64],
-    /// Rows that are worth something, with their worth per what they take, the best first.
-    order: Vec<(f64, usize)>,
+    entries: Vec<Entry<'s>>,
     /// What a unit of processors and of memory is worth.
     per_unit: [f64; 2],
     groups: SmallVec<[usize; 8]>,
@@ -35,7 +51,7 @@ struct Search<'s> {
     steps: usize,
 }
 
-/// The load of some rows that is worth most on a machine with so much room, and what it is worth. Takes off `steps` what it took.
+/// The load of some rows that is worth most on a machine with so much room, and what it is worth. The last value is how many steps it took.
 #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
 pub(super) fn best_load(
     rows: &[Row],
@@ -47,21 +63,25 @@ pub(super) fn best_load(
     steps: usize,
 ) -> (f64, Takes, usize) {
     let per_unit = [0, 1].map(|at| units.worth[at] / (room[at].max(1) as f64));
-    let mut order: Vec<(f64, usize)> = on
+    let mut entries: Vec<Entry<'_>> = on
         .iter()
         .filter(|&&row| left[row] > 0 && values[row] > 0.0)
         .map(|&row| {
-            let requests = &rows[row].requests;
-            let takes = per_unit[0] * requests[0] as f64 + per_unit[1] * requests[1] as f64;
-            (if takes > 0.0 { values[row] / takes } else { 1.0 }, row)
+            let (of, value) = (&rows[row], values[row]);
+            let [cpu, memory] = of.amounts();
+            let takes = per_unit[0] * cpu + per_unit[1] * memory;
+            let ratio = if takes > 0.0 { value / takes } else { 1.0 };
+            Entry { ratio, row, value, left: left[row], of, least: [0; 2] }
         })
         .collect();
-    order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    entries.sort_unstable_by(|a, b| b.ratio.total_cmp(&a.ratio).then(a.row.cmp(&b.row)));
+    let mut least = [i64::MAX; 2];
+    for entry in entries.iter_mut().rev() {
+        least = [0, 1].map(|at| entry.of.requests[at].min(least[at]));
+        entry.least = least;
+    }
     let mut search = Search {
-        rows,
-        left,
-        values,
-        order,
+        entries,
         per_unit,
         groups: SmallVec::new(),
         takes: Takes::new(),
@@ -79,19 +99,26 @@ impl Search<'_> {
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     fn descend(&mut self, from: usize, room: &mut SmallVec<[i64; 6]>, worth: f64) {
         if worth > self.best.0 {
-            self.best = (worth, self.takes.clone());
+            self.best.0 = worth;
+            self.best.1.clone_from(&self.takes);
         }
         let rest = self.per_unit[0] * room[0] as f64 + self.per_unit[1] * room[1] as f64;
-        for at in from..self.order.len() {
-            let (ratio, row) = self.order[at];
-            if self.steps == 0 || worth + rest * ratio <= self.best.0 * (1.0 + 1e-6) {
+        for at in from..self.entries.len() {
+            let Entry { ratio, row, value, left, of, least } = self.entries[at];
+            if self.steps == 0
+                || worth + rest * ratio <= self.best.0 * (1.0 + 1e-6)
+                || least[0] > room[0]
+                || least[1] > room[1]
+            {
                 return;
             }
-            let rows = self.rows;
-            let Row { requests, groups } = &rows[row];
-            let mut most = self.left[row];
+            let Row { requests, groups } = of;
+            if requests.iter().zip(room.iter()).any(|(want, have)| want > have) {
+                continue;
+            }
+            let mut most = left;
             for (&want, &have) in requests.iter().zip(room.iter()) {
-                if want > 0 {
+                if want > 0 && most > 1 {
                     most = most.min(usize::try_from(have / want).unwrap_or(0));
                 }
             }
@@ -110,7 +137,7 @@ impl Search<'_> {
                 room.iter_mut().zip(requests).for_each(|(have, want)| *have -= by * want);
                 self.groups.extend(groups.iter().copied());
                 self.takes.push((row, n));
-                self.descend(at + 1, room, worth + self.values[row] * n as f64);
+                self.descend(at + 1, room, worth + value * n as f64);
                 self.takes.pop();
                 self.groups.truncate(self.groups.len() - groups.len());
                 room.iter_mut().zip(requests).for_each(|(have, want)| *have += by * want);

@@ -67,7 +67,7 @@ fn pods_of_two_opposite_kinds_come_close_to_the_bound_whatever_they_are() {
             })
             .collect();
         let excess = excess(&batch(&requests, 40));
-        assert!(excess < 0.025, "{excess} of draw {seed}");
+        assert!(excess < 0.045, "{excess} of draw {seed}");
     }
 }
 

@@ -89,8 +89,8 @@ impl Counts {
         let mut chosen = self.choose(&mut search, cells, &by_key, free);
         if chosen.is_err() && search.left == 0 {
             by_key.sort_by_cached_key(|rules| {
-                let open =
-                    self.open_domains(problem, cells, rules, cell, groups[rules[0].group].key);
+                let key = groups[rules[0].group].key;
+                let open = self.open_domains(problem, cells, rules, cell, key, shape);
                 open.map_or(0, |open| open.len())
             });
             search.left = tries;

@@ -6,14 +6,15 @@ use smallvec::SmallVec;
 
 use super::super::knapsack::Row;
 use super::Candidate;
+use super::clusters::{Point, clusters};
 use crate::cells::{CellId, by_price, frontier};
-use crate::dual::{Item, Kind, Units, exact};
+use crate::dual::{Item, Kind, Units, evaluate, exact};
 use crate::solver::{Demand, Home, Solver};
 
-/// With more rows than this nothing is done: the work of a step is the square of the rows.
-const ROWS: usize = 400;
+/// So many clusters of rows are weighed at most: the work of a step is their square.
+const CLUSTERS: usize = 48;
 
-/// With more cells than this nothing is done either.
+/// With more cells than this nothing is done.
 const CELLS: usize = 16;
 
 /// So many types of machines take part, those whose loads are worth most in the relaxation.
@@ -22,6 +23,12 @@ const BINS: usize = 64;
 /// So are those whose loads are worth so little of their price left out.
 const PROMISING: f64 = 0.9;
 
+/// How much the relaxation may cost, see [`exact`].
+const WORK: u64 = 2_000_000;
+
+/// The same when a part of the pods has been packed.
+const REVALUED: u64 = 200_000;
+
 /// A machine that loads may be for.
 pub(super) struct Bin {
     pub(super) cell: CellId,
@@ -29,20 +36,38 @@ pub(super) struct Bin {
     pub(super) net: SmallVec<[i64; 6]>,
     pub(super) room: [f64; 2],
     pub(super) price: f64,
+    /// Rows of which it holds a pod.
     pub(super) rows: Vec<usize>,
+    /// Clusters of which it holds every pod.
+    pub(super) clusters: Vec<usize>,
+}
+
+/// Rows that are weighed as one.
+pub(super) struct Cluster {
+    pub(super) rows: Vec<usize>,
+    /// How many of its pods a machine holds at most, whatever its size.
+    pub(super) most: usize,
 }
 
 /// The problem in numbers.
 pub(super) struct Table {
     pub(super) rows: Vec<Row>,
-    /// Processors and memory by row.
-    pub(super) requests: Vec<[f64; 2]>,
     /// Demands by row.
     pub(super) demands: Vec<Vec<usize>>,
+    /// Pods by row.
     pub(super) left: Vec<usize>,
-    pub(super) bins: Vec<Bin>,
-    /// What pods are worth in the relaxation.
+    /// What a pod is worth in the relaxation, by row.
     pub(super) values: Vec<f64>,
+    pub(super) clusters: Vec<Cluster>,
+    /// By row.
+    pub(super) cluster_of: Vec<usize>,
+    /// By cluster: what its pods request on average, rounded up.
+    pub(super) means: Vec<Row>,
+    /// Processors and memory of these.
+    pub(super) requests: Vec<[f64; 2]>,
+    /// What a pod is worth in the relaxation, by cluster.
+    pub(super) worths: Vec<f64>,
+    pub(super) bins: Vec<Bin>,
 }
 
 /// What pods of one row have in common: the cell that they open machines in, class and variant, requests, and groups that keep them apart.
@@ -50,7 +75,6 @@ type Alike = (CellId, usize, usize, SmallVec<[i64; 6]>, Vec<usize>);
 
 impl Table {
     /// Nothing when there is too much of it, or nothing to weigh.
-    #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
     pub(super) fn new(
         solver: &mut Solver<'_, '_>,
         demands: &[Demand],
@@ -87,22 +111,49 @@ impl Table {
         // Ids depend on the order in which shapes come, that of demands does not.
         let mut alike: Vec<(Alike, Vec<usize>)> = alike.into_iter().collect();
         alike.sort_by_key(|(_, demands)| demands[0]);
-        if alike.is_empty() || alike.len() > ROWS || cells.len() > CELLS {
+        if alike.is_empty() || cells.len() > CELLS {
             return None;
         }
         let mut bins = Vec::new();
         for cell in cells {
             bins.extend(bins_of(solver, cell, &alike, &of));
         }
-        let (mut rows, mut left, mut by_row) = (Vec::new(), Vec::new(), Vec::new());
+        let left: Vec<usize> = alike
+            .iter()
+            .map(|(_, of)| of.iter().map(|&demand| demands[demand].left()).sum())
+            .collect();
+        let clusters = clusters_of(&alike, &left);
+        let (mut rows, mut by_row) = (Vec::new(), Vec::new());
         for ((.., requests, groups), demands_of) in alike {
-            left.push(demands_of.iter().map(|&demand| demands[demand].left()).sum());
             by_row.push(demands_of);
             rows.push(Row { requests, groups });
         }
-        let requests: Vec<[f64; 2]> =
-            rows.iter().map(|row| [0, 1].map(|at| row.requests[at] as f64)).collect();
-        let mut table = Self { rows, requests, demands: by_row, left, bins, values: Vec::new() };
+        let means: Vec<Row> = clusters.iter().map(|it| mean(it, &rows, &left)).collect();
+        let clusters: Vec<Cluster> =
+            clusters.into_iter().map(|it| Cluster::new(it, &rows)).collect();
+        let requests = means.iter().map(Row::amounts).collect();
+        for bin in &mut bins {
+            let holds = |&it: &usize| {
+                clusters[it].rows.iter().all(|row| bin.rows.binary_search(row).is_ok())
+            };
+            bin.clusters = (0..clusters.len()).filter(holds).collect();
+        }
+        let mut cluster_of = vec![0; rows.len()];
+        for (index, cluster) in clusters.iter().enumerate() {
+            cluster.rows.iter().for_each(|&row| cluster_of[row] = index);
+        }
+        let mut table = Self {
+            rows,
+            demands: by_row,
+            left,
+            values: Vec::new(),
+            clusters,
+            cluster_of,
+            means,
+            requests,
+            worths: Vec::new(),
+            bins,
+        };
         table.keep_promising();
         Some(table)
     }
@@ -113,54 +164,130 @@ impl Table {
         self.values.iter().zip(&self.left).map(|(value, &pods)| value * pods as f64).sum()
     }
 
-    /// Leaves out machines that the relaxation has no use for; each row keeps one that holds it.
+    /// Pods by cluster.
+    pub(super) fn by_cluster(&self, left: &[usize]) -> Vec<usize> {
+        self.clusters.iter().map(|it| it.rows.iter().map(|&row| left[row]).sum()).collect()
+    }
+
+    /// What a pod of each cluster is worth once only so many are left.
+    #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
+    pub(super) fn revalued(&self, left: &[usize]) -> Vec<f64> {
+        let kinds: Vec<Kind> =
+            self.bins.iter().map(|bin| Kind { room: bin.room, price: bin.price }).collect();
+        let item = |(&pods, &requests)| Item { pods: pods as f64, requests, kinds: Vec::new() };
+        let mut items: Vec<Item> = left.iter().zip(&self.requests).map(item).collect();
+        for (index, bin) in self.bins.iter().enumerate() {
+            bin.clusters.iter().for_each(|&it| items[it].kinds.push(index));
+        }
+        let values = exact(&kinds, &items, REVALUED).items;
+        values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
+    }
+
+    /// Leaves out machines that the relaxation has no use for; each cluster keeps one that holds it.
     #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
     fn keep_promising(&mut self) {
         let kinds: Vec<Kind> =
             self.bins.iter().map(|bin| Kind { room: bin.room, price: bin.price }).collect();
-        let mut items: Vec<Item> = (0..self.rows.len())
-            .map(|row| Item {
-                pods: self.left[row] as f64,
-                requests: self.requests[row],
-                kinds: Vec::new(),
-            })
-            .collect();
-        for (index, bin) in self.bins.iter().enumerate() {
-            for &row in &bin.rows {
-                items[row].kinds.push(index);
-            }
+        let item = |pods: usize, requests: [f64; 2]| Item {
+            pods: pods as f64,
+            requests,
+            kinds: Vec::new(),
+        };
+        let mut items: Vec<Item> = Vec::new();
+        for (cluster, pods) in self.by_cluster(&self.left).into_iter().enumerate() {
+            items.push(item(pods, self.requests[cluster]));
         }
-        let values = exact(&kinds, &items, 40_000_000);
-        self.values =
-            values.items.iter().map(|&value| if value.is_finite() { value } else { 0.0 }).collect();
+        let mut exact_items: Vec<Item> = Vec::new();
+        for (row, &pods) in self.rows.iter().zip(&self.left) {
+            exact_items.push(item(pods, row.amounts()));
+        }
+        for (index, bin) in self.bins.iter().enumerate() {
+            bin.clusters.iter().for_each(|&it| items[it].kinds.push(index));
+            bin.rows.iter().for_each(|&it| exact_items[it].kinds.push(index));
+        }
+        let finite = |values: Vec<f64>| -> Vec<f64> {
+            values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
+        };
+        let values = exact(&kinds, &items, WORK);
+        self.values = finite(evaluate(&kinds, &exact_items, values.splits).items);
+        self.worths = finite(values.items);
         let mut ranked: Vec<(f64, usize)> = self
             .bins
             .iter()
             .enumerate()
             .map(|(index, bin)| {
-                let units = Units::new(bin.room, &bin.rows, &self.requests, &self.values);
+                let units = Units::new(bin.room, &bin.clusters, &self.requests, &self.worths);
                 ((units.worth[0] + units.worth[1]) / bin.price, index)
             })
             .collect();
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut held = vec![false; self.rows.len()];
+        let mut held = vec![false; self.clusters.len()];
         let mut kept = vec![false; self.bins.len()];
         for (rank, &(ratio, bin)) in ranked.iter().enumerate() {
-            let needed = self.bins[bin].rows.iter().any(|&row| !held[row]);
+            let needed = self.bins[bin].clusters.iter().any(|&it| !held[it]);
             if needed || rank < BINS && ratio > PROMISING {
                 kept[bin] = true;
-                self.bins[bin].rows.iter().for_each(|&row| held[row] = true);
+                self.bins[bin].clusters.iter().for_each(|&it| held[it] = true);
             }
         }
         let mut kept = kept.into_iter();
         self.bins.retain(|_| kept.next().unwrap_or(false));
         // What no machine holds is left to others.
-        for (left, held) in self.left.iter_mut().zip(&held) {
-            if !held {
-                *left = 0;
-            }
+        for (cluster, _) in self.clusters.iter().zip(held).filter(|(_, held)| !held) {
+            cluster.rows.iter().for_each(|&row| self.left[row] = 0);
         }
     }
+}
+
+impl Cluster {
+    fn new(rows: Vec<usize>, all: &[Row]) -> Self {
+        let alone = rows.iter().all(|&row| !all[row].groups.is_empty());
+        Self { most: if alone { rows.len() } else { usize::MAX }, rows }
+    }
+}
+
+/// What pods of some rows request on average, rounded up.
+fn mean(of: &[usize], all: &[Row], left: &[usize]) -> Row {
+    if let [row] = *of {
+        return all[row].clone();
+    }
+    let pods: usize = of.iter().map(|&row| left[row]).sum();
+    let by = i64::try_from(pods.max(1)).unwrap_or(i64::MAX);
+    let mut requests: SmallVec<[i64; 6]> = SmallVec::from_elem(0, all[of[0]].requests.len());
+    for &row in of {
+        let n = i64::try_from(left[row]).unwrap_or(i64::MAX);
+        let sums = requests.iter_mut().zip(&all[row].requests);
+        sums.for_each(|(sum, each)| *sum = sum.saturating_add(each.saturating_mul(n)));
+    }
+    requests.iter_mut().for_each(|sum| *sum = *sum / by + i64::from(*sum % by > 0));
+    Row { requests, groups: Vec::new() }
+}
+
+/// Which rows are weighed as one, by their numbers.
+#[expect(clippy::cast_precision_loss, reason = "shares, to compare them")]
+fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>> {
+    let amounts = |row: usize| [0, 1].map(|at| alike[row].0.3[at] as f64);
+    let mut all = [0.0, 0.0];
+    for (row, &pods) in left.iter().enumerate() {
+        let of = amounts(row);
+        for at in [0, 1] {
+            all[at] += of[at] * pods as f64;
+        }
+    }
+    // Together are pods that may be on the same machines, ask for the same of everything else, and either all or none keep off hosts.
+    let mut classes = BTreeMap::new();
+    let points: Vec<Point> = (0..alike.len())
+        .map(|row| {
+            let (cell, class, variant, requests, groups) = &alike[row].0;
+            let next = classes.len();
+            let key = (*cell, *class, *variant, &requests[2..], groups.is_empty());
+            let class = *classes.entry(key).or_insert(next);
+            let of = amounts(row);
+            let shares = [0, 1].map(|at| of[at] / f64::max(all[at], 1.0));
+            Point { class, pods: left[row] as f64, shares }
+        })
+        .collect();
+    clusters(&points, CLUSTERS)
 }
 
 /// The machines of a cell that hold pods of some rows.
@@ -199,7 +326,7 @@ fn bins_of(
         let rows: Vec<usize> = (0..alike.len()).filter(holds).collect();
         let room = [net[0].max(1) as f64, net[1].max(1) as f64];
         let price = current.prices[kind].saturating_add(problem.policy.node_price.0).max(1) as f64;
-        Bin { cell, net, room, price, rows }
+        Bin { cell, net, room, price, rows, clusters: Vec::new() }
     };
     kinds.into_iter().map(bin).filter(|bin| !bin.rows.is_empty()).collect()
 }
