@@ -61,6 +61,8 @@ pub(crate) struct Shut;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     list: Vec<Arc<Cell>>,
+    /// By template.
+    bases: Vec<Option<CellId>>,
     index: FxHashMap<(usize, Requirements), CellId>,
     /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels that types have.
     stocks: FxHashMap<(usize, Requirements), Option<Arc<Stock>>>,
@@ -81,9 +83,16 @@ impl std::ops::Index<CellId> for Cells {
 impl Cells {
     /// The cell of a template on which nothing runs yet.
     pub(crate) fn base(&mut self, problem: &Problem<'_>, template: usize) -> CellId {
+        if let Some(&Some(known)) = self.bases.get(template) {
+            return known;
+        }
         let compiled = &problem.templates[template];
-        self.intern(problem, template, compiled.requirements.clone(), &compiled.types)
-            .expect("templates without types are left out when the snapshot is compiled")
+        let base = self
+            .intern(problem, template, compiled.requirements.clone(), &compiled.types)
+            .expect("templates without types are left out when the snapshot is compiled");
+        self.bases.resize(problem.templates.len(), None);
+        self.bases[template] = Some(base);
+        base
     }
 
     /// The cell in which a machine is once a pod of a class has come.
