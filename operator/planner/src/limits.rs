@@ -13,6 +13,8 @@ use crate::plan::Exclusion;
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pools: Vec<PoolLimits>,
+    /// Processors and memory of all pods that machines may be launched for.
+    needed: [i64; 2],
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,7 +87,7 @@ impl Limits {
                 limits
             })
             .collect();
-        Self { pools }
+        Self { pools, needed: [0; 2] }
     }
 
     /// Whether a template's pool has limits at all.
@@ -151,8 +153,33 @@ impl Limits {
         least.map_or(usize::MAX, |least| usize::try_from(least).unwrap_or(0))
     }
 
+    /// What is to be shared among the machines to come: requests by column, and how many pods have them. Pods that no machine of a pool with limits could hold don't count.
+    pub(crate) fn expect<'r>(
+        &mut self,
+        problem: &Problem<'_>,
+        pods: impl Iterator<Item = (&'r [i64], usize)>,
+    ) {
+        let limited = problem.templates.iter().zip(&self.pools);
+        let limited = limited.filter(|(_, pool)| !pool.amounts.is_empty());
+        let rooms =
+            limited.flat_map(|(template, _)| template.types.ones().map(|kind| template.net(kind)));
+        let largest = rooms.fold([0; 2], |most, net| [0, 1].map(|at| net[at].max(most[at])));
+        self.needed = [0; 2];
+        if largest == [0; 2] {
+            return;
+        }
+        for (requests, n) in
+            pods.filter(|(requests, _)| (0..2).all(|at| requests[at] <= largest[at]))
+        {
+            let n = i64::try_from(n).unwrap_or(i64::MAX);
+            self.needed =
+                [0, 1].map(|at| self.needed[at].saturating_add(requests[at].saturating_mul(n)));
+        }
+    }
+
     /// Of the types that one launch may become, those that do not eat up the limit: a launch is charged with the largest of its types, so a small
-    /// machine that could also become a huge one would keep the pool from launching anything else.
+    /// machine that could also become a huge one would keep the pool from launching anything else. When all machines to come are like the cheapest of these types, each
+    /// may be charged with half of its share of what is left, and with an eighth of that at most.
     pub(crate) fn modest(
         &self,
         problem: &Problem<'_>,
@@ -162,9 +189,12 @@ impl Limits {
     ) -> FixedBitSet {
         let table = &problem.catalogs[problem.templates[template].catalog];
         let mut modest = types.clone();
+        let capacity = table.capacity(cheapest);
+        let machines = [0, 1].map(|at| self.needed[at] / capacity[at].max(1));
+        let part = machines[0].max(machines[1]).saturating_mul(2).max(8);
         for amount in &self.pools[template].amounts {
             let column = amount.column;
-            let enough = table.capacity(cheapest)[column].max(amount.left / 8);
+            let enough = capacity[column].max(amount.left / part);
             if !amount.excludes(table, enough) {
                 continue;
             }

@@ -87,6 +87,9 @@ pub(crate) fn pack(
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
     let mut given_up = vec![false; demands.len()];
+    let problem = solver.problem;
+    let wanted = |demand: &Demand| (&problem.shapes[demand.shape].requests[..], demand.left());
+    solver.limits.expect(problem, demands.iter().map(wanted));
     if solver.claims.is_empty() {
         solver.counts.forget_claims();
         if let Some(devices) = &mut solver.devices {

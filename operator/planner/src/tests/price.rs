@@ -10,10 +10,12 @@ use crate::plan::{Launch, Plan};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::resources::MicroUsd;
-use crate::snapshot::{InstanceType, Operator, PodShape, Snapshot};
+use crate::snapshot::{
+    CapacityType, Catalog, InstanceType, NodeClassRef, Offering, Operator, PodShape, Snapshot,
+};
 use crate::solver::{Demand, Solver};
 use crate::testing::mixes::Draw;
-use crate::testing::{Builder, usd};
+use crate::testing::{Builder, instance_type, usd};
 use crate::{lower_bound, lower_bound_within, provision};
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -249,6 +251,56 @@ fn machines_that_exist_are_filled_up_whatever_the_largest_share_is() {
     }
     let policy = Policy { largest_share: 10, ..Policy::default() };
     assert_eq!(plan_with(&world.build(), &policy).nominations.len(), 3);
+}
+
+/// What 300 pods cost, and how many wait, where a NodePool may have so many cores: the larger a type, the dearer are its cores, up to four times.
+fn within(cores: Option<i64>, memory: i64) -> (usize, f64) {
+    let types = [2, 4, 8, 16, 32, 64, 128, 256, 448, 896].map(|cores| {
+        let size = f64::from(i32::try_from(cores).expect("few"));
+        let price = usd(0.05 * size * (1.0 + size.log2() / 3.0));
+        let offering = Offering {
+            zone: "zone-a".to_owned(),
+            capacity_type: CapacityType::OnDemand,
+            requirements: Vec::new(),
+            price,
+            available: true,
+            reservation_capacity: None,
+            unpriced: None,
+        };
+        instance_type(
+            &format!("type-{cores}"),
+            cores * 1000,
+            4 * cores * GI,
+            8 * cores,
+            vec![offering],
+        )
+    });
+    let mut limited = on_demand("default");
+    limited.limits.extend(cores.map(|cores| ("cpu".to_owned(), cores * 1000)));
+    let catalog = Catalog { node_class: NodeClassRef::default(), instance_types: types.to_vec() };
+    let mut world = Builder::new(catalog).pool(limited);
+    for number in 0..300 {
+        world = world.pending(&format!("pod-{number:03}"), shape(900, memory));
+    }
+    // What fits nowhere takes nothing of what there is for others.
+    world = world.pending("huge", shape(10_000_000, GI));
+    let snapshot = world.build();
+    let plan = provision(&snapshot, &Policy::default(), now(), 1, &());
+    assert_eq!(crate::check(&snapshot, &plan), []);
+    (plan.report.pods.len() - 1, plan.launches.iter().map(|launch| launch.price.as_usd()).sum())
+}
+
+#[test]
+fn a_limit_that_leaves_room_for_all_pods_makes_no_plan_dearer() {
+    for memory in [GI, 3 * GI, 7 * GI] {
+        let (waiting, free) = within(None, memory);
+        assert_eq!(waiting, 0);
+        for cores in [700, 1000, 2000, 10_000] {
+            let (waiting, price) = within(Some(cores), memory);
+            assert_eq!(waiting, 0, "{cores} cores, {memory} bytes");
+            assert!(price < free * 1.03, "{cores} cores: {price} instead of {free}");
+        }
+    }
 }
 
 /// Pods that wait and the price, when machines are filled as Karpenter fills them.
