@@ -13,6 +13,8 @@ use crate::plan::Exclusion;
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pools: Vec<PoolLimits>,
+    /// The most processors and the most memory that a machine of a pool with limits has for pods.
+    largest: [i64; 2],
     /// Processors and memory of all pods that machines may be launched for.
     needed: [i64; 2],
 }
@@ -64,7 +66,7 @@ impl Limits {
             entry.0.iter_mut().zip(&capacity).for_each(|(sum, amount)| *sum += amount);
             entry.1 += 1;
         }
-        let pools = problem
+        let pools: Vec<PoolLimits> = problem
             .templates
             .iter()
             .map(|template| {
@@ -87,7 +89,12 @@ impl Limits {
                 limits
             })
             .collect();
-        Self { pools, needed: [0; 2] }
+        let limited = problem.templates.iter().zip(&pools);
+        let limited = limited.filter(|(_, pool)| !pool.amounts.is_empty());
+        let rooms =
+            limited.flat_map(|(template, _)| template.types.ones().map(|kind| template.net(kind)));
+        let largest = rooms.fold([0; 2], |most, net| [0, 1].map(|at| net[at].max(most[at])));
+        Self { pools, largest, needed: [0; 2] }
     }
 
     /// Whether a template's pool has limits at all.
@@ -153,27 +160,16 @@ impl Limits {
         least.map_or(usize::MAX, |least| usize::try_from(least).unwrap_or(0))
     }
 
-    /// What is to be shared among the machines to come: requests by column, and how many pods have them. Pods that no machine of a pool with limits could hold don't count.
-    pub(crate) fn expect<'r>(
-        &mut self,
-        problem: &Problem<'_>,
-        pods: impl Iterator<Item = (&'r [i64], usize)>,
-    ) {
-        let limited = problem.templates.iter().zip(&self.pools);
-        let limited = limited.filter(|(_, pool)| !pool.amounts.is_empty());
-        let rooms =
-            limited.flat_map(|(template, _)| template.types.ones().map(|kind| template.net(kind)));
-        let largest = rooms.fold([0; 2], |most, net| [0, 1].map(|at| net[at].max(most[at])));
+    /// What is left is shared among the machines for these pods: requests by column, and how many pods have them. Those that no machine of a pool with limits could hold don't count.
+    pub(crate) fn share_among<'r>(&mut self, pods: impl Iterator<Item = (&'r [i64], usize)>) {
         self.needed = [0; 2];
-        if largest == [0; 2] {
+        if self.largest == [0; 2] {
             return;
         }
-        for (requests, n) in
-            pods.filter(|(requests, _)| (0..2).all(|at| requests[at] <= largest[at]))
-        {
+        let Self { largest, needed, .. } = self;
+        for (requests, n) in pods.filter(|(it, _)| (0..2).all(|at| it[at] <= largest[at])) {
             let n = i64::try_from(n).unwrap_or(i64::MAX);
-            self.needed =
-                [0, 1].map(|at| self.needed[at].saturating_add(requests[at].saturating_mul(n)));
+            *needed = [0, 1].map(|at| needed[at].saturating_add(requests[at].saturating_mul(n)));
         }
     }
 

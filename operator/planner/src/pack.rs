@@ -89,7 +89,7 @@ pub(crate) fn pack(
     let mut given_up = vec![false; demands.len()];
     let problem = solver.problem;
     let wanted = |demand: &Demand| (&problem.shapes[demand.shape].requests[..], demand.left());
-    solver.limits.expect(problem, demands.iter().map(wanted));
+    solver.limits.share_among(demands.iter().map(wanted));
     if solver.claims.is_empty() {
         solver.counts.forget_claims();
         if let Some(devices) = &mut solver.devices {
