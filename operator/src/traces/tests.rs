@@ -253,9 +253,9 @@ fn long_texts_and_many_attributes_are_cut() {
     let [KeyValue { value: Value::String(text), .. }] = span.attributes.as_slice() else {
         panic!("{span:?}")
     };
-    assert!(text.as_str().len() <= TEXT, "{}", text.as_str().len());
+    assert!((TEXT / 2..=TEXT).contains(&text.as_str().len()), "{}", text.as_str().len());
     let Status::Error { description } = &span.status else { panic!("{span:?}") };
-    assert!(description.len() <= TEXT, "{}", description.len());
+    assert!((TEXT / 2..=TEXT).contains(&description.len()), "{}", description.len());
 }
 
 #[test]
