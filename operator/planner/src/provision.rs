@@ -106,10 +106,10 @@ pub(crate) struct Packed<'p, 'a> {
     pub(crate) waiting: Vec<(usize, Vec<(String, Exclusion)>)>,
 }
 
-/// Plans of up to so many machines are packed with the pods' own best prices, too.
-const SMALL: usize = 150;
+/// Plans of up to so many machines, and those that leave pods waiting, are packed machine by machine, too: the more there are, the less is lost by whole machines.
+const SMALL: usize = 200;
 
-/// Machines are chosen one after the other, too, where there are so few kinds of pods × kinds of machines, or half as many as pods.
+/// And where there are so few kinds of pods × kinds of machines, or half as many as pods.
 const QUICK: usize = 4_000;
 
 /// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price; its pods may then move where that makes it cheaper.
@@ -132,7 +132,7 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
         let left: usize = packed.demands.iter().map(Demand::left).sum();
         (left, packed.solver.cost())
     };
-    let small = first.solver.claims.len() <= SMALL;
+    let small = first.solver.claims.len() <= SMALL || rank(&first).0 > 0;
     // Without machines of their own for pods without rules there is but one way with values.
     let free = first.solver.opens_freely;
     let close = first.solver.is_close;
@@ -140,9 +140,10 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
     let pods: usize = demands.iter().map(|demand| demand.pods.len()).sum();
     let kinds = demands.len() * first.solver.claims.len().min(4 * demands.len());
     let quick = !free || kinds <= QUICK.max(pods / 2);
+    let tried = small && quick && !close;
     let others = [
-        Some(Strategy::Cheapest).filter(|_| free && !close && quick),
-        Some(Strategy::Plain).filter(|_| small && !close && quick),
+        Some(Strategy::Cheapest).filter(|_| free && tried),
+        Some(Strategy::Plain).filter(|_| tried),
         Some(Strategy::Fill),
     ];
     let mut best = others.into_iter().flatten().fold(first, |best, strategy| {

@@ -13,7 +13,7 @@ mod table;
 
 use fixedbitset::FixedBitSet;
 
-use super::knapsack::{Takes, best_load};
+use super::knapsack::{Effort, Takes, best_load};
 use super::loads::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
@@ -32,6 +32,10 @@ const STILL_PROMISING: f64 = 0.97;
 
 /// So many steps a search for a load takes at most.
 const STEPS: usize = 240;
+
+/// So many steps it takes at most to make a load better; with less than four times as many pods, a quarter of their number: the more machines have the same load, the more a
+/// better one saves.
+const IMPROVING: usize = 4_000;
 
 /// So many rounds there are at most, at first and after each rounding.
 const ROUNDS: (usize, usize) = (60, 3);
@@ -146,6 +150,7 @@ struct Market<'t> {
     active: Vec<(usize, Vec<usize>)>,
     /// Values that prove most, and what they prove.
     center: (f64, Vec<f64>),
+    effort: Effort,
 }
 
 /// What to buy, and how often.
@@ -295,7 +300,9 @@ impl<'t> Market<'t> {
         let master = Master::new(&demand, &first, work);
         let active =
             (0..table.bins.len()).map(|bin| (bin, table.bins[bin].clusters.clone())).collect();
-        Self { table, master, known, active, center: (proved, table.worths.clone()) }
+        let pods: usize = left.iter().sum();
+        let effort = Effort { search: STEPS, improve: (pods / 4).min(IMPROVING) };
+        Self { table, master, known, active, center: (proved, table.worths.clone()), effort }
     }
 
     /// Looks no more at what the first rounds had no use for.
@@ -379,7 +386,7 @@ impl<'t> Market<'t> {
             }
             let bin = &table.bins[index];
             let (worth, takes, _) =
-                best_load(&table.means, &on, &at_most, values, &bin.net, &units, STEPS);
+                best_load(&table.means, &on, &at_most, values, &bin.net, &units, self.effort);
             let ratio = worth / bin.price;
             if !takes.is_empty() && best.as_ref().is_none_or(|(most, _)| ratio > *most) {
                 best = Some((ratio, Known { bin: index, takes }));
@@ -417,7 +424,7 @@ impl<'t> Market<'t> {
             let (index, ref rows) = self.active[position];
             let bin = &table.bins[index];
             let (worth, takes, steps) =
-                best_load(&table.means, rows, &at_most, at, &bin.net, &units, STEPS);
+                best_load(&table.means, rows, &at_most, at, &bin.net, &units, self.effort);
             looked += steps * 8 + rows.len() * 4;
             most = most.max(worth / bin.price);
             #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
