@@ -150,9 +150,9 @@ fn pod(
     };
     let is_it = |other: &PodRef| other.namespace == namespace && other.name == name;
     let provision = plans.provision.as_ref();
-    let launch = provision
-        .and_then(|plan| plan.launches.iter().find(|launch| launch.pods.iter().any(is_it)))
-        .map(|launch| Launch::new(snapshot, launch));
+    let is_for_it =
+        |launch: &Launch| launch.pods.iter().any(|it| it.namespace == namespace && it.name == name);
+    let launch = provision.and_then(|plan| Launch::of(snapshot, plan).find(is_for_it));
     let nominated = provision
         .and_then(|plan| plan.nominations.iter().find(|nomination| is_it(&nomination.pod)))
         .map(|nomination| nomination.node.clone());
@@ -370,9 +370,8 @@ fn node_pool(name: &str, snapshot: &Snapshot, plans: &Plans) -> Result<Answer, S
     let provision = plans.provision.as_ref();
     let launches: Vec<Launch> = provision
         .iter()
-        .flat_map(|plan| &plan.launches)
+        .flat_map(|plan| Launch::of(snapshot, plan))
         .filter(|launch| launch.node_pool == name)
-        .map(|launch| Launch::new(snapshot, launch))
         .collect();
     let mut excludes: BTreeMap<String, Vec<PodName>> = BTreeMap::new();
     for waiting in provision.iter().flat_map(|plan| &plan.report.pods) {

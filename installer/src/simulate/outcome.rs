@@ -67,10 +67,24 @@ pub struct Launch {
     pub requests: ResourceList,
     /// US dollars per hour of the cheapest offering.
     pub price_per_hour: f64,
+    /// What it may come to cost. Not of replacements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_range_per_hour: Option<PriceRange>,
     /// The pods that it is for.
     pub pods: Vec<PodName>,
     /// For how many pods to come it keeps room (CapacityBuffers).
     pub buffer_pods: usize,
+}
+
+/// What a launch may come to cost, depending on which of its types and zones it is given. US dollars per hour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct PriceRange {
+    /// Of the cheapest offering.
+    pub cheapest: f64,
+    /// Spot is chosen by capacity, too, so there it is the mean over the types, each where it is cheapest; else it is the cheapest.
+    pub expected: f64,
+    /// Of the dearest offering.
+    pub dearest: f64,
 }
 
 /// An instance type with what it costs here.
@@ -211,11 +225,8 @@ impl Outcome {
     pub(super) fn new(snapshot: &Snapshot, plans: &Plans, now: Timestamp, seed: u64) -> Self {
         let provision = plans.provision.as_ref();
         let disrupt = plans.disrupt.as_ref();
-        let launches: Vec<Launch> = provision
-            .iter()
-            .flat_map(|plan| &plan.launches)
-            .map(|launch| Launch::new(snapshot, launch))
-            .collect();
+        let launches: Vec<Launch> =
+            provision.iter().flat_map(|plan| Launch::of(snapshot, plan)).collect();
         let placements = placements(provision);
         let disruptions: Vec<Disruption> = disrupt
             .iter()
@@ -331,6 +342,14 @@ fn micros(usd: f64) -> f64 {
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 
+impl From<plan::PriceRange> for PriceRange {
+    fn from(range: plan::PriceRange) -> Self {
+        let [cheapest, expected, dearest] =
+            [range.cheapest, range.expected, range.dearest].map(MicroUsd::as_usd);
+        Self { cheapest, expected, dearest }
+    }
+}
+
 impl From<&PodRef> for PodName {
     fn from(pod: &PodRef) -> Self {
         Self { namespace: pod.namespace.clone(), name: pod.name.clone() }
@@ -338,7 +357,17 @@ impl From<&PodRef> for PodName {
 }
 
 impl Launch {
-    pub(super) fn new(snapshot: &Snapshot, launch: &plan::Launch) -> Self {
+    /// The launches of a plan, with what each may come to cost.
+    pub(super) fn of(snapshot: &Snapshot, plan: &Plan) -> impl Iterator<Item = Self> {
+        let ranges = plan.report.prices.iter().map(|&range| Some(PriceRange::from(range)));
+        let launches = plan.launches.iter().zip(ranges.chain(std::iter::repeat(None)));
+        launches.map(|(launch, price_range_per_hour)| Self {
+            price_range_per_hour,
+            ..Self::new(snapshot, launch)
+        })
+    }
+
+    fn new(snapshot: &Snapshot, launch: &plan::Launch) -> Self {
         Self {
             node_pool: launch.node_pool.clone(),
             requirements: launch.requirements.to_vec(),
@@ -354,6 +383,7 @@ impl Launch {
             capacity_types: launch.capacity_types.clone(),
             requests: resources::to_list(&launch.requests),
             price_per_hour: launch.price.as_usd(),
+            price_range_per_hour: None,
             pods: launch.pods.iter().map(PodName::from).collect(),
             buffer_pods: launch.buffer_pods.len(),
         }

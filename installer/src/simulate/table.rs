@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::outcome::{Launch, Outcome, PodName};
+use super::outcome::{Launch, Outcome, PodName, PriceRange};
 use super::words::{amounts, columns, grouped, pods, price, some};
 use crate::errors::count;
 
@@ -64,9 +64,31 @@ fn launches(launches: &[Launch]) -> Option<String> {
         ]);
     }
     let sum: f64 = launches.iter().map(|launch| launch.price_per_hour).sum();
-    let title =
-        format!("Would launch {} for {} per hour:", count(launches.len(), "node"), price(sum));
+    let title = format!(
+        "Would launch {} for {} per hour{}:",
+        count(launches.len(), "node"),
+        price(sum),
+        uncertainty(launches)
+    );
     Some(format!("{title}\n{}", columns(&rows, "  ")))
+}
+
+/// What launches may come to cost together, where it is not certain that they get the cheapest offerings.
+fn uncertainty(launches: &[Launch]) -> String {
+    let sum = |of: fn(PriceRange) -> f64| -> f64 {
+        let each = |launch: &Launch| launch.price_range_per_hour.map_or(launch.price_per_hour, of);
+        launches.iter().map(each).sum()
+    };
+    let cheapest = price(sum(|range| range.cheapest));
+    let expected = price(sum(|range| range.expected));
+    let dearest = price(sum(|range| range.dearest));
+    if expected != cheapest {
+        format!(" (expected {expected}, at most {dearest})")
+    } else if dearest != cheapest {
+        format!(" (at most {dearest})")
+    } else {
+        String::new()
+    }
 }
 
 fn placements(outcome: &Outcome) -> Option<String> {
@@ -226,4 +248,36 @@ fn totals(outcome: &Outcome) -> String {
         ]);
     }
     columns(&rows, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(cheapest: f64, expected: f64, dearest: f64) -> Launch {
+        Launch {
+            node_pool: "default".to_owned(),
+            requirements: Vec::new(),
+            instance_types: Vec::new(),
+            capacity_types: Vec::new(),
+            requests: BTreeMap::new(),
+            price_per_hour: cheapest,
+            price_range_per_hour: Some(PriceRange { cheapest, expected, dearest }),
+            pods: Vec::new(),
+            buffer_pods: 0,
+        }
+    }
+
+    #[test]
+    fn only_prices_that_differ_are_told() {
+        assert_eq!(uncertainty(&[launch(0.1, 0.1, 0.1), launch(0.2, 0.2, 0.2)]), "");
+        assert_eq!(
+            uncertainty(&[launch(0.1, 0.1, 0.1), launch(0.2, 0.2, 0.5)]),
+            " (at most $0.6000)"
+        );
+        assert_eq!(
+            uncertainty(&[launch(0.1, 0.1, 0.1), launch(0.2, 0.3, 0.5)]),
+            " (expected $0.4000, at most $0.6000)"
+        );
+    }
 }
