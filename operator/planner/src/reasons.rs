@@ -19,8 +19,7 @@ const NAMED_OFFERINGS: usize = 6;
 pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> Exclusion {
     let template = &problem.templates[cell.template];
     let table = &problem.catalogs[template.catalog];
-    let largest =
-        |column: usize| cell.types.ones().map(|kind| template.net(kind)[column]).max().unwrap_or(0);
+    let largest = |column: usize| template.fitting.most(&cell.types, column);
     let ratio = |want: i64, have: i64| want as f64 / have.max(1) as f64;
     let worst = (0..requests.len())
         .map(|column| (column, requests[column], largest(column)))
@@ -31,12 +30,11 @@ pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> 
         let short = requests.iter().zip(template.net(kind)).filter(|&(&want, &have)| want > have);
         short.map(|(&want, &have)| (want - have) as f64 / want as f64).sum::<f64>()
     };
-    let closest = cell.types.ones().min_by(|&a, &b| {
-        lacks(a).total_cmp(&lacks(b)).then(cell.prices[a].cmp(&cell.prices[b])).then(a.cmp(&b))
-    });
+    let candidates = cell.types.ones().map(|kind| (lacks(kind), cell.prices[kind], kind));
+    let closest = candidates.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
     let name = |kind: usize| table.names[kind].clone();
     let Some((column, requested, largest)) = worst else {
-        if let Some(kind) = closest.filter(|&kind| lacks(kind) > 0.0) {
+        if let Some((_, _, kind)) = closest.filter(|&(lack, ..)| lack > 0.0) {
             // Each amount fits some type, but not all of them one.
             let column = shortest(requests, template.net(kind));
             return Exclusion::Resources {
@@ -51,6 +49,7 @@ pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> 
             "daemons use its host ports on every instance type that is large enough".to_owned(),
         );
     };
+    let closest = closest.map(|(_, _, kind)| kind);
     Exclusion::Resources {
         resource: problem.columns.name(column).to_owned(),
         requested,
