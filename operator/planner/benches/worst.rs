@@ -28,13 +28,16 @@ enum Pass {
     Disrupt,
 }
 
-const INPUTS: [Input; 12] = [
+const INPUTS: [Input; 15] = [
     ("three-keys", Pass::Provision, three_keys, 50, 50),
     ("three-keys-of-types", Pass::Provision, three_keys_of_types, 50, 50),
     ("nowhere-400x400", Pass::Provision, || nowhere(400, 400), 500, 150),
     ("pools-1000", Pass::Provision, || pools(1000), 500, 150),
     ("own-shapes-8000", Pass::Provision, || own_shapes(8000), 500, 150),
-    ("not-in-2000", Pass::Provision, || not_in(2000), 200, 100),
+    ("not-in-2000", Pass::Provision, || not_in(2000, keep_off_hosts), 200, 100),
+    ("not-in-zones-2000", Pass::Provision, || not_in(2000, keep_off_zones), 200, 100),
+    ("not-in-spread-2000", Pass::Provision, || not_in(2000, spread_over_hosts), 200, 100),
+    ("not-in-spread-zones-2000", Pass::Provision, || not_in(2000, spread_over_zones), 200, 100),
     ("values-4000", Pass::Provision, || values(4000), 200, 100),
     ("alternatives", Pass::Provision, alternatives, 500, 100),
     ("replicas-nowhere", Pass::Provision, replicas_nowhere, 500, 150),
@@ -138,31 +141,50 @@ fn app(number: i64) -> PodShape {
     pod
 }
 
-/// Pods that each keep off all but one application's.
-fn not_in(n: i64) -> Snapshot {
+/// Pods with a rule each that is about all but two applications.
+fn not_in(n: i64, rule: fn(&mut PodShape, LabelSelector)) -> Snapshot {
     let mut world = cluster(common(), named("default"));
     for number in 0..n {
         let mut pod = app(number);
-        let mut anti = term(true, None, HOSTNAME, "app", "");
-        anti.selector = Some(LabelSelector {
-            match_expressions: Some(vec![LabelSelectorRequirement {
-                key: "app".to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(
-                    (0..n)
-                        .filter(|at| at % 2 == number % 2)
-                        .map(|at| format!("app-{at:04}"))
-                        .take(1)
-                        .chain([format!("app-{number:04}")])
-                        .collect(),
-                ),
-            }]),
-            ..LabelSelector::default()
-        });
-        pod.pod_affinity.push(anti);
+        let but = LabelSelectorRequirement {
+            key: "app".to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some([number % 2, number].map(|app| format!("app-{app:04}")).into()),
+        };
+        let selector =
+            LabelSelector { match_expressions: Some(vec![but]), ..LabelSelector::default() };
+        rule(&mut pod, selector);
         world = world.pending(&format!("pod-{number:05}"), pod);
     }
     world.build()
+}
+
+fn keep_off(pod: &mut PodShape, key: &str, selector: LabelSelector) {
+    let mut anti = term(true, None, key, "app", "");
+    anti.selector = Some(selector);
+    pod.pod_affinity.push(anti);
+}
+
+fn keep_off_hosts(pod: &mut PodShape, selector: LabelSelector) {
+    keep_off(pod, HOSTNAME, selector);
+}
+
+fn keep_off_zones(pod: &mut PodShape, selector: LabelSelector) {
+    keep_off(pod, ZONE, selector);
+}
+
+fn spread_over(pod: &mut PodShape, key: &str, selector: LabelSelector) {
+    let mut rule = spread(key, "");
+    rule.selector = Some(selector);
+    pod.topology_spread.push(rule);
+}
+
+fn spread_over_hosts(pod: &mut PodShape, selector: LabelSelector) {
+    spread_over(pod, HOSTNAME, selector);
+}
+
+fn spread_over_zones(pod: &mut PodShape, selector: LabelSelector) {
+    spread_over(pod, ZONE, selector);
 }
 
 /// Pods whose selectors have that many values each.

@@ -11,6 +11,7 @@ mod daemons;
 mod devices;
 mod disruption;
 mod dual;
+mod id_set;
 pub mod intern;
 mod launch;
 mod limits;

@@ -239,7 +239,7 @@ fn place_on_claims(
     demand: &mut Demand,
     strategy: Strategy,
 ) {
-    let mut placing = Placing::new(bins, solver.problem, demand);
+    let mut placing = Placing::new(bins, solver, demand);
     while demand.left() > 0 && placing.on_claim(solver, bins, demand, strategy) {}
 }
 

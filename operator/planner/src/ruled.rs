@@ -36,7 +36,7 @@ pub(crate) fn place(
         (demand.variant, demand.dropped) = (variant, dropped);
         // Nobody asks what is wrong with the others.
         let told = if alternatives.peek().is_none() { REASONS } else { 0 };
-        let mut placing = Placing::new(bins, solver.problem, demand);
+        let mut placing = Placing::new(bins, solver, demand);
         loop {
             solver.place_on_machines(demand, open);
             if demand.left() == 0 || solver.stops(cancel) {
@@ -88,6 +88,8 @@ pub(crate) struct Placing {
     /// The claims whose target holds a pod, and those that hold half of one.
     whole: Query,
     half: Query,
+    /// The claims that rules about hosts close.
+    closed: FixedBitSet,
     /// Whether no two of the pods may share a host.
     alone: bool,
     /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
@@ -102,12 +104,14 @@ pub(crate) struct Placing {
 }
 
 impl Placing {
-    pub(crate) fn new(bins: &Bins, problem: &Problem<'_>, demand: &Demand) -> Self {
+    pub(crate) fn new(bins: &Bins, solver: &Solver<'_, '_>, demand: &Demand) -> Self {
+        let problem = solver.problem;
         let requests = &problem.shapes[demand.shape].requests;
         let half: Vec<i64> = requests.iter().map(|amount| amount / 2).collect();
         Self {
             whole: bins.query(requests),
             half: bins.query(&half),
+            closed: solver.counts.closed_hosts(problem, demand.shape, demand.dropped, true),
             alone: !problem.shapes[demand.shape].ports.is_empty()
                 || problem.rules.one_per_host(demand.shape, demand.dropped),
             ruled: problem.rules.has_domains(demand.shape, demand.dropped),
@@ -157,11 +161,12 @@ impl Placing {
         for at in 0..self.admitted.len() {
             let (slot, to) = self.admitted[at];
             let mut from = 0;
-            while let Some(claim) = next(solver, bins, &self.whole, slot, demand, from) {
+            while let Some(claim) = bins.next(&self.whole, slot, &self.closed, from) {
                 from = claim + 1;
                 let requests = &solver.problem.shapes[demand.shape].requests;
                 let n = times(requests, bins.room(claim)).min(room(solver, demand, claim, &to));
                 if n > 0 && join(solver, bins, demand, claim, &to, n, strategy) {
+                    self.note(solver, demand, claim);
                     return true;
                 }
             }
@@ -181,7 +186,7 @@ impl Placing {
             let (slot, to) = self.admitted[at];
             let mut from = 0;
             while compared < GROWING * (at + 1)
-                && let Some(claim) = next(solver, bins, &query, slot, demand, from)
+                && let Some(claim) = bins.next(&query, slot, &self.closed, from)
             {
                 (from, compared) = (claim + 1, compared + 1);
                 if room(solver, demand, claim, &to) == 0 {
@@ -201,7 +206,16 @@ impl Placing {
         }
         solver.claims[claim].target = target;
         settle(solver, bins, demand, claim, &to, 1);
+        self.note(solver, demand, claim);
         true
+    }
+
+    /// Notes that a pod of the demand is on a machine to come, which that may close for the next.
+    fn note(&mut self, solver: &Solver<'_, '_>, demand: &Demand, claim: usize) {
+        let (counts, host) = (&solver.counts, Host::Claim(claim));
+        if counts.closes(solver.problem, demand.shape, demand.dropped, host) {
+            self.closed.grow_and_insert(claim);
+        }
     }
 
     /// What a place costs that the pod would get on a machine of its own, in micro-dollars, the price of one more machine included.
@@ -307,6 +321,7 @@ impl Placing {
         solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, index, cell, n);
         let ports = shape.ports.clone();
         solver.claims.push(Claim { cell, used, types, ports, pods, relaxed, target });
+        self.note(solver, demand, index);
         Ok(())
     }
 
@@ -358,19 +373,6 @@ impl Placing {
         self.targets.push((cell, most, best));
         best
     }
-}
-
-/// The next claim of a cell that may take a pod of a demand.
-fn next(
-    solver: &Solver<'_, '_>,
-    bins: &Bins,
-    query: &Query,
-    slot: usize,
-    demand: &Demand,
-    from: usize,
-) -> Option<usize> {
-    let closed = solver.counts.closed_hosts(solver.problem, demand.shape, demand.dropped, true);
-    bins.next(query, slot, &closed, from)
 }
 
 /// How many pods of a demand rules and ports let on a machine to come.

@@ -15,7 +15,7 @@ use crate::devices;
 use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::rooms::{Query, Rooms, first};
-use crate::topology::Counts;
+use crate::topology::{Counts, Host};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
 
@@ -149,13 +149,14 @@ impl<'p, 'a> Solver<'p, 'a> {
         let shape = &problem.shapes[demand.shape];
         let key = self.meet(shape.class, demand.variant);
         let query = self.rooms.query(&shape.requests);
+        let mut closed = self.counts.closed_hosts(problem, demand.shape, demand.dropped, false);
         loop {
             // Each pod changes which domains its rules open for the next.
             let (cells, counts) = (&mut self.cells, &mut self.counts);
             let domains = counts.open_positions(problem, cells, demand.shape, demand.dropped);
             let (mut from, mut progress) = (0, false);
             while demand.left() > 0
-                && let Some(position) = self.candidate(key, &query, domains.as_ref(), demand, from)
+                && let Some(position) = self.candidate(key, &query, domains.as_ref(), &closed, from)
             {
                 from = position + 1;
                 let machine = problem.machines.order[position];
@@ -163,6 +164,10 @@ impl<'p, 'a> Solver<'p, 'a> {
                 if n > 0 {
                     self.put(machine, demand, n);
                     progress = true;
+                    let host = Host::Machine(machine);
+                    if self.counts.closes(problem, demand.shape, demand.dropped, host) {
+                        closed.grow_and_insert(position);
+                    }
                     if shape.has_claims {
                         // One at a time: the same machine may have devices for the next.
                         from = position;
@@ -178,21 +183,20 @@ impl<'p, 'a> Solver<'p, 'a> {
         }
     }
 
-    /// The next machine, by position, that may take a pod of a demand.
+    /// The next machine, by position, that may take a pod.
     fn candidate(
         &self,
         key: (ClassId, usize),
         query: &Query,
         domains: Option<&FixedBitSet>,
-        demand: &Demand,
+        closed: &FixedBitSet,
         from: usize,
     ) -> Option<usize> {
         let mut sets = self.rooms.sets(query);
         // All machines are in the first set, so that another can take its place.
         sets[0] = &self.meets[&key];
         sets.extend(domains);
-        let closed = self.counts.closed_hosts(self.problem, demand.shape, demand.dropped, false);
-        first(&sets, &closed, from)
+        first(&sets, &[closed], from)
     }
 
     /// Whether a machine but for one has room for a pod of a demand, whatever its rules say.

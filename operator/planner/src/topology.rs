@@ -10,23 +10,25 @@ mod choosing;
 mod counts;
 mod domains;
 mod journal;
+mod occupants;
 mod selectors;
 mod tallies;
 
 use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::{Problem, label};
+use crate::id_set::IdSet;
 use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
 use crate::snapshot::Snapshot;
 pub(crate) use choosing::Narrowed;
 pub(crate) use counts::{Counts, Host};
 pub(crate) use domains::{Domains, cell_values};
-use selectors::{Names, Scope, Selectable};
+use selectors::{ByLabel, Names, Scope, Selectable};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -52,6 +54,10 @@ struct Group {
     keys: Vec<Key>,
     /// Of required affinity, the groups of the terms that the same pods carry, this one included.
     together: Vec<usize>,
+    /// The shapes that the selector selects.
+    selects: IdSet,
+    /// The shapes that require the rule, ascending.
+    carriers: SmallVec<[u32; 2]>,
 }
 
 /// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Group::keys`].
@@ -80,16 +86,42 @@ pub(crate) struct Rule {
     soft: bool,
 }
 
+/// The groups that select a shape, but for those whose required rule it carries.
+#[derive(Debug, Default)]
+struct Others {
+    in_domains: IdSet,
+    /// Of those about each topology key the first [`WEIGHED`], ascending.
+    weighed: Vec<usize>,
+    /// Whether there are more.
+    is_crowded: bool,
+    spread_on_hosts: IdSet,
+    /// The others about hosts.
+    on_hosts: IdSet,
+}
+
+/// How many rules that others carry, of those about one topology key, have a say in which of several domains is best for a pod that they select. All of them
+/// have a say in which domains are open.
+const WEIGHED: usize = 64;
+
+impl Others {
+    /// Those that have tallies ([`Group::is_tallied`]).
+    fn tallied(&self) -> impl Iterator<Item = usize> {
+        self.in_domains.iter().chain(self.spread_on_hosts.iter())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.tallied().chain(self.on_hosts.iter())
+    }
+}
+
 /// The groups of a snapshot, and which shapes have to do with them.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     groups: Vec<Group>,
-    /// By shape: the groups whose required rule it carries.
-    carried: Vec<Vec<usize>>,
-    /// By shape: the groups that select it.
-    selected: Vec<Vec<usize>>,
-    /// By shape: what decides where it may be: its own rules, and those of others that select it.
+    /// By shape: the required rules that it carries.
     required: Vec<Vec<Rule>>,
+    /// By shape.
+    others: Vec<Others>,
     /// By shape: its preferences, those that are dropped first in front.
     preferred: Vec<Vec<Rule>>,
     /// By shape: how many of its preferences are terms of pod affinity, which are dropped before those of node affinity.
@@ -186,36 +218,93 @@ impl Rules {
         }
         let pods: Vec<_> =
             snapshot.shapes.iter().map(|shape| Selectable::new(shape, &mut names)).collect();
-        let selected = selected(&pods, groups.keys().map(|(_, _, scope, _)| scope));
+        let by_label = ByLabel::new(&pods);
         let hostname = symbols.key(label::HOSTNAME);
-        let groups = groups.into_keys().enumerate().map(|(id, (kind, key, _, keys))| {
+        let groups = groups.into_keys().enumerate().map(|(id, (kind, key, scope, keys))| {
             let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
-            Group { kind, key, host: key == hostname, keys, together }
+            let selects = by_label.selected(&pods, &scope);
+            let carriers = SmallVec::new();
+            Group { kind, key, host: key == hostname, keys, together, selects, carriers }
         });
-        let mut rules = Self {
-            groups: groups.collect(),
-            carried,
-            selected,
-            required: Vec::with_capacity(n),
-            preferred: Vec::with_capacity(n),
-            terms,
-            counts_others: Vec::new(),
-        };
-        for (shape, soft) in preferred.iter().enumerate() {
-            let (required, soft) = (rules.required_of(shape), rules.preferred_of(shape, soft));
-            rules.required.push(required);
-            rules.preferred.push(soft);
-        }
-        rules.counts_others = rules.counting_others(&preferred);
+        let mut rules = Self { groups: groups.collect(), terms, ..Self::default() };
+        rules.carry(&carried, &preferred);
         rules.bring_together();
         rules
     }
 
+    /// Notes which groups' rules shapes carry, by shape: the required ones, and those that are preferences.
+    fn carry(&mut self, required: &[Vec<usize>], preferred: &[Vec<usize>]) {
+        let mut wishing: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); self.groups.len()];
+        for (shape, id) in (0..required.len()).zip(0_u32..) {
+            for &group in &required[shape] {
+                self.groups[group].carriers.push(id);
+            }
+            for &group in &preferred[shape] {
+                wishing[group].push(id);
+            }
+            self.required.push(self.rules_of(shape, &required[shape], false));
+            self.preferred.push(self.rules_of(shape, &preferred[shape], true));
+        }
+        self.others.resize_with(required.len(), Others::default);
+        for (id, (group, wishing)) in self.groups.iter().zip(&wishing).enumerate() {
+            let is_in = |shapes: &[u32], shape: usize| {
+                shapes.binary_search_by(|&other| (other as usize).cmp(&shape)).is_ok()
+            };
+            let mut counts_others = false;
+            for shape in group.selects.iter().filter(|&shape| !is_in(&group.carriers, shape)) {
+                let others = &mut self.others[shape];
+                match group.kind {
+                    _ if !group.host => others.in_domains.insert(id),
+                    Kind::Spread { .. } => others.spread_on_hosts.insert(id),
+                    _ => others.on_hosts.insert(id),
+                }
+                counts_others |= !is_in(wishing, shape);
+            }
+            self.counts_others.push(counts_others);
+        }
+        self.weigh();
+    }
+
+    /// Chooses the rules of others that are weighed: few about each topology key.
+    fn weigh(&mut self) {
+        let groups = &self.groups;
+        let mut by_key: Vec<usize> = (0..groups.len()).filter(|&id| !groups[id].host).collect();
+        by_key.sort_by_key(|&id| groups[id].key);
+        let mut found = vec![0; self.others.len()];
+        for about_key in by_key.chunk_by(|&a, &b| groups[a].key == groups[b].key) {
+            found.fill(0);
+            for &id in about_key {
+                for shape in groups[id].selects.iter() {
+                    let others = &mut self.others[shape];
+                    if !others.in_domains.contains(id) {
+                        continue;
+                    }
+                    found[shape] += 1;
+                    if found[shape] <= WEIGHED {
+                        others.weighed.push(id);
+                    }
+                    others.is_crowded |= found[shape] > WEIGHED;
+                }
+            }
+        }
+        for others in &mut self.others {
+            others.weighed.sort_unstable();
+        }
+    }
+
+    /// What groups have to do with a shape that carries their rules.
+    fn rules_of(&self, shape: usize, groups: &[usize], soft: bool) -> Vec<Rule> {
+        let itself = |group: usize| self.groups[group].selects.contains(shape);
+        let rule = |&group| Rule { group, carried: true, itself: itself(group), soft };
+        groups.iter().map(rule).collect()
+    }
+
     /// Finds the terms of affinity that are required together. Those of one group are with the same others, whoever carries them: they have the same keys.
     fn bring_together(&mut self) {
-        for carried in &self.carried {
-            let affinity = |&&group: &&usize| self.groups[group].kind == Kind::Affinity;
-            let together: Vec<usize> = carried.iter().filter(affinity).copied().collect();
+        for carried in &self.required {
+            let affinity = |&group: &usize| self.groups[group].kind == Kind::Affinity;
+            let together: Vec<usize> =
+                carried.iter().map(|rule| rule.group).filter(affinity).collect();
             if together.len() > 1 {
                 for &group in &together {
                     self.groups[group].together.clone_from(&together);
@@ -224,45 +313,16 @@ impl Rules {
         }
     }
 
-    /// By group: whether it selects shapes that don't carry its rule.
-    fn counting_others(&self, preferred: &[Vec<usize>]) -> Vec<bool> {
-        let mut counts = vec![false; self.groups.len()];
-        for (shape, selected) in self.selected.iter().enumerate() {
-            for group in selected {
-                let carries =
-                    self.carried[shape].contains(group) || preferred[shape].contains(group);
-                counts[*group] |= !carries;
-            }
-        }
-        counts
-    }
-
-    fn required_of(&self, shape: usize) -> Vec<Rule> {
-        let (carried, selected) = (&self.carried[shape], &self.selected[shape]);
-        let own = carried.iter().map(|&group| {
-            let itself = selected.binary_search(&group).is_ok();
-            Rule { group, carried: true, itself, soft: false }
-        });
-        let others = selected.iter().filter(|group| !carried.contains(group));
-        own.chain(others.map(|&group| Rule { group, carried: false, itself: true, soft: false }))
-            .collect()
-    }
-
-    fn preferred_of(&self, shape: usize, groups: &[usize]) -> Vec<Rule> {
-        let itself = |group: &usize| self.selected[shape].binary_search(group).is_ok();
-        let rule = |&group| Rule { group, carried: true, itself: itself(&group), soft: true };
-        groups.iter().map(rule).collect()
-    }
-
     /// Whether a shape has to do with any rule, its own or another's.
     pub(crate) fn concern(&self, shape: usize) -> bool {
-        !self.required[shape].is_empty() || !self.preferred[shape].is_empty()
+        !self.required[shape].is_empty()
+            || !self.preferred[shape].is_empty()
+            || self.others[shape].iter().next().is_some()
     }
 
     /// How a shape's pods may change machines to come.
     pub(crate) fn mobility(&self, shape: usize) -> Mobility {
-        let preferred = self.preferred[shape].iter().map(|rule| rule.group);
-        let groups = self.of(shape).chain(preferred).map(|group| &self.groups[group]);
+        let groups = self.deciding(shape, 0).map(|rule| &self.groups[rule.group]);
         let mut mobility = Mobility::InTemplate;
         for group in groups {
             if group.host && group.kind == Kind::Affinity {
@@ -279,25 +339,25 @@ impl Rules {
     /// last that want to be near others, so that they find them. With `hosts_first` those come first, too, whose rules count nobody but those that carry them:
     /// no rule minds, and the hosts that they need are there for the others.
     pub(crate) fn rank(&self, shape: usize, hosts_first: bool) -> u8 {
-        let rules = self.required[shape].iter().chain(&self.preferred[shape]);
-        let own = rules.filter(|rule| rule.carried);
         let turn = |rule: &Rule| match self.groups[rule.group].kind {
             Kind::Affinity => 2,
             _ => u8::from(!hosts_first || self.counts_others[rule.group]),
         };
-        own.map(turn).max().unwrap_or(0)
+        self.carried(shape, 0).map(turn).max().unwrap_or(0)
     }
 
     /// The groups that a shape has to do with.
     pub(crate) fn of(&self, shape: usize) -> impl Iterator<Item = usize> {
-        self.carried[shape].iter().chain(&self.selected[shape]).copied()
+        self.required[shape].iter().map(|rule| rule.group).chain(self.others[shape].iter())
     }
 
     /// Required rules by which it matters in what order pods move: a zone that is too full or too empty for a while is, unlike a host that is counted twice.
     pub(crate) fn in_order(&self) -> fixedbitset::FixedBitSet {
         let mut found = fixedbitset::FixedBitSet::with_capacity(self.groups.len());
-        for &group in self.carried.iter().flatten() {
-            let rule = &self.groups[group];
+        for (group, rule) in self.groups.iter().enumerate() {
+            if rule.carriers.is_empty() {
+                continue;
+            }
             let matters = match rule.kind {
                 Kind::Anti => false,
                 Kind::Spread { .. } => !rule.host,
@@ -330,23 +390,32 @@ impl Rules {
 
     /// Whether a shape's pods keep off each other's hosts, as long as only so many preferences are dropped.
     pub(crate) fn one_per_host(&self, shape: usize, dropped: usize) -> bool {
-        self.deciding(shape, dropped).any(|rule| {
+        self.carried(shape, dropped).any(|rule| {
             let group = &self.groups[rule.group];
-            group.most_together() == Some(1) && group.host && rule.carried && rule.itself
+            group.most_together() == Some(1) && group.host && rule.itself
         })
     }
 
-    /// The groups of which a host has one pod at most, as far as a shape has to do with them. Nothing when hosts matter to it in another way.
-    pub(crate) fn alone_on_hosts(&self, shape: usize) -> Option<Vec<usize>> {
-        let on_hosts = self.deciding(shape, 0).filter(|rule| self.groups[rule.group].host);
-        let alone = |group: &usize| self.groups[*group].most_together() == Some(1);
-        on_hosts.map(|rule| Some(rule.group).filter(alone)).collect()
+    /// Whether hosts matter to a shape only as far as groups are concerned of which a host has one pod at most.
+    pub(crate) fn is_alone_on_hosts(&self, shape: usize) -> bool {
+        self.groups_on_hosts(shape).all(|group| self.groups[group].most_together() == Some(1))
+    }
+
+    /// The groups of which a host has one pod at most, as far as a shape has to do with them. None when hosts matter to it in another way.
+    pub(crate) fn alone_on_hosts(&self, shape: usize) -> Vec<usize> {
+        if self.is_alone_on_hosts(shape) { self.groups_on_hosts(shape).collect() } else { vec![] }
+    }
+
+    /// The groups about hosts that decide where a shape may be.
+    fn groups_on_hosts(&self, shape: usize) -> impl Iterator<Item = usize> {
+        let groups = self.deciding(shape, 0).map(|rule| rule.group);
+        groups.filter(|&group| self.groups[group].host)
     }
 
     /// The groups that a shape belongs to of which a host holds only so many pods, whatever is on it. A host without any may always come, so that spread over hosts
     /// lets each have as many as its skew.
     pub(crate) fn limits_on_hosts(&self, shape: usize) -> Vec<(usize, f64)> {
-        let own = self.required[shape].iter().filter(|rule| rule.carried && rule.itself);
+        let own = self.required[shape].iter().filter(|rule| rule.itself);
         let on_hosts = own.filter(|rule| self.groups[rule.group].host);
         let most =
             |rule: &Rule| Some((rule.group, f64::from(self.groups[rule.group].most_together()?)));
@@ -355,7 +424,7 @@ impl Rules {
 
     /// Whether rules about other domains than hosts decide where a shape may be.
     pub(crate) fn has_domains(&self, shape: usize, dropped: usize) -> bool {
-        self.deciding(shape, dropped).any(|rule| !self.groups[rule.group].host)
+        self.about_domains(shape, dropped).next().is_some()
     }
 
     /// Among how many domains of a cell a shape's pods are spread.
@@ -367,9 +436,9 @@ impl Rules {
         dropped: usize,
         cell: CellId,
     ) -> usize {
-        let spread = self.deciding(shape, dropped).filter(|rule| {
+        let spread = self.carried(shape, dropped).filter(|rule| {
             let group = &self.groups[rule.group];
-            !group.host && rule.carried && rule.itself && matches!(group.kind, Kind::Spread { .. })
+            !group.host && rule.itself && matches!(group.kind, Kind::Spread { .. })
         });
         let domains =
             spread.map(|rule| cells.values(problem, cell, self.groups[rule.group].key).len());
@@ -378,38 +447,66 @@ impl Rules {
 
     /// The required rules about a topology key that a shape carries itself.
     pub(crate) fn about(&self, shape: usize, key: Key) -> impl Iterator<Item = &Rule> {
-        let own = self.required[shape].iter().filter(|rule| rule.carried);
-        own.filter(move |rule| self.groups[rule.group].key == key)
+        self.required[shape].iter().filter(move |rule| self.groups[rule.group].key == key)
     }
 
-    /// What decides where a shape may be once some of its preferences are dropped.
-    fn deciding(&self, shape: usize, dropped: usize) -> impl Iterator<Item = &Rule> {
+    /// The rules that a shape carries once some of its preferences are dropped.
+    fn carried(&self, shape: usize, dropped: usize) -> impl Iterator<Item = &Rule> {
         self.required[shape].iter().chain(&self.preferred[shape][dropped..])
+    }
+
+    /// Those of them that are about hosts.
+    fn carried_about_hosts(&self, shape: usize, dropped: usize) -> impl Iterator<Item = &Rule> {
+        self.carried(shape, dropped).filter(|rule| self.groups[rule.group].host)
+    }
+
+    /// What decides where a shape may be once some of its preferences are dropped: its own rules, and those of others that select it.
+    fn deciding(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
+        let others = self.others[shape].iter().map(Rule::of_others);
+        self.required[shape]
+            .iter()
+            .copied()
+            .chain(others)
+            .chain(self.preferred[shape][dropped..].iter().copied())
+    }
+
+    /// The same for domains other than hosts; of others' rules those that are weighed. The rest only closes domains ([`Counts::keeps_off`]).
+    fn about_domains(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
+        let others = self.others[shape].weighed.iter().map(|&group| Rule::of_others(group));
+        self.required[shape]
+            .iter()
+            .copied()
+            .chain(others)
+            .chain(self.preferred[shape][dropped..].iter().copied())
+            .filter(|rule| !self.groups[rule.group].host)
+    }
+
+    /// The groups with tallies that count a shape's pods as selected.
+    fn tallied(&self, shape: usize) -> impl Iterator<Item = usize> {
+        let own = self.required[shape].iter().filter(|rule| rule.itself).map(|rule| rule.group);
+        own.filter(|&group| self.groups[group].is_tallied()).chain(self.others[shape].tallied())
+    }
+
+    /// Whether it matters to a rule that is read off the pods on a host ([`occupants`]) that a shape's pods are there.
+    fn matters_on_hosts(&self, shape: usize) -> bool {
+        !self.others[shape].on_hosts.is_empty()
+            || self.required[shape].iter().any(|rule| !self.groups[rule.group].is_tallied())
     }
 }
 
-/// By pod the scopes that select it, ascending. A scope that asks for a label's value is compared only with the pods that have it.
-fn selected<'g>(pods: &[Selectable], scopes: impl Iterator<Item = &'g Scope>) -> Vec<Vec<usize>> {
-    let (mut by_label, mut others) = (FxHashMap::default(), Vec::new());
-    let scopes: Vec<&Scope> = scopes.collect();
-    for (id, scope) in scopes.iter().enumerate() {
-        match scope.label() {
-            Some(label) => by_label.entry(label).or_insert_with(Vec::new).push(id),
-            None => others.push(id),
-        }
+impl Rule {
+    /// A rule that others carry and that selects the shape.
+    fn of_others(group: usize) -> Self {
+        Self { group, carried: false, itself: true, soft: false }
     }
-    let of = |pod: &Selectable| {
-        let found = pod.labels.iter().filter_map(|label| by_label.get(label));
-        let candidates = found.flatten().chain(&others);
-        let mut ids: Vec<usize> =
-            candidates.copied().filter(|&id| scopes[id].selects(pod)).collect();
-        ids.sort_unstable();
-        ids
-    };
-    pods.iter().map(of).collect()
 }
 
 impl Group {
+    /// Whether pods are counted by domain. Whom anti-affinity and affinity about hosts select is read off the pods on a host instead.
+    fn is_tallied(&self) -> bool {
+        !self.host || matches!(self.kind, Kind::Spread { .. })
+    }
+
     /// How many of its pods a domain may have while another has none; nothing when they want to be together.
     fn most_together(&self) -> Option<i32> {
         match self.kind {

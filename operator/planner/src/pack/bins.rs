@@ -106,13 +106,13 @@ impl Bins {
         &self,
         query: &Query,
         slot: usize,
-        closed: &[&FixedBitSet],
+        closed: &FixedBitSet,
         from: usize,
     ) -> Option<usize> {
         let mut sets = self.rooms.sets(query);
         // The set of the cell is the smallest.
         sets[0] = &self.cells[slot].1;
-        first(&sets, closed, from)
+        first(&sets, &[closed], from)
     }
 
     fn slot(&mut self, cell: CellId) -> usize {

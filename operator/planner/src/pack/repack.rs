@@ -77,7 +77,7 @@ fn repack_cell(
         .filter(|&index| {
             let shapes = shapes_of(solver, &solver.claims[index]);
             shapes.into_iter().all(|shape| {
-                !problem.shapes[shape].has_claims && problem.rules.alone_on_hosts(shape).is_some()
+                !problem.shapes[shape].has_claims && problem.rules.is_alone_on_hosts(shape)
             })
         })
         .collect();
@@ -86,8 +86,8 @@ fn repack_cell(
     let few = pods < free.len() * MANY_PODS || pods < demands.len() * REPLICAS;
     let most = if few { WORK } else { WORK_FOR_MANY_PODS };
     let large = demands.len() > SHAPES || demands.len() * free.len() > most;
-    let forced = few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
-    if large || forced {
+    let forced = || few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
+    if large || forced() {
         return false;
     }
     let mut valuation = Valuation::default();
@@ -202,7 +202,7 @@ fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Deman
 fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
     let mut pods: FxHashMap<usize, usize> = FxHashMap::default();
     for demand in demands {
-        for group in solver.problem.rules.alone_on_hosts(demand.shape).unwrap_or_default() {
+        for group in solver.problem.rules.alone_on_hosts(demand.shape) {
             *pods.entry(group).or_default() += demand.pods.len();
         }
     }
@@ -236,7 +236,7 @@ fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Dema
 fn candidates(problem: &Problem<'_>, demands: &[Demand]) -> Vec<Candidate> {
     (0..demands.len())
         .map(|demand| {
-            let groups = problem.rules.alone_on_hosts(demands[demand].shape).unwrap_or_default();
+            let groups = problem.rules.alone_on_hosts(demands[demand].shape);
             Candidate { demand, groups }
         })
         .collect()
@@ -261,7 +261,7 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], cell: CellId, seed: us
                 value: demand.value,
                 requests: shape.requests.clone(),
                 ports: shape.ports.clone(),
-                groups: problem.rules.alone_on_hosts(demand.shape).unwrap_or_default(),
+                groups: problem.rules.alone_on_hosts(demand.shape),
                 narrows: false,
             }
         })

@@ -75,13 +75,9 @@ impl Counts {
         holds: &mut dyn FnMut(&Cells, CellId) -> bool,
     ) -> Result<Narrowed, Exclusion> {
         let groups = &problem.rules.groups;
-        let mut rules: SmallVec<[&Rule; 8]> = problem
-            .rules
-            .deciding(shape, dropped)
-            .filter(|rule| !groups[rule.group].host)
-            .collect();
+        let mut rules: SmallVec<[Rule; 8]> = problem.rules.about_domains(shape, dropped).collect();
         rules.sort_by_key(|rule| groups[rule.group].key);
-        let mut by_key: SmallVec<[&[&Rule]; 4]> =
+        let mut by_key: SmallVec<[&[Rule]; 4]> =
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
         let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
         let mut search = Search { problem, shape, holds, refused: None, left: tries };
@@ -98,9 +94,7 @@ impl Counts {
         }
         chosen.or_else(|rule| match search.refused {
             Some(refused) => Ok(refused),
-            None => {
-                Err(failed(problem, rule.or(rules.first().copied()).expect("a rule was there")))
-            }
+            None => Err(failed(problem, rule.or(rules.first()).expect("a rule was there"))),
         })
     }
 
@@ -109,7 +103,7 @@ impl Counts {
         &mut self,
         search: &mut Search<'_, '_, '_>,
         cells: &mut Cells,
-        by_key: &[&[&'r Rule]],
+        by_key: &[&'r [Rule]],
         so_far: Narrowed,
     ) -> Result<Narrowed, Option<&'r Rule>> {
         let Some((rules, further)) = by_key.split_first() else {
@@ -121,7 +115,7 @@ impl Counts {
         };
         let problem = search.problem;
         let group = |rule: &Rule| &problem.rules.groups[rule.group];
-        let key = group(rules[0]).key;
+        let key = group(&rules[0]).key;
         let (cell, shape) = (so_far.cell, search.shape);
         let mut domains = match self.open_domains(problem, cells, rules, cell, key, shape) {
             Ok(domains) => domains,
@@ -149,7 +143,7 @@ impl Counts {
                 match cells.at(problem, cell, key, domain.value) {
                     Some(narrower) => cell = narrower,
                     None => {
-                        blocking = blocking.or(Some(rules[0]));
+                        blocking = blocking.or(Some(&rules[0]));
                         continue;
                     }
                 }
@@ -179,14 +173,14 @@ impl Counts {
         &mut self,
         problem: &'p Problem<'_>,
         cells: &mut Cells,
-        rules: &[&'r Rule],
+        rules: &'r [Rule],
         cell: CellId,
         key: Key,
         shape: usize,
     ) -> Result<BinaryHeap<Reverse<Domain<'p>>>, &'r Rule> {
         let least: SmallVec<[u32; 8]> =
             rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
-        let (mut open, mut blocking) = (Vec::new(), rules[0]);
+        let (mut open, mut blocking) = (Vec::new(), &rules[0]);
         for &value in cells.values(problem, cell, key) {
             let (mut room, mut apart, mut near) = (ANY, 0, 0);
             for (rule, &least) in rules.iter().zip(&least) {
@@ -200,6 +194,10 @@ impl Counts {
                     Kind::Affinity => near += tally.selected,
                     _ => apart += tally.selected,
                 }
+            }
+            if room > 0 && self.keeps_off(problem, shape, key, value) {
+                let anti = |rule: &&Rule| problem.rules.groups[rule.group].kind == Kind::Anti;
+                (room, blocking) = (0, rules.iter().find(anti).unwrap_or(blocking));
             }
             if room > 0 {
                 let name = problem.symbols.value_name(value);

@@ -1,16 +1,18 @@
 //! How many pods of each group are where, and how many more may come.
 
 use fixedbitset::FixedBitSet;
-use smallvec::SmallVec;
+use rustc_hash::FxHashMap;
 
 use super::domains::{counts_there, has_keys, universe};
 use super::journal::{Change, Place};
+use super::occupants::Occupants;
 use super::tallies::{Count, Tally};
 use super::{Group, Kind, Rule};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::taints::{Preferred, untolerated};
-use crate::intern::Value;
+use crate::id_set::IdSet;
+use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::requirements::Requirements;
 use crate::snapshot::Placement;
@@ -31,6 +33,13 @@ pub(crate) enum Host {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(super) groups: Vec<Count>,
+    /// By domain that is a value: the groups of anti-affinity that pods there carry.
+    pub(super) closing: FxHashMap<Value, IdSet>,
+    /// Who is on machines that exist, and on machines to come, as far as it matters.
+    pub(super) on_machines: Occupants,
+    pub(super) on_claims: Occupants,
+    /// By shape that matters there: pods on hosts of both kinds.
+    pub(super) on_hosts: Vec<u32>,
     /// What was counted since it may have to be taken back.
     pub(super) journal: Option<Vec<Change>>,
 }
@@ -38,9 +47,12 @@ pub(crate) struct Counts {
 impl Counts {
     /// Counts the pods that run and stay.
     pub(crate) fn new(problem: &Problem<'_>) -> Self {
-        let n = problem.rules.groups.len();
-        let mut counts = Self { groups: vec![Count::default(); n], journal: None };
-        if n == 0 {
+        let groups = problem.rules.groups.iter().map(|group| {
+            let closes = group.kind == Kind::Anti && !group.host;
+            Count { closes, ..Count::default() }
+        });
+        let mut counts = Self { groups: groups.collect(), ..Self::default() };
+        if counts.groups.is_empty() {
             return counts;
         }
         for pod in &problem.snapshot.pods {
@@ -63,13 +75,18 @@ impl Counts {
         machine: usize,
         by: i32,
     ) {
-        for &group in &problem.rules.selected[shape] {
-            if counts_there(problem, &problem.rules.groups[group], machine) {
+        let rules = &problem.rules;
+        for group in rules.tallied(shape) {
+            if counts_there(problem, &rules.groups[group], machine) {
                 self.change_on_machine(problem, group, machine, by, 0);
             }
         }
-        for &group in &problem.rules.carried[shape] {
-            self.change_on_machine(problem, group, machine, 0, by);
+        for rule in &rules.required[shape] {
+            self.change_on_machine(problem, rule.group, machine, 0, by);
+        }
+        if rules.matters_on_hosts(shape) {
+            let place = problem.machines.position(machine);
+            self.count(Change::Occupants { shape, host: Host::Machine(machine), place, by });
         }
     }
 
@@ -82,6 +99,9 @@ impl Counts {
         carrying: i32,
     ) {
         let rule = &problem.rules.groups[group];
+        if !rule.is_tallied() {
+            return;
+        }
         let (place, bit) = if rule.host {
             (Place::Machine(machine), problem.machines.position(machine))
         } else if let Some(value) = problem.domains.of(rule.key, machine) {
@@ -89,7 +109,7 @@ impl Counts {
         } else {
             return;
         };
-        self.count(Change { group, place, bit, selected, carrying });
+        self.count(Change::Tally { group, place, bit, selected, carrying });
     }
 
     /// Counts pods on a machine to come.
@@ -103,13 +123,18 @@ impl Counts {
         n: usize,
     ) {
         let n = i32::try_from(n).unwrap_or(i32::MAX);
-        for &group in &problem.rules.selected[shape] {
-            if counts_in(problem, cells, &problem.rules.groups[group], cell, shape) {
+        let rules = &problem.rules;
+        for group in rules.tallied(shape) {
+            if counts_in(problem, cells, &rules.groups[group], cell, shape) {
                 self.change_on_claim(problem, cells, group, claim, cell, n, 0);
             }
         }
-        for &group in &problem.rules.carried[shape] {
-            self.change_on_claim(problem, cells, group, claim, cell, 0, n);
+        for rule in &rules.required[shape] {
+            self.change_on_claim(problem, cells, rule.group, claim, cell, 0, n);
+        }
+        if rules.matters_on_hosts(shape) {
+            let (host, place) = (Host::Claim(claim), Some(claim));
+            self.count(Change::Occupants { shape, host, place, by: n });
         }
     }
 
@@ -125,6 +150,9 @@ impl Counts {
         carrying: i32,
     ) {
         let rule = &problem.rules.groups[group];
+        if !rule.is_tallied() {
+            return;
+        }
         let (place, bit) = if rule.host {
             (Place::Claim(claim), Some(claim))
         } else if let [value] = *cells.values(problem, cell, rule.key) {
@@ -132,7 +160,7 @@ impl Counts {
         } else {
             return;
         };
-        self.count(Change { group, place, bit, selected, carrying });
+        self.count(Change::Tally { group, place, bit, selected, carrying });
     }
 
     /// Whether a shape may go on a machine.
@@ -157,11 +185,11 @@ impl Counts {
         machine: usize,
     ) -> usize {
         let mut most = self.room_on_host(problem, shape, dropped, Host::Machine(machine));
-        for rule in problem.rules.deciding(shape, dropped) {
-            let group = &problem.rules.groups[rule.group];
-            if group.host || most == 0 {
-                continue;
+        for rule in problem.rules.about_domains(shape, dropped) {
+            if most == 0 {
+                break;
             }
+            let (rule, group) = (&rule, &problem.rules.groups[rule.group]);
             most = match problem.domains.of(group.key, machine) {
                 Some(value) => {
                     let least = self.least(problem, cells, rule);
@@ -172,7 +200,29 @@ impl Counts {
                 None => 0,
             };
         }
+        let mut domains = problem.domains.all_of(machine);
+        if problem.rules.others[shape].is_crowded
+            && domains.any(|(key, value)| self.keeps_off(problem, shape, key, value))
+        {
+            return 0;
+        }
         most as usize
+    }
+
+    /// Whether anti-affinity of a pod in a domain that is a value keeps a shape off, as far as its rule is not weighed.
+    pub(super) fn keeps_off(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        key: Key,
+        value: Value,
+    ) -> bool {
+        let others = &problem.rules.others[shape];
+        others.is_crowded
+            && self.closing.get(&value).is_some_and(|closing| {
+                let mut groups = closing.common(&others.in_domains);
+                groups.any(|group| problem.rules.groups[group].key == key)
+            })
     }
 
     /// How many pods of a shape rules about hosts let on a host.
@@ -183,20 +233,34 @@ impl Counts {
         dropped: usize,
         host: Host,
     ) -> u32 {
-        let mut most = ANY;
-        for rule in problem.rules.deciding(shape, dropped) {
-            if !problem.rules.groups[rule.group].host {
-                continue;
-            }
-            let count = &self.groups[rule.group];
-            let tally = match host {
-                Host::Machine(machine) => count.machines.of(machine),
-                Host::Claim(claim) => count.claims.of(claim),
-            };
-            // There is always one more host, so the least is 0.
-            most = most.min(self.room(problem, rule, tally, 0));
+        if self.keep_off(problem, shape, host) {
+            return 0;
         }
-        most
+        let own = problem.rules.carried_about_hosts(shape, dropped);
+        // There is always one more host, so the least is 0.
+        own.map(|rule| self.room(problem, rule, self.tally(problem, rule.group, host), 0))
+            .min()
+            .unwrap_or(ANY)
+    }
+
+    /// The pods on a host that a group about hosts selects, and those that carry its rule.
+    fn tally(&self, problem: &Problem<'_>, group: usize, host: Host) -> Tally {
+        let (rule, count) = (&problem.rules.groups[group], &self.groups[group]);
+        match host {
+            Host::Machine(machine) if rule.is_tallied() => count.machines.of(machine),
+            Host::Machine(machine) => self.on_machines.tally(rule, machine),
+            Host::Claim(claim) if rule.is_tallied() => count.claims.of(claim),
+            Host::Claim(claim) => self.on_claims.tally(rule, claim),
+        }
+    }
+
+    /// Whether a pod on a host wants no pod of a shape there.
+    fn keep_off(&self, problem: &Problem<'_>, shape: usize, host: Host) -> bool {
+        let rules = &problem.rules;
+        match host {
+            Host::Machine(machine) => self.on_machines.keep_off(rules, shape, machine),
+            Host::Claim(claim) => self.on_claims.keep_off(rules, shape, claim),
+        }
     }
 
     /// The machines, by position, in domains that may take at least one pod of a shape; `None` when every machine's may.
@@ -208,9 +272,9 @@ impl Counts {
         dropped: usize,
     ) -> Option<FixedBitSet> {
         let mut open: Option<FixedBitSet> = None;
-        for rule in problem.rules.deciding(shape, dropped) {
-            let group = &problem.rules.groups[rule.group];
-            if group.host || (!rule.carried && group.kind != Kind::Anti) {
+        for rule in problem.rules.about_domains(shape, dropped) {
+            let (rule, group) = (&rule, &problem.rules.groups[rule.group]);
+            if !rule.carried && group.kind != Kind::Anti {
                 continue;
             }
             let least = self.least(problem, cells, rule);
@@ -223,6 +287,15 @@ impl Counts {
                 Some(open) => open.intersect_with(&set),
             }
         }
+        if problem.rules.others[shape].is_crowded {
+            let open = open.get_or_insert_with(|| problem.domains.all_positions());
+            for key in problem.domains.keys() {
+                let keeps_off = |value| self.keeps_off(problem, shape, key, value);
+                open.intersect_with(
+                    &problem.domains.positions(key, true, |value| !keeps_off(value)),
+                );
+            }
+        }
         open
     }
 
@@ -233,31 +306,64 @@ impl Counts {
         shape: usize,
         dropped: usize,
         to_come: bool,
-    ) -> SmallVec<[&FixedBitSet; 4]> {
-        let mut closed = SmallVec::new();
-        for rule in problem.rules.deciding(shape, dropped) {
-            let group = &problem.rules.groups[rule.group];
-            if !group.host {
-                continue;
-            }
-            let count = &self.groups[rule.group];
-            let hosts = if to_come { &count.claims } else { &count.machines };
+    ) -> FixedBitSet {
+        let rules = &problem.rules;
+        let occupants = if to_come { &self.on_claims } else { &self.on_machines };
+        let mut closed = occupants.no_places();
+        for rule in rules.carried_about_hosts(shape, dropped) {
+            let (group, count) = (&rules.groups[rule.group], &self.groups[rule.group]);
             match group.kind {
                 Kind::Anti => {
-                    if rule.carried {
-                        closed.push(&hosts.selected);
-                    }
+                    occupants.add_selected(group, &mut closed);
                     if rule.itself && !rule.soft {
-                        closed.push(&hosts.carrying);
+                        occupants.add_carrying(group, &mut closed);
                     }
                 }
-                Kind::Spread { max_skew, .. } if rule.carried && rule.itself && max_skew <= 1 => {
-                    closed.push(&hosts.selected);
+                Kind::Spread { max_skew, .. } if rule.itself && max_skew <= 1 => {
+                    let hosts = if to_come { &count.claims } else { &count.machines };
+                    closed.union_with(&hosts.selected);
                 }
                 _ => {}
             }
         }
+        for group in rules.others[shape].on_hosts.iter().map(|group| &rules.groups[group]) {
+            if group.kind == Kind::Anti {
+                occupants.add_carrying(group, &mut closed);
+            }
+        }
         closed
+    }
+
+    /// Whether a host is one of [`Self::closed_hosts`].
+    pub(crate) fn closes(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        host: Host,
+    ) -> bool {
+        let closes = |rule: &Rule| {
+            let tally = self.tally(problem, rule.group, host);
+            match problem.rules.groups[rule.group].kind {
+                Kind::Anti => {
+                    tally.selected > 0 || (rule.itself && !rule.soft && tally.carrying > 0)
+                }
+                Kind::Spread { max_skew, .. } => rule.itself && max_skew <= 1 && tally.selected > 0,
+                Kind::Affinity => false,
+            }
+        };
+        self.keep_off(problem, shape, host)
+            || problem.rules.carried_about_hosts(shape, dropped).any(closes)
+    }
+
+    /// Whether no pods are counted that a group selects.
+    fn selects_nobody(&self, problem: &Problem<'_>, group: usize) -> bool {
+        let rule = &problem.rules.groups[group];
+        if rule.is_tallied() {
+            return self.groups[group].total == 0;
+        }
+        let mut pods = rule.selects.iter().map_while(|shape| self.on_hosts.get(shape));
+        pods.all(|&pods| pods == 0)
     }
 
     /// How many pods of a shape one rule lets into a domain.
@@ -276,7 +382,7 @@ impl Counts {
             // The first of a group that wants to be together may be anywhere.
             Kind::Affinity => {
                 let together = &problem.rules.groups[rule.group].together;
-                let nobody = || together.iter().all(|&term| self.groups[term].total == 0);
+                let nobody = || together.iter().all(|&term| self.selects_nobody(problem, term));
                 if here.selected > 0 || (rule.itself && nobody()) { ANY } else { 0 }
             }
             Kind::Spread { max_skew, .. } => {
@@ -389,8 +495,7 @@ impl Counts {
     /// What keeps a shape off every host to come.
     pub(crate) fn no_host(&self, problem: &Problem<'_>, shape: usize, dropped: usize) -> Exclusion {
         let rules = &problem.rules;
-        let mut of_hosts =
-            rules.deciding(shape, dropped).filter(|rule| rules.groups[rule.group].host).peekable();
+        let mut of_hosts = rules.carried_about_hosts(shape, dropped).peekable();
         let first = of_hosts.peek().copied();
         let closed = |rule: &&Rule| self.room(problem, rule, Tally::default(), 0) == 0;
         let rule = of_hosts.find(closed).or(first);
@@ -399,7 +504,7 @@ impl Counts {
 
     /// Whether rules about hosts let one more pod of a shape on a machine to come: its own, and those of pods that are there.
     pub(crate) fn suits_host(&self, problem: &Problem<'_>, shape: usize, claim: usize) -> bool {
-        let of_those_there = problem.rules.selected[shape].iter().all(|&group| {
+        let of_those_there = problem.rules.tallied(shape).all(|group| {
             let Group { kind: Kind::Spread { max_skew, .. }, host: true, .. } =
                 problem.rules.groups[group]
             else {
@@ -421,14 +526,19 @@ impl Counts {
         cell: CellId,
         by: i32,
     ) {
-        let groups = &problem.rules.groups;
-        for &group in problem.rules.selected[shape].iter().filter(|&&group| groups[group].host) {
-            if counts_in(problem, cells, &groups[group], cell, shape) {
+        let rules = &problem.rules;
+        let tallied = |group: usize| rules.groups[group].host && rules.groups[group].is_tallied();
+        for group in rules.tallied(shape).filter(|&group| tallied(group)) {
+            if counts_in(problem, cells, &rules.groups[group], cell, shape) {
                 self.groups[group].claims.change(claim, Some(claim), by, 0);
             }
         }
-        for &group in problem.rules.carried[shape].iter().filter(|&&group| groups[group].host) {
+        let carried = rules.required[shape].iter().map(|rule| rule.group);
+        for group in carried.filter(|&group| tallied(group)) {
             self.groups[group].claims.change(claim, Some(claim), 0, by);
+        }
+        if rules.matters_on_hosts(shape) {
+            self.on_claims.change(shape, claim, Some(claim), by);
         }
     }
 
@@ -453,5 +563,6 @@ impl Counts {
         for count in &mut self.groups {
             count.claims.clear();
         }
+        self.on_claims.clear();
     }
 }

@@ -65,6 +65,24 @@ impl Domains {
         self.table(key).of[machine]
     }
 
+    /// The topology keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.tables.iter().map(|table| table.key)
+    }
+
+    /// The domains of a machine.
+    pub(super) fn all_of(&self, machine: usize) -> impl Iterator<Item = (Key, Value)> {
+        self.tables.iter().filter_map(move |table| Some((table.key, table.of[machine]?)))
+    }
+
+    /// The positions of all machines.
+    pub(super) fn all_positions(&self) -> FixedBitSet {
+        let n = self.tables.first().map_or(0, |table| table.missing.len());
+        let mut all = FixedBitSet::with_capacity(n);
+        all.insert_range(..);
+        all
+    }
+
     /// The positions of machines whose domain passes; with those without the label, if they do.
     pub(super) fn positions(
         &self,

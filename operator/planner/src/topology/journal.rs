@@ -1,6 +1,6 @@
 //! Taking back what was counted for a plan that came to nothing.
 
-use super::counts::Counts;
+use super::counts::{Counts, Host};
 use crate::intern::Value;
 
 /// Where pods were counted.
@@ -11,15 +11,34 @@ pub(super) enum Place {
     Value(Value),
 }
 
-/// Pods of one group that were counted: selected ones and those that carry the rule.
+/// Pods that were counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
-    pub(super) group: usize,
-    pub(super) place: Place,
-    /// The host's place in bitsets, for hosts.
-    pub(super) bit: Option<usize>,
-    pub(super) selected: i32,
-    pub(super) carrying: i32,
+pub(super) enum Change {
+    /// For one group: selected ones and those that carry the rule.
+    Tally {
+        group: usize,
+        place: Place,
+        /// The host's place in bitsets, for hosts.
+        bit: Option<usize>,
+        selected: i32,
+        carrying: i32,
+    },
+    /// Of one shape, on a host, with its place in bitsets.
+    Occupants { shape: usize, host: Host, place: Option<usize>, by: i32 },
+}
+
+impl Change {
+    /// What takes it back.
+    fn inverse(self) -> Self {
+        match self {
+            Self::Tally { group, place, bit, selected, carrying } => {
+                Self::Tally { group, place, bit, selected: -selected, carrying: -carrying }
+            }
+            Self::Occupants { shape, host, place, by } => {
+                Self::Occupants { shape, host, place, by: -by }
+            }
+        }
+    }
 }
 
 impl Counts {
@@ -32,8 +51,7 @@ impl Counts {
     pub(crate) fn rewind(&mut self, mark: usize) {
         let Some(journal) = &mut self.journal else { return };
         for change in journal.split_off(mark).into_iter().rev() {
-            let (selected, carrying) = (-change.selected, -change.carrying);
-            self.apply(Change { selected, carrying, ..change });
+            self.apply(change.inverse());
         }
     }
 
@@ -45,13 +63,34 @@ impl Counts {
     }
 
     fn apply(&mut self, change: Change) {
-        let Change { group, place, bit, selected, carrying } = change;
-        let count = &mut self.groups[group];
-        match place {
-            Place::Machine(machine) => count.machines.change(machine, bit, selected, carrying),
-            Place::Claim(claim) => count.claims.change(claim, bit, selected, carrying),
-            Place::Value(value) => count.change(value, selected, carrying),
+        match change {
+            Change::Tally { group, place, bit, selected, carrying } => {
+                let count = &mut self.groups[group];
+                match place {
+                    Place::Machine(machine) => {
+                        count.machines.change(machine, bit, selected, carrying);
+                    }
+                    Place::Claim(claim) => count.claims.change(claim, bit, selected, carrying),
+                    Place::Value(value) => {
+                        let is_carried = count.change(value, selected, carrying).carrying > 0;
+                        if count.closes && carrying != 0 {
+                            let closing = self.closing.entry(value).or_default();
+                            if is_carried { closing.insert(group) } else { closing.remove(group) }
+                        }
+                    }
+                }
+                count.total = count.total.saturating_add_signed(selected);
+            }
+            Change::Occupants { shape, host, place, by } => {
+                match host {
+                    Host::Machine(machine) => self.on_machines.change(shape, machine, place, by),
+                    Host::Claim(claim) => self.on_claims.change(shape, claim, place, by),
+                }
+                if self.on_hosts.len() <= shape {
+                    self.on_hosts.resize(shape + 1, 0);
+                }
+                self.on_hosts[shape] = self.on_hosts[shape].saturating_add_signed(by);
+            }
         }
-        count.total = count.total.saturating_add_signed(selected);
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::id_set::IdSet;
 use crate::snapshot::{PodAffinityTerm, PodShape, Snapshot, TopologySpread};
 
 /// Namespaces, label keys and values of pods and selectors as numbers, in the order of first use.
@@ -49,12 +50,41 @@ impl<'s> Names<'s> {
 #[derive(Debug)]
 pub(super) struct Selectable {
     namespace: u32,
-    pub(super) labels: Labels,
+    labels: Labels,
 }
 
 impl Selectable {
     pub(super) fn new<'s>(shape: &'s PodShape, names: &mut Names<'s>) -> Self {
         Self { namespace: names.id(&shape.namespace), labels: labels(&shape.labels, names) }
+    }
+}
+
+/// Pods by their labels.
+#[derive(Debug)]
+pub(super) struct ByLabel {
+    pods: FxHashMap<(u32, u32), Vec<usize>>,
+}
+
+impl ByLabel {
+    pub(super) fn new(pods: &[Selectable]) -> Self {
+        let mut by_label: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
+        for (index, pod) in pods.iter().enumerate() {
+            for &label in &pod.labels {
+                by_label.entry(label).or_default().push(index);
+            }
+        }
+        Self { pods: by_label }
+    }
+
+    /// The pods among `pods` that are in a scope. One that asks for a label's value is compared only with the pods that have it.
+    pub(super) fn selected(&self, pods: &[Selectable], scope: &Scope) -> IdSet {
+        let in_scope = |&index: &usize| scope.selects(&pods[index]);
+        match scope.label() {
+            Some(label) => {
+                self.pods.get(&label).into_iter().flatten().copied().filter(in_scope).collect()
+            }
+            None => (0..pods.len()).filter(in_scope).collect(),
+        }
     }
 }
 
@@ -173,7 +203,7 @@ impl Scope {
     }
 
     /// A label that pods have to have, if the selector says so.
-    pub(super) fn label(&self) -> Option<(u32, u32)> {
+    fn label(&self) -> Option<(u32, u32)> {
         self.expressions.iter().flatten().find_map(|expression| match expression.values[..] {
             [only] if expression.operator == Operator::In => Some((expression.key, only)),
             _ => None,
@@ -181,7 +211,7 @@ impl Scope {
     }
 
     /// Whether a pod is among them.
-    pub(super) fn selects(&self, pod: &Selectable) -> bool {
+    fn selects(&self, pod: &Selectable) -> bool {
         self.namespaces.binary_search(&pod.namespace).is_ok()
             && selects(self.expressions.as_deref(), &pod.labels)
     }

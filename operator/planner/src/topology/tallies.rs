@@ -50,6 +50,8 @@ impl Hosts {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Count {
+    /// Whether a pod that carries the rule closes its domain, a value, to those that the group selects.
+    pub(super) closes: bool,
     /// By domain, when domains are values; sorted.
     pub(super) values: Vec<(Value, Tally)>,
     /// When domains are hosts.
@@ -67,7 +69,8 @@ impl Count {
         at.map(|at| self.values[at].1).unwrap_or_default()
     }
 
-    pub(super) fn change(&mut self, value: Value, selected: i32, carrying: i32) {
+    /// Returns what there is then.
+    pub(super) fn change(&mut self, value: Value, selected: i32, carrying: i32) -> Tally {
         let at = self.values.binary_search_by_key(&value, |&(value, _)| value);
         let at = at.unwrap_or_else(|at| {
             self.values.insert(at, (value, Tally::default()));
@@ -76,5 +79,6 @@ impl Count {
         let tally = &mut self.values[at].1;
         tally.selected = tally.selected.saturating_add_signed(selected);
         tally.carrying = tally.carrying.saturating_add_signed(carrying);
+        *tally
     }
 }

@@ -1,5 +1,7 @@
 //! Topology: spread, affinity and anti-affinity.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+
 use super::*;
 
 fn zones(plan: &crate::Plan) -> Vec<String> {
@@ -86,6 +88,50 @@ fn anti_affinity_of_running_pods_keeps_others_away() {
     let plan = plan(&snapshot);
     assert!(plan.nominations.is_empty());
     assert_ne!(zones(&plan), ["zone-a"]);
+}
+
+/// A pod that keeps off `web`, by a rule that no other pod has.
+fn guard(number: usize, key: &str) -> PodShape {
+    let mut guard = near(app("guard", 10), key, "web", true);
+    guard.pod_affinity[0].selector = Some(LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: "app".to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec!["web".to_owned(), format!("web-{number}")]),
+        }]),
+        ..LabelSelector::default()
+    });
+    guard
+}
+
+#[test]
+fn every_one_of_many_rules_closes_its_domain() {
+    let mut world = builder()
+        .pool(pool("default"))
+        .node(node("n1", "default", "m.2xlarge", "zone-a"))
+        .node(node("n2", "default", "m.2xlarge", "zone-b"));
+    // More than are weighed against each other.
+    for number in 0..90 {
+        let on = if number < 70 { "n1" } else { "n2" };
+        world = world.pod(&format!("guard-{number:02}"), guard(number, ZONE), Some(on));
+    }
+    let plan = plan(&world.pending("web", app("web", 100)).build());
+    assert_eq!((plan.nominations.len(), zones(&plan)), (0, vec!["zone-c".to_owned()]));
+}
+
+#[test]
+fn every_one_of_many_rules_closes_its_host() {
+    let mut world = builder().pool(pool("default"));
+    for number in 0..90 {
+        let key = format!("n{number:02}");
+        let shape = guard(number, HOSTNAME);
+        world = world.node(node(&key, "default", "m.2xlarge", "zone-a"));
+        world = world.pod(&format!("guard-{number:02}"), shape, Some(&key));
+    }
+    world = world.node(node("n99", "default", "m.2xlarge", "zone-a"));
+    let plan = plan(&world.pending("web", app("web", 100)).build());
+    let nodes: Vec<_> = plan.nominations.iter().map(|nomination| &nomination.node).collect();
+    assert_eq!(nodes, ["n99"]);
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Which pods are on which hosts, for anti-affinity and affinity between the pods of a host.
+//!
+//! Whom such rules keep off a host, or draw there, is read off the pods that are on it, since these are few. To count for each rule whom it selects on each host
+//! would be as much as rules × hosts, and whoever may create pods may write thousands of rules that select nearly everybody.
+
+use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::tallies::Tally;
+use super::{Group, Kind, Rules};
+use crate::id_set::IdSet;
+
+/// The pods on hosts of one kind: machines that exist, or machines to come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Occupants {
+    /// By host: shapes, and how many pods of them.
+    on: FxHashMap<usize, SmallVec<[(u32, u32); 4]>>,
+    /// By shape: where its pods are, as places in bitsets.
+    places: Vec<IdSet>,
+    /// How many such places there are.
+    width: usize,
+}
+
+impl Occupants {
+    /// Counts pods of a shape on a host in, or out (negative). The host's place in bitsets, if it has one.
+    pub(super) fn change(&mut self, shape: usize, host: usize, place: Option<usize>, by: i32) {
+        let pods = self.on.entry(host).or_default();
+        let id = u32::try_from(shape).expect("fewer shapes than fit into memory");
+        let at = pods.iter().position(|&(other, _)| other == id).unwrap_or_else(|| {
+            pods.push((id, 0));
+            pods.len() - 1
+        });
+        pods[at].1 = pods[at].1.saturating_add_signed(by);
+        let is_there = pods[at].1 > 0;
+        if !is_there {
+            pods.swap_remove(at);
+        }
+        let Some(place) = place else { return };
+        if self.places.len() <= shape {
+            self.places.resize_with(shape + 1, IdSet::default);
+        }
+        self.width = self.width.max(place + 1);
+        let places = &mut self.places[shape];
+        if is_there { places.insert(place) } else { places.remove(place) }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The pods on a host that a group selects, and those that carry its rule.
+    pub(super) fn tally(&self, group: &Group, host: usize) -> Tally {
+        let mut tally = Tally::default();
+        for &(shape, pods) in self.on(host) {
+            if group.selects.contains(shape as usize) {
+                tally.selected = tally.selected.saturating_add(pods);
+            }
+            if group.carriers.binary_search(&shape).is_ok() {
+                tally.carrying = tally.carrying.saturating_add(pods);
+            }
+        }
+        tally
+    }
+
+    /// Whether a pod on a host wants no pod of a shape there.
+    pub(super) fn keep_off(&self, rules: &Rules, shape: usize, host: usize) -> bool {
+        self.on(host).iter().any(|&(other, _)| {
+            rules.required[other as usize].iter().any(|rule| {
+                let group = &rules.groups[rule.group];
+                group.host && group.kind == Kind::Anti && group.selects.contains(shape)
+            })
+        })
+    }
+
+    /// No places, with room for those of all hosts.
+    pub(super) fn no_places(&self) -> FixedBitSet {
+        FixedBitSet::with_capacity(self.width)
+    }
+
+    /// Adds the places of hosts with pods that a group selects.
+    pub(super) fn add_selected(&self, group: &Group, places: &mut FixedBitSet) {
+        for shape in group.selects.iter().map_while(|shape| self.places.get(shape)) {
+            shape.add_to(places);
+        }
+    }
+
+    /// Adds the places of hosts with pods that carry a group's rule.
+    pub(super) fn add_carrying(&self, group: &Group, places: &mut FixedBitSet) {
+        for shape in group.carriers.iter().filter_map(|&shape| self.places.get(shape as usize)) {
+            shape.add_to(places);
+        }
+    }
+
+    fn on(&self, host: usize) -> &[(u32, u32)] {
+        self.on.get(&host).map(|pods| &pods[..]).unwrap_or_default()
+    }
+}
