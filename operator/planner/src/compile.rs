@@ -3,6 +3,7 @@
 //! Names become ids, requirements become value sets over ids, amounts become rows of integers with one column per resource. Instance types, machines and
 //! shapes are tables (struct of arrays); a pod is an index. Everything here is immutable while a plan is made.
 
+pub(crate) mod by_value;
 pub(crate) mod fitting;
 pub(crate) mod machines;
 pub(crate) mod shapes;
@@ -25,6 +26,7 @@ use crate::requirements::Requirements;
 use crate::resources::Resources;
 use crate::snapshot::{NodePhase, PodShape, Snapshot};
 use crate::topology::{Domains, Rules};
+use by_value::ByValue;
 use machines::{Machines, PodsOn};
 use shapes::{Class, Shape};
 use types::{Kits, Template, TypeTable};
@@ -178,6 +180,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) catalogs: Vec<TypeTable>,
     /// NodePools that may launch, the heaviest first.
     pub(crate) templates: Vec<Template>,
+    /// The templates by what they require.
+    pub(crate) by_value: ByValue,
     /// NodePools that may not, and why.
     pub(crate) skipped: Vec<SkippedPool>,
     pub(crate) shapes: Vec<Shape>,
@@ -242,6 +246,7 @@ impl<'a> Problem<'a> {
             well_known: Vec::new(),
             catalogs,
             templates: Vec::new(),
+            by_value: ByValue::default(),
             skipped: Vec::new(),
             shapes,
             classes,
@@ -268,6 +273,8 @@ impl<'a> Problem<'a> {
                     .push(SkippedPool { name: snapshot.node_pools[pool].name.clone(), reason }),
             }
         }
+        problem.by_value =
+            ByValue::new(problem.templates.iter().map(|template| &template.requirements));
         machines::fill_room(&mut problem, &daemons, &looked);
         problem.domains = Domains::new(&problem, &problem.rules);
         problem

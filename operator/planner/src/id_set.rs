@@ -78,6 +78,16 @@ impl IdSet {
             bits.insert(id as usize);
         }
     }
+
+    /// Takes its ids out of a set of bits.
+    pub(crate) fn take_from(&self, bits: &mut FixedBitSet) {
+        bits.difference_with(&self.many);
+        for id in self.few.iter().map(|&id| id as usize) {
+            if bits.contains(id) {
+                bits.remove(id);
+            }
+        }
+    }
 }
 
 impl FromIterator<usize> for IdSet {
@@ -123,6 +133,10 @@ mod tests {
                 prop_assert_eq!(set.common(&other).collect::<Vec<_>>(), common.clone());
                 prop_assert_eq!(other.common(&set).collect::<Vec<_>>(), common);
             }
+            let mut others: FixedBitSet = (0..200).collect();
+            set.take_from(&mut others);
+            let left: Vec<usize> = (0..200).filter(|id| !model.contains(id)).collect();
+            prop_assert_eq!(others.ones().collect::<Vec<_>>(), left);
         }
     }
 

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 use k8s_openapi::api::core::v1::Toleration;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use super::variants::Variants;
 use super::{Columns, is_restricted, label};
@@ -60,6 +60,7 @@ pub(crate) fn compile(
         .flat_map(|pool| &pool.template.taints)
         .chain(snapshot.nodes.iter().flat_map(|node| &node.taints))
         .any(|taint| taint.effect == "PreferNoSchedule");
+    let defined = defined_keys(snapshot);
     let mut classes: IndexMap<(Variants, String), Class, FxBuildHasher> = IndexMap::default();
     let shapes: Vec<_> = snapshot
         .shapes
@@ -82,7 +83,7 @@ pub(crate) fn compile(
                 requests: columns.row_of(shape),
                 ports: host_ports(shape),
                 class,
-                problem: problem_of(shape, snapshot),
+                problem: problem_of(shape, snapshot, &defined),
                 has_claims: !shape.device_claims.is_empty(),
                 devices: devices_of(shape, snapshot),
                 opted_out: opted_out(shape),
@@ -146,8 +147,22 @@ fn devices_of(shape: &PodShape, snapshot: &Snapshot) -> u32 {
     least.fold(0, u32::saturating_add)
 }
 
+/// The label keys that instance types, offerings and NodePools define.
+fn defined_keys(snapshot: &Snapshot) -> FxHashSet<&str> {
+    let kinds = snapshot.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
+    let of_types = kinds.flat_map(|kind| {
+        kind.requirements.iter().chain(kind.offerings.iter().flat_map(|offer| &offer.requirements))
+    });
+    let of_pools = snapshot.node_pools.iter().flat_map(|pool| pool.template.labels.keys());
+    of_types.map(|requirement| &requirement.key).chain(of_pools).map(String::as_str).collect()
+}
+
 /// What makes a shape one that can't be planned for.
-fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
+fn problem_of(
+    shape: &PodShape,
+    snapshot: &Snapshot,
+    defined: &FxHashSet<&str>,
+) -> Option<Exclusion> {
     if !shape.resource_claims.is_empty() {
         return Some(Exclusion::Pod(
             "pod has Dynamic Resource Allocation requirements that are not yet supported"
@@ -157,25 +172,13 @@ fn problem_of(shape: &PodShape, snapshot: &Snapshot) -> Option<Exclusion> {
     if let Some(problem) = specs_of(shape, snapshot).find_map(|spec| spec.problem.clone()) {
         return Some(Exclusion::Pod(problem));
     }
-    let defined = |key: &str| {
-        let in_types = snapshot.catalogs.iter().any(|catalog| {
-            catalog.instance_types.iter().any(|kind| {
-                kind.requirements.iter().any(|requirement| requirement.key == key)
-                    || kind.offerings.iter().any(|offer| {
-                        offer.requirements.iter().any(|requirement| requirement.key == key)
-                    })
-            })
-        });
-        let core = [label::NODE_POOL, label::CAPACITY_TYPE, label::REGISTERED, label::INITIALIZED];
-        core.contains(&key)
-            || in_types
-            || snapshot.node_pools.iter().any(|pool| pool.template.labels.contains_key(key))
-    };
+    let core = [label::NODE_POOL, label::CAPACITY_TYPE, label::REGISTERED, label::INITIALIZED];
+    let is_defined = |key: &str| core.contains(&key) || defined.contains(key);
     shape
         .node_selector
         .keys()
         .chain(shape.required_affinity.iter().flatten().map(|term| &term.key))
-        .find(|key| is_restricted(key, snapshot) && (*key == label::HOSTNAME || !defined(key)))
+        .find(|key| is_restricted(key, snapshot) && (*key == label::HOSTNAME || !is_defined(key)))
         .map(|key| {
             let advice = "specify a well known label or a custom label";
             Exclusion::Pod(format!("label {key} is restricted; {advice}"))

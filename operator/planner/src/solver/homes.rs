@@ -1,5 +1,7 @@
 //! Which NodePool a demand opens machines of: the heaviest that takes it, and of equally heavy ones that in which its pods cost least.
 
+use fixedbitset::FixedBitSet;
+
 use super::{Demand, Solver};
 use crate::cells::{CellId, share_price};
 use crate::compile::Problem;
@@ -9,7 +11,7 @@ impl Solver<'_, '_> {
     pub(crate) fn home(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
         let problem = self.problem;
         let mut best: Option<(i64, usize, CellId)> = None;
-        for template in 0..problem.templates.len() {
+        for template in self.admitting(demand).ones() {
             if best.is_some_and(|(_, other, _)| weight(problem, other) != weight(problem, template))
             {
                 break;
@@ -30,12 +32,22 @@ impl Solver<'_, '_> {
         if order.windows(2).all(|pair| weight(problem, pair[0]) != weight(problem, pair[1])) {
             return order;
         }
+        let admitting = self.admitting(demand);
         // The weights keep the order in which templates come.
         order.sort_by_cached_key(|&template| {
-            let price = self.opens(demand, template).map(|cell| self.place_price(cell, demand));
+            let cell = if admitting[template] { self.opens(demand, template) } else { None };
+            let price = cell.map(|cell| self.place_price(cell, demand));
             (std::cmp::Reverse(weight(problem, template)), price.unwrap_or(i64::MAX), template)
         });
         order
+    }
+
+    /// The templates that may meet what a demand requires.
+    fn admitting(&self, demand: &Demand) -> FixedBitSet {
+        let problem = self.problem;
+        let variants = &problem.classes[problem.shapes[demand.shape].class].variants;
+        let wanted = variants.at(demand.variant, &problem.symbols);
+        problem.by_value.admitting(&wanted.requirements)
     }
 
     /// What a demand's pods cost in a cell, each, when no others come: on the type where that is least, of which at least one is bought.
