@@ -243,6 +243,8 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
         generate_name: Some(format!("{node_pool}-")),
         labels: Some((**labels).clone()),
         annotations: Some((**annotations).clone()),
+        // Put on later, it would cost a write before each launch.
+        finalizers: Some(vec![labels::TERMINATION_FINALIZER.to_owned()]),
         owner_references: Some(vec![OwnerReference {
             api_version: "karpenter.sh/v1".to_owned(),
             kind: "NodePool".to_owned(),

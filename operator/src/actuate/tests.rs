@@ -53,6 +53,9 @@ fn a_nodeclaim_carries_everything_that_the_plan_says() {
         "annotations": {
           "note": "b"
         },
+        "finalizers": [
+          "karpenter.sh/termination"
+        ],
         "generateName": "default-",
         "labels": {
           "team": "a"
