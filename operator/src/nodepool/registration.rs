@@ -22,6 +22,8 @@ const WINDOW: usize = 4;
 #[derive(Debug, Default)]
 pub struct Health {
     outcomes: Mutex<BTreeMap<String, VecDeque<bool>>>,
+    /// One writes at a time: of hundreds of machines that register at once all but the first find that everything is said.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Health {
@@ -71,6 +73,7 @@ impl Health {
         claim: &NodeClaim,
         registered: bool,
     ) -> Result<(), WriteError> {
+        let _turn = self.writing.lock().await;
         let pool = {
             let state = operator.state.read();
             self.keep(&state.pools().filter_map(|pool| pool.metadata.uid.clone()).collect());

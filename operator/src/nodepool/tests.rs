@@ -134,6 +134,23 @@ async fn the_health_of_a_pool_follows_the_nodeclaims_that_it_owns() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_many_machines_that_register_at_once_one_makes_the_pool_healthy() {
+    let mut objects = vec![pool("default", json!({}))];
+    let owner = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "default", "uid": "default"});
+    for name in ["a", "b", "c", "d"] {
+        let [mut claim, _] = machine(name, "default");
+        claim["metadata"]["ownerReferences"] = json!([owner]);
+        objects.push(claim);
+    }
+    let (operator, api) = operator(objects).await;
+    let health = Health::default();
+    let claims: Vec<Arc<NodeClaim>> = operator.state.read().claims().cloned().collect();
+    let all = claims.iter().map(|claim| health.record(&operator, claim, true));
+    futures::future::try_join_all(all).await.unwrap();
+    assert_eq!(api.load().0, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pool_tells_that_planning_is_paused_in_a_condition_and_once_in_an_event() {
     let (operator, mut events, _) =
         crate::testing::idle::watched(vec![pool("default", json!({}))]).await;
