@@ -21,6 +21,7 @@ use tenon_crds::{NodeClaim, labels};
 use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
+use self::reticence::Reticence;
 use super::consistency;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::ReadError;
@@ -77,6 +78,13 @@ impl Failure for Error {
     }
 }
 
+/// What is known of NodeClaims and is not in their status yet.
+#[derive(Debug, Default)]
+struct Unwritten {
+    launches: Launches,
+    reasons: Reticence,
+}
+
 /// Reconciles NodeClaims until `stop`.
 pub async fn run<P: CloudProvider>(
     operator: Arc<Operator<P>>,
@@ -101,14 +109,14 @@ pub async fn run<P: CloudProvider>(
         queue.add(name(&claim.metadata));
     }
     let workers = operator.options.workers(1000, 5000);
-    let launches = Arc::new(Launches::default());
+    let unwritten = Arc::new(Unwritten::default());
     queue
         .run(workers, BACKOFF, stop, |name| {
             let operator = Arc::clone(&operator);
-            let launches = Arc::clone(&launches);
+            let unwritten = Arc::clone(&unwritten);
             let health = Arc::clone(&health);
             async move {
-                let result = reconcile(&operator, &launches, &health, &name).await;
+                let result = reconcile(&operator, &unwritten, &health, &name).await;
                 settle(&operator.context, "nodeclaim.lifecycle", &name, result)
             }
         })
@@ -117,12 +125,16 @@ pub async fn run<P: CloudProvider>(
 
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
-    launches: &Launches,
+    unwritten: &Unwritten,
     health: &Health,
     name: &str,
 ) -> Result<Action, Error> {
+    let Unwritten { launches, reasons } = unwritten;
     // Dereference.
-    let Some(Observed { claim, nodes }) = observe(operator, name) else { return Ok(Action::Wait) };
+    let Some(Observed { claim, nodes }) = observe(operator, name) else {
+        reasons.forget(name);
+        return Ok(Action::Wait);
+    };
     if claim.metadata.deletion_timestamp.is_some() {
         let mut claim = claim;
         if claim.provider_id().is_none() {
@@ -154,11 +166,11 @@ async fn reconcile<P: CloudProvider>(
 
     // Update the status.
     let mut unsaid = Action::Wait;
-    if claim.status != before {
-        match reticence::not_yet(before.as_ref(), claim.status.as_ref(), now) {
-            Some(left) => unsaid = Action::After(left),
-            None => claim = operator.write.patch_claim_status(&claim).await?,
-        }
+    let can_wait = reasons.can_wait(name, before.as_ref(), claim.status.as_ref(), now);
+    if let Some(left) = can_wait {
+        unsaid = Action::After(left);
+    } else if claim.status != before {
+        claim = operator.write.patch_claim_status(&claim).await?;
     }
     // What has come to be true is told once, by whoever wrote it down.
     if let launch::Outcome::Launched(launched) = &launched {
@@ -282,16 +294,16 @@ mod tests {
         server.put_at("/apis/karpenter.sh/v1/nodeclaims/a", claim);
         server.put_at("/api/v1/nodes/n", node);
         let (operator, _publisher) = testing::operator(&server, cluster);
-        let (launches, health) = (Launches::default(), Health::default());
+        let (unwritten, health) = (Unwritten::default(), Health::default());
         let (logs, _collecting) = Logs::collect();
 
-        let first = reconcile(&operator, &launches, &health, "a").await;
+        let first = reconcile(&operator, &unwritten, &health, "a").await;
         assert!(first.unwrap_err().is_conflict());
         assert_eq!(logs.with("ed nodeclaim"), Vec::<String>::new());
         assert_eq!(operator.context.metrics.nodes_created.get(["default", ""]), 0);
 
         for _ in 0..2 {
-            reconcile(&operator, &launches, &health, "a").await.unwrap();
+            reconcile(&operator, &unwritten, &health, "a").await.unwrap();
         }
         assert_eq!(logs.with("registered nodeclaim").len(), 1);
         assert_eq!(logs.with("initialized nodeclaim").len(), 1);
@@ -314,10 +326,10 @@ mod tests {
             cluster.apply(Change::Planned(plan, jiff::Timestamp::UNIX_EPOCH));
             let (operator, _publisher) = testing::operator(&server, cluster);
             operator.nominations.switch_on();
-            let (launches, health) = (Launches::default(), Health::default());
+            let (unwritten, health) = (Unwritten::default(), Health::default());
             let taints = || server.at(NODE).unwrap()["spec"]["taints"].clone();
 
-            let again = reconcile(&operator, &launches, &health, "a").await.unwrap();
+            let again = reconcile(&operator, &unwritten, &health, "a").await.unwrap();
             let held = json!([{"key": "tenon.sh/not-nominated", "effect": "NoSchedule"}]);
             assert_eq!(taints(), held);
             assert!(matches!(again, Action::After(left) if left <= Duration::from_mins(1)));
@@ -330,7 +342,7 @@ mod tests {
             } else {
                 tokio::time::advance(Duration::from_secs(61)).await;
             }
-            reconcile(&operator, &launches, &health, "a").await.unwrap();
+            reconcile(&operator, &unwritten, &health, "a").await.unwrap();
             assert_eq!(taints(), json!([]));
             let label = &server.at(NODE).unwrap()["metadata"]["labels"]["karpenter.sh/initialized"];
             assert_eq!(label.as_str(), becomes_ready.then_some("true"));

@@ -1,6 +1,7 @@
 //! Launch: the provider makes the machine; the NodeClaim says what came out of it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use tenon_crds::{ConditionStatus, NodeClaim};
 
 use super::super::{conditions, give_up};
 use super::Error;
+use super::reticence::STANDSTILL;
 use crate::cloud_provider::{CloudError, CloudProvider, Launched};
 use crate::events::{Event, Reason, truncate};
 use crate::logging::chain;
@@ -54,7 +56,10 @@ pub(super) async fn launch<P: CloudProvider>(
     let known = launches.known(&uid, now);
     let launched = match known {
         Some(launched) => Ok(launched),
-        None => operator.cloud.create(claim, operator.overlaid(claim).await).await,
+        None => {
+            let overlaid = operator.overlaid(claim).await;
+            awaited(operator, claim, operator.cloud.create(claim, overlaid)).await
+        }
     };
     match launched {
         Ok(launched) => {
@@ -107,6 +112,35 @@ pub(super) async fn launch<P: CloudProvider>(
             conditions(claim, now).set_unknown(LAUNCHED, &reason, &message);
             Ok(Outcome::Failed(error))
         }
+    }
+}
+
+/// Waits for a launch. Where that lasts, the NodeClaim gets its conditions before there is anything to say in them.
+async fn awaited<P: CloudProvider, T>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+    launch: impl Future<Output = T>,
+) -> T {
+    let told = async {
+        tokio::time::sleep(STANDSTILL.unsigned_abs()).await;
+        tell_awaited(operator, claim.clone()).await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        launched = launch => launched,
+        never = told => match never {},
+    }
+}
+
+/// Says that a NodeClaim waits to be launched. That it could not be said is no loss: the launch will say more.
+async fn tell_awaited<P: CloudProvider>(operator: &Operator<P>, mut claim: NodeClaim) {
+    let before = claim.status.clone();
+    conditions(&mut claim, operator.now());
+    if claim.status != before
+        && let Err(error) = operator.write.patch_claim_status(&claim).await
+    {
+        let (nodeclaim, error) = (name(&claim.metadata), chain(&error));
+        tracing::debug!(nodeclaim, error, "could not say that a nodeclaim waits to be launched");
     }
 }
 
@@ -209,9 +243,13 @@ fn publish<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, error: &
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tenon_planner::resources::Resources;
+
     use super::*;
     use crate::cloud_provider::Instance;
-    use tenon_planner::resources::Resources;
+    use crate::testing::idle::{machine, operator, pool};
 
     fn claim() -> NodeClaim {
         let mut claim = NodeClaim::new("a", tenon_crds::NodeClaimSpec::default());
@@ -265,5 +303,20 @@ mod tests {
         assert!(settle(&mut claim, now));
         let conditions = conditions(&mut claim, now);
         assert_eq!(conditions.get(LAUNCHED).unwrap().observed_generation, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nodeclaim_gets_its_conditions_before_its_launch_only_where_that_lasts() {
+        for (seconds, told) in [(9, None), (60, Some("AwaitingReconciliation"))] {
+            let [mut claim, _] = machine("a", "default");
+            claim["status"] = json!({});
+            let (operator, api) = operator(vec![pool("default", json!({})), claim]).await;
+            let claim = operator.state.read().claim("a").cloned().unwrap();
+            let launch = tokio::time::sleep(Duration::from_secs(seconds));
+            awaited(&operator, &claim, launch).await;
+            let stored = api.get::<NodeClaim>("a");
+            assert_eq!(stored["status"]["conditions"][0]["reason"].as_str(), told, "{seconds}");
+            assert_eq!(api.requests().len(), usize::from(told.is_some()));
+        }
     }
 }
