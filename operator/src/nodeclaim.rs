@@ -5,7 +5,7 @@ pub mod disruption;
 pub mod expiration;
 pub mod garbage_collection;
 pub mod lifecycle;
-pub mod pod_events;
+mod pod_events;
 pub mod reboot;
 
 use jiff::Timestamp;

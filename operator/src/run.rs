@@ -366,8 +366,6 @@ fn start<P: CloudProvider>(
     let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.consistency", nodeclaim::consistency::run(o, s));
     let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.podevents", nodeclaim::pod_events::run(o, s));
-    let (o, s) = own();
     tasks.spawn_graceful("nodeclaim.garbagecollection", nodeclaim::garbage_collection::run(o, s));
     let (o, s) = own();
     tasks.spawn_graceful("node.termination", node::termination::run(o, evictions.clone(), s));

@@ -1,4 +1,4 @@
-//! The conditions Drifted and Consolidatable: what a NodeClaim has to say before anybody may disrupt its node.
+//! The conditions Drifted and Consolidatable, and the pod events that the latter follows from: what a NodeClaim has to say before anybody may disrupt its node.
 
 mod consolidation;
 mod drift;
@@ -13,11 +13,12 @@ use tenon_crds::conditions::nodeclaim::DRIFTED;
 use tenon_crds::{NodeClaim, NodePool};
 use tokio_util::sync::CancellationToken;
 
+use super::pod_events::{self, PodEvents};
 use super::{conditions, pool_of};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::operator::Operator;
 use crate::state::change::Touched;
-use crate::state::cluster::name;
+use crate::state::cluster::{Cluster, name};
 use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
 use crate::write::WriteError;
 
@@ -64,11 +65,22 @@ pub async fn run<P: CloudProvider>(
     let queue = WorkQueue::new();
     let sink = queue.clone();
     let state = operator.state.clone();
+    let clock = operator.context.clock;
+    let pod_events = Arc::new(PodEvents::default());
+    let events = Arc::clone(&pod_events);
     operator.state.subscribe(move |touched| match touched {
         Touched::NodeClaim(name) => sink.add(name.clone()),
         Touched::NodePool(pool) => {
             for claim in state.read().claims().filter(|claim| pool_of(claim) == pool) {
                 sink.add(name(&claim.metadata));
+            }
+        }
+        Touched::Pod(_, event) if event.moved => {
+            let claim = event.node.as_deref().and_then(|node| claim_on(&state.read(), node));
+            if let Some(claim) = claim
+                && events.note(claim.clone(), clock.now())
+            {
+                sink.add(claim);
             }
         }
         _ => {}
@@ -89,9 +101,9 @@ pub async fn run<P: CloudProvider>(
     let workers = operator.options.workers(10, 1000);
     let work = queue.clone().run(workers, BACKOFF, stop, |name| {
         let operator = Arc::clone(&operator);
-        let checked = Arc::clone(&checked);
+        let (checked, pod_events) = (Arc::clone(&checked), Arc::clone(&pod_events));
         async move {
-            let result = reconcile(&operator, &checked, &name).await;
+            let result = reconcile(&operator, &checked, &pod_events, &name).await;
             settle(&operator.context, "nodeclaim.disruption", &name, result)
         }
     });
@@ -108,15 +120,23 @@ struct Checked(Mutex<BTreeMap<String, Timestamp>>);
 async fn reconcile<P: CloudProvider>(
     operator: &Operator<P>,
     checked: &Checked,
+    pod_events: &PodEvents,
     name: &str,
 ) -> Result<Action, Error> {
     // Dereference.
-    let Some((mut claim, pool)) = observe(operator, name) else { return Ok(Action::Wait) };
-    let before = claim.status.clone();
+    let Some((claim, pool)) = observe(operator, name) else {
+        pod_events.forget(name);
+        return Ok(Action::Wait);
+    };
 
     // Validate and build.
     let drifted = drifted(operator, checked, &claim, &pool).await;
+    // The cloud may have taken its time, and others have written meanwhile.
+    let Some((mut claim, pool)) = observe(operator, name) else { return Ok(Action::Wait) };
     let now = operator.now();
+    // The conditions that every NodeClaim has are no reason for a write: its launch will tell of them.
+    conditions(&mut claim, now);
+    let before = claim.status.clone();
     let mut set = conditions(&mut claim, now);
     match &drifted {
         // Nothing is known: what was said stands, and is no reason to hold back what is known about consolidation.
@@ -132,14 +152,36 @@ async fn reconcile<P: CloudProvider>(
             set.clear(DRIFTED).expect("Drifted is independent");
         }
     }
-    let consolidatable = consolidation::update(&mut claim, &pool, now);
+    let latest = pod_events.latest(&claim);
+    let consolidatable = consolidation::update(&mut claim, &pool, latest, now);
 
     // Update the status.
-    if claim.status != before {
+    let can_wait = pod_events::can_wait(&claim, &pool, latest, now);
+    let mut again = Action::After(POLL).min(consolidatable);
+    if claim.status != before || can_wait == Some(Duration::ZERO) {
+        claim.status.get_or_insert_default().last_pod_event_time = latest.map(Into::into);
         operator.write.patch_claim_status(&claim).await?;
+    } else if let Some(left) = can_wait {
+        again = again.min(Action::After(left));
     }
     drifted?;
-    Ok(Action::After(POLL).min(consolidatable))
+    Ok(again)
+}
+
+/// The NodeClaim whose machine a Node is.
+fn claim_on(state: &Cluster, node: &str) -> Option<String> {
+    let claim = state.claim_of(state.node(node)?)?;
+    Some(name(&claim.metadata))
+}
+
+/// Says of a NodeClaim that is being initialised that it may be consolidated, where pods need not come to rest for that: with the same write.
+pub(super) fn confirm<P: CloudProvider>(operator: &Operator<P>, claim: &mut NodeClaim) {
+    let pool = operator.state.read().pool(pool_of(claim)).cloned();
+    if let Some(pool) = pool {
+        // As if one had just come: where that counts it is looked at afterwards.
+        let now = operator.now();
+        consolidation::update(claim, &pool, Some(now), now);
+    }
 }
 
 /// A NodeClaim that lives, of a NodePool that exists.
@@ -182,5 +224,99 @@ async fn drifted<P: CloudProvider>(
         // It is on its way out, or was never there: others will say so.
         Err(CloudError::NotFound(_)) => Ok(None),
         Err(source) => Err(Error::Drift { claim: name(&claim.metadata), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::state::change::{Change, Object};
+    use crate::testing::ApiServer;
+    use crate::testing::idle::{self, Idle, machine, pool};
+
+    const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
+
+    /// A machine that was initialised an hour ago, with these of its NodeClaim's conditions, in a NodePool that waits 30 seconds for its pods to come to rest.
+    async fn operator(conditions: &[&str]) -> (Arc<Operator<Idle>>, ApiServer) {
+        let quiet = json!({"disruption": {"consolidateAfter": "30s"}});
+        let [mut claim, node] = machine("a", "default");
+        let list = claim["status"]["conditions"].as_array_mut().unwrap();
+        list.retain(|it| conditions.iter().any(|type_| it["type"] == *type_));
+        for condition in list {
+            condition["observedGeneration"] = json!(0);
+        }
+        idle::operator(vec![pool("default", quiet), claim, node]).await
+    }
+
+    fn condition(api: &ApiServer, type_: &str) -> Option<Value> {
+        let claim = api.at(CLAIM).unwrap();
+        let list = claim["status"]["conditions"].as_array().unwrap();
+        list.iter().find(|it| it["type"] == type_).cloned()
+    }
+
+    fn last_pod_event(api: &ApiServer) -> Option<String> {
+        api.at(CLAIM).unwrap()["status"]["lastPodEventTime"].as_str().map(str::to_owned)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nodeclaim_that_is_not_launched_yet_is_not_written_to() {
+        let (operator, api) = operator(&[]).await;
+        reconcile(&operator, &Checked::default(), &PodEvents::default(), "a").await.unwrap();
+        assert_eq!(api.take_requests(), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_event_and_what_follows_from_it_are_written_together() {
+        let all = ["Launched", "Registered", "Initialized", "Consolidatable"];
+        let (operator, api) = operator(&all).await;
+        let (checked, events) = (Checked::default(), PodEvents::default());
+        let pass = || reconcile(&operator, &checked, &events, "a");
+        pass().await.unwrap();
+        assert_eq!(condition(&api, "Ready"), None, "nothing has been written");
+
+        events.note("a".to_owned(), operator.now());
+        assert_eq!(pass().await.unwrap(), Action::After(Duration::from_secs(30)));
+        assert_eq!(condition(&api, "Consolidatable"), None);
+        assert_eq!(last_pod_event(&api).as_deref(), Some("2026-11-20T12:00:00Z"));
+
+        // The next one is too close to it to be written, but it counts.
+        tokio::time::advance(Duration::from_secs(8)).await;
+        events.note("a".to_owned(), operator.now());
+        pass().await.unwrap();
+        tokio::time::advance(Duration::from_secs(29)).await;
+        pass().await.unwrap();
+        assert_eq!(condition(&api, "Consolidatable"), None);
+        assert_eq!(api.take_requests().len(), 1);
+
+        tokio::time::advance(Duration::from_secs(1)).await;
+        pass().await.unwrap();
+        assert_eq!(condition(&api, "Consolidatable").unwrap()["status"], "True");
+        assert_eq!(last_pod_event(&api).as_deref(), Some("2026-11-20T12:00:08Z"));
+        assert_eq!(api.take_requests().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_come_and_go_are_heard_of() {
+        let all = ["Launched", "Registered", "Initialized", "Consolidatable"];
+        let (operator, api) = operator(&all).await;
+        let (_never, wake) = tokio::sync::watch::channel(0);
+        let running =
+            crate::testing::spawn(run(Arc::clone(&operator), wake, CancellationToken::new()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let pod = json!({
+            "metadata": {"namespace": "default", "name": "x", "uid": "x"},
+            "spec": {"nodeName": "a"},
+        });
+        let pod = serde_json::from_value(pod).unwrap();
+        operator.state.apply(Change::Applied(Object::Pod(Box::new(pod)))).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(last_pod_event(&api).as_deref(), Some("2026-11-20T12:00:01Z"));
+        assert_eq!(condition(&api, "Consolidatable"), None);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert!(condition(&api, "Consolidatable").is_some());
+        assert_eq!(api.take_requests().len(), 2);
+        running.abort();
     }
 }

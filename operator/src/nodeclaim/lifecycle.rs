@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
 use self::reticence::Reticence;
-use super::consistency;
+use super::{consistency, disruption};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::ReadError;
 use crate::events::{Event, Reason};
@@ -161,6 +161,7 @@ async fn reconcile<P: CloudProvider>(
         initialization::initialize(operator, &mut claim, registered.node.as_ref()).await?;
     if let (true, Some(node)) = (initialized.new, &registered.node) {
         consistency::confirm(&mut claim, node, now);
+        disruption::confirm(operator, &mut claim);
     }
     let liveness = liveness::check(&claim, now);
 
@@ -257,7 +258,8 @@ mod tests {
     use super::*;
     use crate::state::change::{Change, Object};
     use crate::state::cluster::Cluster;
-    use crate::testing::joined::{NODE, joined};
+    use crate::testing::idle;
+    use crate::testing::joined::{CLAIM, NODE, joined};
     use crate::testing::{self, ApiServer, Logs, refused};
 
     #[tokio::test(start_paused = true)]
@@ -308,6 +310,30 @@ mod tests {
         assert_eq!(logs.with("registered nodeclaim").len(), 1);
         assert_eq!(logs.with("initialized nodeclaim").len(), 1);
         assert_eq!(operator.context.metrics.nodes_created.get(["default", ""]), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_follows_from_the_initialisation_is_in_the_same_write() {
+        for (consolidate_after, expected) in [("0s", Some("True")), ("30s", None)] {
+            let (server, mut cluster) = joined(&[], true);
+            let disruption = json!({"disruption": {"consolidateAfter": consolidate_after}});
+            let pool = serde_json::from_value(idle::pool("default", disruption)).unwrap();
+            cluster.apply(Change::Applied(Object::NodePool(Box::new(pool))));
+            let (operator, _publisher) = testing::operator(&server, cluster);
+            let (unwritten, health) = (Unwritten::default(), Health::default());
+            reconcile(&operator, &unwritten, &health, "a").await.unwrap();
+            let conditions = server.at(CLAIM).unwrap()["status"]["conditions"].clone();
+            let status = |type_: &str| {
+                let mut all = conditions.as_array().unwrap().iter();
+                all.find(|it| it["type"] == type_).and_then(|it| it["status"].as_str())
+            };
+            assert_eq!(status("Initialized"), Some("True"));
+            assert_eq!(status("ConsistentStateFound"), Some("True"));
+            assert_eq!(status("Consolidatable"), expected, "{consolidate_after}");
+            let writes = server.take_requests();
+            let to_claim = writes.iter().filter(|it| it.starts_with(&format!("PATCH {CLAIM}")));
+            assert_eq!(to_claim.count(), 1, "{writes:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,9 +8,14 @@ use super::conditions;
 use crate::state::cluster::condition_of;
 use crate::work::Action;
 
-/// Sets or clears the condition, and says when to look again.
-pub(super) fn update(claim: &mut NodeClaim, pool: &NodePool, now: Timestamp) -> Action {
-    let wait = until(claim, pool, now);
+/// Sets or clears the condition, and says when to look again. `last_pod_event` is when a pod last came or went.
+pub(super) fn update(
+    claim: &mut NodeClaim,
+    pool: &NodePool,
+    last_pod_event: Option<Timestamp>,
+    now: Timestamp,
+) -> Action {
+    let wait = until(claim, pool, last_pod_event, now);
     let mut set = conditions(claim, now);
     match wait {
         Wait::Nothing => {
@@ -35,7 +40,12 @@ enum Wait {
     Change,
 }
 
-fn until(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Wait {
+fn until(
+    claim: &NodeClaim,
+    pool: &NodePool,
+    last_pod_event: Option<Timestamp>,
+    now: Timestamp,
+) -> Wait {
     if pool.is_static() {
         return Wait::Change;
     }
@@ -44,8 +54,7 @@ fn until(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Wait {
     };
     let initialized = condition_of(claim, INITIALIZED);
     let Some((ConditionStatus::True, initialized)) = initialized else { return Wait::Change };
-    let last_pod_event = claim.status.as_ref().and_then(|status| status.last_pod_event_time);
-    let quiet_since = last_pod_event.map_or(initialized, |time| time.0);
+    let quiet_since = last_pod_event.unwrap_or(initialized);
     let left = after.as_signed() - now.duration_since(quiet_since);
     if left.is_positive() { Wait::Time(left) } else { Wait::Nothing }
 }
@@ -69,7 +78,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn claim(last_pod_event: Option<i64>, initialized: bool) -> NodeClaim {
+    fn claim(initialized: bool) -> NodeClaim {
         let mut claim = NodeClaim::new("a", tenon_crds::NodeClaimSpec::default());
         if initialized {
             conditions(&mut claim, at(100)).set_true(INITIALIZED);
@@ -77,8 +86,6 @@ mod tests {
                 condition.last_transition_time = at(100).into();
             }
         }
-        claim.status.get_or_insert_default().last_pod_event_time =
-            last_pod_event.map(|second| at(second).into());
         claim
     }
 
@@ -94,8 +101,9 @@ mod tests {
             ("0s", None, false, 500, false, Action::Wait),
             ("Never", None, true, 9999, false, Action::Wait),
         ] {
-            let mut claim = claim(last_pod_event, initialized);
-            let next = update(&mut claim, &pool(&json!({"consolidateAfter": after})), at(now));
+            let mut claim = claim(initialized);
+            let pool = pool(&json!({"consolidateAfter": after}));
+            let next = update(&mut claim, &pool, last_pod_event.map(at), at(now));
             let is = conditions(&mut claim, at(now)).is_true(CONSOLIDATABLE);
             assert_eq!((is, next), (expected, action), "{after} {last_pod_event:?} {now}");
         }
@@ -104,10 +112,9 @@ mod tests {
     #[test]
     fn a_pod_that_comes_takes_it_back() {
         let pool = pool(&json!({"consolidateAfter": "30s"}));
-        let mut claim = claim(None, true);
-        update(&mut claim, &pool, at(200));
-        claim.status.as_mut().unwrap().last_pod_event_time = Some(at(200).into());
-        update(&mut claim, &pool, at(201));
+        let mut claim = claim(true);
+        update(&mut claim, &pool, None, at(200));
+        update(&mut claim, &pool, Some(at(200)), at(201));
         assert!(conditions(&mut claim, at(201)).get(CONSOLIDATABLE).is_none());
     }
 }
