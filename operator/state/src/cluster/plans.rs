@@ -1,6 +1,7 @@
 //! What was planned for pods that wait: the machine that each is expected on, until it is bound or the plan has not come true in time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use tenon_crds::conditions::nodeclaim as condition;
@@ -46,6 +47,13 @@ impl Plans {
         }
     }
 
+    /// Plans one pod onto the machine that another was planned onto, which needs it no more.
+    fn hand_over(&mut self, from: &ObjectKey, to: ObjectKey) {
+        let Some((machine, at)) = self.by_pod.get(from).cloned() else { return };
+        self.forget_pod(from);
+        self.extend([(to, machine)].into(), at);
+    }
+
     pub(super) fn forget_machine(&mut self, machine: &str) {
         for pod in self.by_machine.remove(machine).into_iter().flatten() {
             self.by_pod.remove(&pod);
@@ -82,6 +90,22 @@ impl Cluster {
             None => Some(machine.as_str()),
         };
         Some(planned == Some(node))
+    }
+
+    /// Where a pod was bound in the place of another one of its shape, that one gets its place: for kube-scheduler, and for the plan, they are the same. Answers the
+    /// other one.
+    pub(super) fn swap_places(&mut self, pod: &ObjectKey, node: &str) -> Option<ObjectKey> {
+        let shape = &self.pods.get(pod)?.shape;
+        let machine = match self.node(node).and_then(|node| self.claim_of(node)) {
+            Some(claim) => claim.metadata.name.as_deref()?,
+            None => node,
+        };
+        let same = |other: &&Pod| Arc::ptr_eq(&other.shape, shape);
+        let mut others = self.planned_onto(machine);
+        let other = others.find(|(key, other)| *key != pod && same(other))?.0.clone();
+        drop(others);
+        self.plans.hand_over(pod, other.clone());
+        Some(other)
     }
 
     /// Until when pods that wait are expected on a machine, as far as can be told now.

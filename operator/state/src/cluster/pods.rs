@@ -50,6 +50,13 @@ impl Cluster {
         event.provisionable &= !self.plans.nominates(&key);
         event.as_planned =
             event.bound.and_then(|_| self.is_as_planned(&key, event.node.as_deref()?));
+        let moved = match (event.as_planned, event.node.as_deref()) {
+            (Some(false), Some(node)) => self.swap_places(&key, node),
+            _ => None,
+        };
+        if moved.is_some() {
+            event.as_planned = Some(true);
+        }
         let is_bound = after.as_ref().is_none_or(|after| after.node.is_some());
         let before = match after {
             Some(after) => self.pods.insert(key.clone(), after),
@@ -67,6 +74,8 @@ impl Cluster {
         if event != PodEvent::default() || before.is_some() {
             touched.push(Touched::Pod(key, event));
         }
+        // Its nomination follows.
+        touched.extend(moved.map(|pod| Touched::Pod(pod, PodEvent::default())));
     }
 
     fn release(&mut self, key: &ObjectKey, pod: &Pod) {

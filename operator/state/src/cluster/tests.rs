@@ -1,5 +1,5 @@
 use super::*;
-use crate::change::{Change, Object, Touched};
+use crate::change::{Change, Object, PodEvent, Touched};
 use crate::node_class;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -250,6 +250,39 @@ fn pods_that_were_planned_onto_a_nodeclaim_are_found_until_they_are_bound() {
     assert_eq!(cluster.planned_onto("a").count(), 1);
     cluster.apply(pod_change(pod("x", 2, Some("n"), 1, &json!({}))));
     assert_eq!(cluster.planned_onto("a").count(), 0);
+}
+
+#[test]
+fn pods_of_one_shape_swap_their_places_when_one_is_bound_in_that_of_the_other() {
+    let key = |name: &str| ObjectKey::new("default", name);
+    let bound = |cluster: &mut Cluster, name: &str, cpu: u32, node: &str| {
+        let touched = cluster.apply(pod_change(pod(name, 2, Some(node), cpu, &json!({}))));
+        let place = touched.iter().find_map(|touched| match touched {
+            Touched::Pod(it, event) if *it == key(name) => event.as_planned,
+            _ => None,
+        });
+        (place, touched)
+    };
+    for (cpu_of_other, alike) in [(1, true), (2, false)] {
+        let mut cluster = empty();
+        for (claim_name, node_name, provider_id) in [("a", "n", "p"), ("b", "m", "q")] {
+            cluster.apply(claim_change(claim(claim_name, 1, Some(provider_id))));
+            cluster.apply(node_change(node(node_name, 1, Some(provider_id))));
+        }
+        for (name, cpu) in [("x", 1), ("y", cpu_of_other)] {
+            cluster.apply(pod_change(pod(name, 1, None, cpu, &json!({}))));
+        }
+        let plan = [(key("x"), "a".to_owned()), (key("y"), "b".to_owned())];
+        cluster.apply(Change::Planned(plan.into(), Timestamp::UNIX_EPOCH));
+        let (place, touched) = bound(&mut cluster, "x", 1, "m");
+        assert_eq!(place, Some(alike));
+        let follows = Touched::Pod(key("y"), PodEvent::default());
+        assert_eq!(touched.contains(&follows), alike);
+        let planned = |machine: &str| cluster.planned_onto(machine).map(|(key, _)| key).collect();
+        let (a, b): (Vec<_>, Vec<_>) = (planned("a"), planned("b"));
+        assert_eq!((a.len(), b.len()), if alike { (1, 0) } else { (0, 1) });
+        assert_eq!(bound(&mut cluster, "y", cpu_of_other, "n").0, Some(alike));
+    }
 }
 
 /// Pod `x` waits, and is planned onto the NodeClaim `a`, whose Node is `n`.
