@@ -151,8 +151,8 @@ fn bench(c: &mut Criterion) {
     for (nodes, pods) in [(1_000, 10), (10_000, 10)] {
         let snapshot = filled(nodes, pods, 7);
         let plan = disrupt(&snapshot, &Policy::default(), now, 1, &());
-        eprintln!("{} of {nodes} nodes go", plan.commands.len());
-        let id = BenchmarkId::from_parameter(format!("{nodes}x{pods}"));
+        let gone = format!("{} nodes go", plan.commands.len());
+        let id = BenchmarkId::new(gone, format!("{nodes}x{pods}"));
         group.bench_function(id, |b| {
             b.iter(|| disrupt(black_box(&snapshot), &Policy::default(), now, 1, &()));
         });
