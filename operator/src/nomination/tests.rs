@@ -38,6 +38,15 @@ fn pod(name: &str, version: u64, nominated: Option<(&str, &str)>) -> Change {
     Change::Applied(Object::Pod(Box::new(serde_json::from_value(pod).unwrap())))
 }
 
+/// A pod that kube-scheduler has not looked at yet.
+fn untried(name: &str) -> Change {
+    let pod = json!({
+        "metadata": {"namespace": "default", "name": name, "uid": name, "resourceVersion": "1"},
+        "status": {"phase": "Pending"},
+    });
+    Change::Applied(Object::Pod(Box::new(serde_json::from_value(pod).unwrap())))
+}
+
 /// A pod of three cores that kube-scheduler has bound.
 fn bound(name: &str, node: &str) -> Change {
     let pod = json!({
@@ -95,6 +104,25 @@ mod decisions {
             assert_eq!(of(&cluster, "x"), Wanted::Nothing, "it was not planned for yet");
             cluster.apply(planned(&[("x", name)]));
             assert_eq!(of(&cluster, "x"), expected, "{taints}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_nominated_while_kube_scheduler_has_many_pods_to_try_first() {
+        // Whatever becomes of one of them, one fewer is few enough.
+        for tried in [pod("untried-0", 2, None), bound("untried-0", "elsewhere")] {
+            let mut cluster = cluster();
+            machine(&mut cluster, "a", &json!([]));
+            cluster.apply(pod("x", 1, None));
+            cluster.apply(planned(&[("x", "a")]));
+            for number in 0..=BACKLOG {
+                cluster.apply(untried(&format!("untried-{number}")));
+            }
+            assert_eq!(of(&cluster, "x"), Wanted::Nothing);
+            assert!(!expects_pods(&cluster, "a"));
+            cluster.apply(tried);
+            assert_eq!(of(&cluster, "x"), node("node-a"));
+            assert!(expects_pods(&cluster, "a"));
         }
     }
 

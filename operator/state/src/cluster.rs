@@ -49,6 +49,8 @@ pub struct Cluster {
     pub(super) claims: BTreeMap<String, Claim>,
     pub(super) nodes: BTreeMap<String, Arc<wire::Node>>,
     pub(super) pods: BTreeMap<ObjectKey, Pod>,
+    /// How many pods kube-scheduler has not tried to place yet.
+    untried: usize,
     pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
     pub(super) daemon_sets: BTreeMap<ObjectKey, DaemonSet>,
     pub(super) budgets: BTreeMap<ObjectKey, Arc<wire::PodDisruptionBudget>>,
@@ -156,6 +158,7 @@ impl Cluster {
             manages_deletion_costs: false,
             claims_by_provider_id: BTreeMap::new(),
             nodes_by_provider_id: BTreeMap::new(),
+            untried: 0,
             usage: BTreeMap::new(),
             shapes: Shapes::default(),
             nominated: BTreeMap::new(),

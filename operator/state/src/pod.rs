@@ -36,6 +36,8 @@ pub struct Pod {
     pub node: Option<String>,
     /// kube-scheduler found no place for it, and it preempts nothing.
     pub unschedulable: bool,
+    /// It waits for kube-scheduler's first attempt to place it.
+    pub untried: bool,
     /// The Node that it is to be bound to (`status.nominatedNodeName`).
     pub nominated: Option<Nominated>,
     /// Another scheduler than kube-scheduler's default profile places it.
@@ -189,6 +191,14 @@ impl Pod {
             ours: manages(metadata, NOMINATION_MANAGER),
         });
         let preempting = nominated.as_ref().is_some_and(|nominated| !nominated.ours);
+        let other_scheduler = spec
+            .scheduler_name
+            .as_deref()
+            .is_some_and(|name| !name.is_empty() && name != DEFAULT_SCHEDULER);
+        let untried = node.is_none()
+            && !other_scheduler
+            && condition("PodScheduled").is_none()
+            && metadata.deletion_timestamp.is_none();
         let movable = !matches!(owner, Owner::DaemonSet(_) | Owner::Node);
         let annotation =
             |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
@@ -197,11 +207,9 @@ impl Pod {
             version,
             shape,
             unschedulable: refused && !preempting && node.is_none() && movable,
+            untried,
             nominated,
-            other_scheduler: spec
-                .scheduler_name
-                .as_deref()
-                .is_some_and(|name| !name.is_empty() && name != DEFAULT_SCHEDULER),
+            other_scheduler,
             node,
             created_at: created_at(metadata),
             deletion: metadata.deletion_timestamp.as_ref().map(|time| time.0),
@@ -481,6 +489,24 @@ mod tests {
         ] {
             let pod = pod(refused(extra.clone())).unwrap();
             assert_eq!(pod.unschedulable, expected, "{extra}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_untried_until_the_scheduler_says_something_of_it() {
+        let conditions = |list: Value| json!({"status": {"conditions": list}});
+        let gated =
+            json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
+        for (extra, expected) in [
+            (json!({}), true),
+            (conditions(json!([{"type": "Initialized", "status": "True"}])), true),
+            (json!({"spec": {"schedulerName": "other"}}), false),
+            (json!({"spec": {"nodeName": "n"}}), false),
+            (json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), false),
+            (conditions(gated), false),
+            (refused(json!({})), false),
+        ] {
+            assert_eq!(pod(extra.clone()).unwrap().untried, expected, "{extra}");
         }
     }
 

@@ -63,9 +63,11 @@ impl Cluster {
             None => self.pods.remove(&key),
         };
         if let Some(before) = &before {
+            self.untried -= usize::from(before.untried);
             self.release(&key, before);
         }
         if let Some(after) = self.pods.get(&key) {
+            self.untried += usize::from(after.untried);
             occupy(&mut self.usage, &key, after);
         }
         if is_bound {
@@ -76,6 +78,11 @@ impl Cluster {
         }
         // Its nomination follows.
         touched.extend(moved.map(|pod| Touched::Pod(pod, PodEvent::default())));
+    }
+
+    /// How many pods kube-scheduler has not tried to place yet: what is nominated comes after them.
+    pub fn untried_pods(&self) -> usize {
+        self.untried
     }
 
     fn release(&mut self, key: &ObjectKey, pod: &Pod) {
