@@ -36,7 +36,7 @@ pub struct Pod {
     pub node: Option<String>,
     /// kube-scheduler found no place for it, and it preempts nothing.
     pub unschedulable: bool,
-    /// It waits for kube-scheduler's first attempt to place it.
+    /// It waits for kube-scheduler's first attempt to place it, as far as can be told: not with resource claims (DRA).
     pub untried: bool,
     /// The Node that it is to be bound to (`status.nominatedNodeName`).
     pub nominated: Option<Nominated>,
@@ -195,8 +195,10 @@ impl Pod {
             .scheduler_name
             .as_deref()
             .is_some_and(|name| !name.is_empty() && name != DEFAULT_SCHEDULER);
+        // kube-scheduler does not try a pod whose resource claims are not there, and says nothing of it.
         let untried = node.is_none()
             && !other_scheduler
+            && spec.resource_claims.is_empty()
             && condition("PodScheduled").is_none()
             && metadata.deletion_timestamp.is_none();
         let movable = !matches!(owner, Owner::DaemonSet(_) | Owner::Node);
@@ -502,6 +504,7 @@ mod tests {
             (conditions(json!([{"type": "Initialized", "status": "True"}])), true),
             (json!({"spec": {"schedulerName": "other"}}), false),
             (json!({"spec": {"nodeName": "n"}}), false),
+            (json!({"spec": {"resourceClaims": [{"name": "a", "resourceClaimName": "b"}]}}), false),
             (json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), false),
             (conditions(gated), false),
             (refused(json!({})), false),
