@@ -39,10 +39,6 @@ use crate::write::WriteError;
 /// The first minor version of Kubernetes 1 in which others than kube-scheduler may nominate Nodes (feature gate NominatedNodeNameForExpectation).
 const SINCE_MINOR: u32 = 35;
 
-/// While more pods than this wait for kube-scheduler's first attempt, nothing is nominated: a pod that was tried comes after all of them, the room that is kept for it lies
-/// idle so long, and each attempt takes several times as long, as kube-scheduler filters Nodes twice that pods are nominated to.
-const BACKLOG: usize = 200;
-
 /// A Node that could open waits so long for others of its launch, at most.
 const TOGETHER: Duration = Duration::from_secs(2);
 
@@ -167,14 +163,17 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     tokio::join!(upkeep, rounds);
 }
 
-/// Whether kube-scheduler has so many pods to try first that nominations would be in its way.
-fn is_backlogged(state: &Cluster) -> bool {
-    state.untried_pods() > BACKLOG
+/// Whether nothing is to be nominated at the moment.
+///
+/// While kube-scheduler has a backlog a pod that was tried comes after all of it, the room that is kept for the pod lies idle so long, and each attempt takes several times as
+/// long, as kube-scheduler filters Nodes twice that pods are nominated to. And where all pods are alike it would change nothing.
+fn stands_back(state: &Cluster) -> bool {
+    state.is_backlogged() || state.are_planned_pods_alike()
 }
 
-/// Whether pods were planned onto a NodeClaim that kube-scheduler has still to place, and it gets to them soon.
+/// Whether pods were planned onto a NodeClaim that kube-scheduler has still to place, and they are to be nominated.
 fn expects_pods(state: &Cluster, claim: &str) -> bool {
-    !is_backlogged(state) && state.planned_onto(claim).any(|(_, pod)| !pod.other_scheduler)
+    !stands_back(state) && state.planned_onto(claim).any(|(_, pod)| !pod.other_scheduler)
 }
 
 /// Whether the cluster's version knows nominations of others than kube-scheduler.

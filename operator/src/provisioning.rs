@@ -152,7 +152,9 @@ async fn batches<P: CloudProvider>(
     stop: &CancellationToken,
 ) {
     let mut pass = 0;
-    while stop.run_until_cancelled(batcher.wait()).await.is_some() {
+    // Of many pods that are alike it is known what they need: others that come later go where these leave room.
+    let enough = || operator.state.read().are_waiting_pods_alike();
+    while stop.run_until_cancelled(batcher.wait(enough)).await.is_some() {
         if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
             return;
         }

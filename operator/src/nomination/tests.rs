@@ -3,6 +3,7 @@ use tenon_crds::labels::LabelRules;
 
 use super::*;
 use crate::state::change::{Object, PodEvent, Touched};
+use crate::state::cluster::BACKLOG;
 use crate::testing::{self, ApiServer, KINDS};
 
 /// A NodeClaim whose Node has joined.
@@ -124,6 +125,34 @@ mod decisions {
             assert_eq!(of(&cluster, "x"), node("node-a"));
             assert!(expects_pods(&cluster, "a"));
         }
+    }
+
+    #[test]
+    fn nothing_is_nominated_while_all_of_many_planned_pods_are_alike() {
+        let with = |last: Change| {
+            let mut cluster = cluster();
+            machine(&mut cluster, "a", &json!([]));
+            let names: Vec<String> = (0..=BACKLOG).map(|number| format!("x-{number}")).collect();
+            for name in &names {
+                cluster.apply(pod(name, 1, None));
+            }
+            cluster.apply(last);
+            let mut pods: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "a")).collect();
+            pods.push(("last", "a"));
+            cluster.apply(planned(&pods));
+            cluster
+        };
+        let other = with(untried("last"));
+        assert_eq!(of(&other, "x-0"), node("node-a"));
+        assert!(expects_pods(&other, "a"));
+        let mut same = with(pod("last", 1, None));
+        assert_eq!(of(&same, "x-0"), Wanted::Nothing);
+        assert!(!expects_pods(&same, "a"));
+        // Of few pods it is known where each should be.
+        same.apply(bound("x-1", "elsewhere"));
+        assert_eq!(of(&same, "x-0"), Wanted::Nothing);
+        same.apply(bound("last", "elsewhere"));
+        assert_eq!(of(&same, "x-0"), node("node-a"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{is_about_to_open, is_backlogged, is_open};
+use super::{is_about_to_open, is_open, stands_back};
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::change::{Change, ObjectKey, Touched};
@@ -208,7 +208,7 @@ pub(super) fn wanted(
     if nominated == Some(node.name()) {
         return Wanted::Nothing;
     }
-    if takes_pods && !is_backlogged(state) { Wanted::Node(node.name().to_owned()) } else { nothing }
+    if takes_pods && !stands_back(state) { Wanted::Node(node.name().to_owned()) } else { nothing }
 }
 
 /// Whether a Node has room for a pod, beside those that are bound to it and others that are nominated to it.

@@ -59,12 +59,14 @@ impl Batcher {
         }
     }
 
-    /// Waits for the first trigger and then for the batch to be complete. Triggers that come later start the next batch.
-    pub async fn wait(&self) {
+    /// Waits for the first trigger and then for the batch to be complete: also when `enough` says so, which is asked each time the idle time has passed. Triggers that
+    /// come later start the next batch.
+    pub async fn wait(&self, enough: impl Fn() -> bool) {
         while self.shared.collected.lock().keys.is_empty() {
             self.shared.new.notified().await;
         }
         let end = Instant::now() + self.max;
+        let mut asked = Instant::now();
         loop {
             let quiet = Instant::now() + self.idle;
             let urgent = self.shared.collected.lock().urgent;
@@ -74,6 +76,12 @@ impl Batcher {
             tokio::select! {
                 () = self.shared.new.notified() => {}
                 () = tokio::time::sleep_until(complete) => break,
+            }
+            if asked.elapsed() >= self.idle {
+                if enough() {
+                    break;
+                }
+                asked = Instant::now();
             }
         }
         *self.shared.collected.lock() = Collected::default();
@@ -96,7 +104,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = batcher.wait() => {}
+            () = batcher.wait(|| false) => {}
             () = trigger => {}
         }
         began.elapsed().as_secs_f64()
@@ -125,6 +133,29 @@ mod tests {
         near(first_batch(&triggers).await, 10.0);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_ends_when_it_is_enough_which_is_asked_each_idle_time() {
+        let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
+        let began = Instant::now();
+        let trigger = async {
+            for number in 0.. {
+                batcher.trigger(&number.to_string());
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        };
+        let asked = std::cell::Cell::new(0);
+        let enough = || {
+            asked.set(asked.get() + 1);
+            began.elapsed() > Duration::from_millis(2500)
+        };
+        tokio::select! {
+            () = batcher.wait(enough) => {}
+            () = trigger => {}
+        }
+        near(began.elapsed().as_secs_f64(), 3.0);
+        assert_eq!(asked.get(), 3);
+    }
+
     /// Triggers and hurries at the given milliseconds; returns when the first batch was complete, in seconds after the first trigger.
     async fn hurried(at: &[u64]) -> f64 {
         let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
@@ -138,7 +169,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = batcher.wait() => {}
+            () = batcher.wait(|| false) => {}
             () = trigger => {}
         }
         began.elapsed().as_secs_f64()
@@ -164,14 +195,14 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = batcher.wait() => {}
+            () = batcher.wait(|| false) => {}
             () = later => {}
         }
         near(began.elapsed().as_secs_f64(), 0.6);
         // The next batch is an ordinary one.
         let began = Instant::now();
         batcher.trigger("pod");
-        batcher.wait().await;
+        batcher.wait(|| false).await;
         near(began.elapsed().as_secs_f64(), 1.0);
     }
 
@@ -179,7 +210,7 @@ mod tests {
     async fn without_a_trigger_there_is_nothing_to_hurry() {
         let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         batcher.hurry();
-        let waited = tokio::time::timeout(Duration::from_secs(60), batcher.wait()).await;
+        let waited = tokio::time::timeout(Duration::from_secs(60), batcher.wait(|| false)).await;
         assert!(waited.is_err());
     }
 
@@ -187,8 +218,8 @@ mod tests {
     async fn a_trigger_between_two_batches_is_not_lost() {
         let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         batcher.trigger("a");
-        batcher.wait().await;
+        batcher.wait(|| false).await;
         batcher.trigger("a");
-        tokio::time::timeout(Duration::from_secs(2), batcher.wait()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(2), batcher.wait(|| false)).await.unwrap();
     }
 }

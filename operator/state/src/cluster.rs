@@ -30,6 +30,7 @@ use crate::{resources, wire};
 use attachments::Attachments;
 pub use buffers::{Limited, Room, Unresolved};
 pub(crate) use devices::DeviceObjects;
+pub use pods::BACKLOG;
 pub(crate) use spread::Spread;
 
 /// Everything that is known about the cluster.

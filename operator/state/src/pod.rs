@@ -261,6 +261,15 @@ impl Pod {
         self.deletion.is_some()
     }
 
+    /// kube-scheduler found no place for it, or has not tried yet; not a pod of a DaemonSet, which has its place.
+    pub fn awaits_node(&self) -> bool {
+        let movable = !self.is_daemon() && !self.is_mirror();
+        self.node.is_none()
+            && movable
+            && !self.is_terminating()
+            && (self.unschedulable || self.untried)
+    }
+
     /// A drain has to wait until it is gone: everything but static pods, pods that tolerate the disruption, and pods that should have ended a minute ago.
     pub fn is_waited_for(&self, now: Timestamp) -> bool {
         const STUCK: SignedDuration = SignedDuration::from_mins(1);

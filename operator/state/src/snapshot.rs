@@ -8,8 +8,8 @@ mod repair;
 mod requirement;
 mod spread;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -89,6 +89,7 @@ impl Cluster {
                 planned
             })
             .collect();
+        self.anticipate(&mut pods);
         buffers::add_pods(&kept, claims.as_ref(), &mut pods, &mut shapes);
         plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
@@ -269,6 +270,28 @@ impl Cluster {
             pod_budget: budget.map(|(key, budget)| pod_budgets.id(key, budget)),
             problem,
             ..plan::Pod::default()
+        }
+    }
+
+    /// While kube-scheduler has a backlog, pods that it has not tried yet wait for a machine, too, where they are in every respect like one that it found no place
+    /// for. `pods` are those of the cluster, in their order.
+    ///
+    /// It takes kube-scheduler the better part of a minute to try thousands of pods, and to say of each what is known after the first one. Without a backlog it
+    /// has said so of all of them before the batch is complete.
+    fn anticipate(&self, pods: &mut [plan::Pod]) {
+        if !self.is_backlogged() {
+            return;
+        }
+        let refused: BTreeSet<(u32, i32)> = pods
+            .iter()
+            .filter(|pod| pod.placement == plan::Placement::Unschedulable)
+            .map(|pod| (pod.shape.0, pod.priority))
+            .collect();
+        for (planned, pod) in pods.iter_mut().zip(self.pods.values()) {
+            let waits = planned.placement == plan::Placement::Waiting && pod.awaits_node();
+            if waits && refused.contains(&(planned.shape.0, planned.priority)) {
+                planned.placement = plan::Placement::Unschedulable;
+            }
         }
     }
 

@@ -21,21 +21,21 @@ async fn a_nodeclaim_that_begins_to_go_is_planned_for_at_once_and_only_then() {
     let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
     let batcher = listening(&bench);
     bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
-    assert!(timeout(LONG, batcher.wait()).await.is_err(), "nothing goes");
+    assert!(timeout(LONG, batcher.wait(|| false)).await.is_err(), "nothing goes");
     let began = Instant::now();
     bench.write.delete_claim(&claim).await.unwrap();
     batcher.hurry();
-    batcher.wait().await;
+    batcher.wait(|| false).await;
     assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
     bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
-    assert!(timeout(LONG, batcher.wait()).await.is_err(), "that it goes is no news");
+    assert!(timeout(LONG, batcher.wait(|| false)).await.is_err(), "that it goes is no news");
     let deleted = bench.state.read().claim("a").cloned().unwrap();
     bench.write.release_claim(&deleted).await.unwrap();
-    assert!(timeout(LONG, batcher.wait()).await.is_err(), "it is gone");
+    assert!(timeout(LONG, batcher.wait(|| false)).await.is_err(), "it is gone");
     // Another one of that name is another machine.
     let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
     bench.write.delete_claim(&claim).await.unwrap();
-    batcher.wait().await;
+    batcher.wait(|| false).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,13 +43,13 @@ async fn a_node_that_is_fenced_off_or_deleted_is_planned_for() {
     let bench = Bench::new().await;
     let batcher = listening(&bench);
     let fenced: wire::Node = bench.seen(node("a")).await;
-    assert!(timeout(LONG, batcher.wait()).await.is_err(), "it only came");
+    assert!(timeout(LONG, batcher.wait(|| false)).await.is_err(), "it only came");
     let taint = json!({ "key": labels::DISRUPTED_TAINT, "effect": "NoSchedule" });
     let body = json!({ "spec": { "taints": [taint] } });
     bench.write.patch_node(&fenced, &body).await.unwrap();
-    batcher.wait().await;
+    batcher.wait(|| false).await;
     let mut deleted = node("b");
     deleted["metadata"]["deletionTimestamp"] = json!("2026-11-20T00:00:00Z");
     bench.seen::<wire::Node>(deleted).await;
-    batcher.wait().await;
+    batcher.wait(|| false).await;
 }

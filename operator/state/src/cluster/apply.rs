@@ -74,10 +74,14 @@ impl Cluster {
                     touched.push(Touched::NodeClaim(name));
                 }
             }
-            Change::Planned(mut pods, at) => {
-                // Pods that are still to be evicted come again under other names.
-                pods.retain(|key, _| self.pods.get(key).is_some_and(|pod| pod.node.is_none()));
-                self.plans.extend(pods, at);
+            Change::Planned(pods, at) => {
+                for (key, machine) in pods {
+                    // Pods that are still to be evicted come again under other names.
+                    let pod = self.pods.get(&key).filter(|pod| pod.node.is_none());
+                    if let Some(shape) = pod.map(|pod| Arc::clone(&pod.shape)) {
+                        self.plans.insert(key, machine, shape, at);
+                    }
+                }
             }
             Change::Unplanned(key) => {
                 let waits = self.pods.get(&key).is_some_and(|pod| pod.node.is_none());

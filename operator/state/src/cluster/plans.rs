@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use tenon_crds::conditions::nodeclaim as condition;
+use tenon_planner::snapshot::PodShape;
 
+use super::pods::BACKLOG;
 use super::{Cluster, condition_of, is_true};
 use crate::change::ObjectKey;
 use crate::pod::Pod;
@@ -16,11 +18,28 @@ pub(crate) const SETTLING: SignedDuration = SignedDuration::from_secs(15);
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Plans {
-    /// By pod: the machine's [key](tenon_planner::snapshot::Node::key), and when that was planned.
-    by_pod: BTreeMap<ObjectKey, (String, Timestamp)>,
+    by_pod: BTreeMap<ObjectKey, Planned>,
     by_machine: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// How many pods of each shape were planned for, by its address: shapes are shared, and `by_pod` holds them.
+    by_shape: BTreeMap<usize, usize>,
     /// Pods are nominated to the Nodes that they are planned onto.
     pub(super) nominating: bool,
+}
+
+/// What was planned for a pod.
+#[derive(Clone, Debug)]
+struct Planned {
+    /// The machine's [key](tenon_planner::snapshot::Node::key).
+    machine: String,
+    at: Timestamp,
+    /// The pod's shape then.
+    shape: Arc<PodShape>,
+}
+
+impl Planned {
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.shape).addr()
+    }
 }
 
 impl Plans {
@@ -29,40 +48,58 @@ impl Plans {
         self.nominating && self.by_pod.contains_key(pod)
     }
 
-    pub(super) fn extend(&mut self, pods: BTreeMap<ObjectKey, String>, at: Timestamp) {
-        for (pod, machine) in pods {
-            self.forget_pod(&pod);
-            self.by_machine.entry(machine.clone()).or_default().insert(pod.clone());
-            self.by_pod.insert(pod, (machine, at));
-        }
+    pub(super) fn insert(
+        &mut self,
+        pod: ObjectKey,
+        machine: String,
+        shape: Arc<PodShape>,
+        at: Timestamp,
+    ) {
+        self.forget_pod(&pod);
+        self.by_machine.entry(machine.clone()).or_default().insert(pod.clone());
+        let planned = Planned { machine, at, shape };
+        *self.by_shape.entry(planned.address()).or_default() += 1;
+        self.by_pod.insert(pod, planned);
     }
 
     pub(super) fn forget_pod(&mut self, pod: &ObjectKey) {
-        let Some((machine, _)) = self.by_pod.remove(pod) else { return };
-        if let Some(pods) = self.by_machine.get_mut(&machine) {
+        let Some(planned) = self.remove(pod) else { return };
+        if let Some(pods) = self.by_machine.get_mut(&planned.machine) {
             pods.remove(pod);
             if pods.is_empty() {
-                self.by_machine.remove(&machine);
+                self.by_machine.remove(&planned.machine);
             }
         }
     }
 
-    /// Plans one pod onto the machine that another was planned onto, which needs it no more.
+    fn remove(&mut self, pod: &ObjectKey) -> Option<Planned> {
+        let planned = self.by_pod.remove(pod)?;
+        if let Some(count) = self.by_shape.get_mut(&planned.address()) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_shape.remove(&planned.address());
+            }
+        }
+        Some(planned)
+    }
+
+    /// Plans one pod onto the machine that another was planned onto, which needs it no more. Both have the same shape.
     fn hand_over(&mut self, from: &ObjectKey, to: ObjectKey) {
-        let Some((machine, at)) = self.by_pod.get(from).cloned() else { return };
+        let Some(Planned { machine, at, shape }) = self.by_pod.get(from).cloned() else { return };
         self.forget_pod(from);
-        self.extend([(to, machine)].into(), at);
+        self.insert(to, machine, shape, at);
     }
 
     pub(super) fn forget_machine(&mut self, machine: &str) {
         for pod in self.by_machine.remove(machine).into_iter().flatten() {
-            self.by_pod.remove(&pod);
+            self.remove(&pod);
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.by_pod.clear();
         self.by_machine.clear();
+        self.by_shape.clear();
     }
 }
 
@@ -84,10 +121,10 @@ impl Cluster {
 
     /// Whether a pod was planned onto the machine of this Node; `None` where it was not planned for.
     pub(super) fn is_as_planned(&self, pod: &ObjectKey, node: &str) -> Option<bool> {
-        let (machine, _) = self.plans.by_pod.get(pod)?;
+        let machine = self.plans.by_pod.get(pod)?.machine.as_str();
         let planned = match self.claim(machine) {
             Some(claim) => self.node_of(claim).map(|node| node.name()),
-            None => Some(machine.as_str()),
+            None => Some(machine),
         };
         Some(planned == Some(node))
     }
@@ -106,6 +143,11 @@ impl Cluster {
         drop(others);
         self.plans.hand_over(pod, other.clone());
         Some(other)
+    }
+
+    /// Whether many pods were planned for that are not bound yet, and all of them are alike: whichever kube-scheduler puts on a machine, the plan comes true.
+    pub fn are_planned_pods_alike(&self) -> bool {
+        self.plans.by_shape.len() == 1 && self.plans.by_pod.len() > BACKLOG
     }
 
     /// Until when pods that wait are expected on a machine, as far as can be told now.
@@ -128,11 +170,10 @@ impl Cluster {
         if !self.plans.nominating {
             return None;
         }
-        let (machine, planned_at) = self.plans.by_pod.get(pod)?;
+        let Planned { machine, at, .. } = self.plans.by_pod.get(pod)?;
         let pod = self.pods.get(pod)?;
-        let waits = pod.node.is_none() && !pod.is_terminating() && pod.unschedulable;
         // Devices are taken when kube-scheduler allocates them, not before.
-        if !waits || pod.other_scheduler || !pod.claims.is_empty() {
+        if !pod.awaits_node() || pod.other_scheduler || !pod.claims.is_empty() {
             return None;
         }
         let up_since = match self.claim(machine) {
@@ -142,7 +183,7 @@ impl Cluster {
             None if self.node(machine)?.is_deleting() => return None,
             None => None,
         };
-        let since = up_since.map_or(*planned_at, |up| up.max(*planned_at));
+        let since = up_since.map_or(*at, |up| up.max(*at));
         (now.duration_since(since) < SETTLING).then_some(machine)
     }
 }

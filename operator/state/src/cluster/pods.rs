@@ -11,6 +11,9 @@ use crate::change::{ObjectKey, PodEvent, Touched, version};
 use crate::pod::{self, Pod};
 use crate::{shape, wire};
 
+/// More pods than this that kube-scheduler has not tried to place yet are a backlog.
+pub const BACKLOG: usize = 200;
+
 impl Cluster {
     pub(super) fn put_pod(&mut self, pod: &wire::Pod, source: Source, touched: &mut Vec<Touched>) {
         let key = pod::key(pod);
@@ -80,9 +83,21 @@ impl Cluster {
         touched.extend(moved.map(|pod| Touched::Pod(pod, PodEvent::default())));
     }
 
-    /// How many pods kube-scheduler has not tried to place yet: what is nominated comes after them.
-    pub fn untried_pods(&self) -> usize {
-        self.untried
+    /// Whether kube-scheduler has more than [`BACKLOG`] pods to try first: one that it has tried comes after all of them.
+    pub fn is_backlogged(&self) -> bool {
+        self.untried > BACKLOG
+    }
+
+    /// Whether more than [`BACKLOG`] pods wait that were not planned for yet, and nine in ten of them are alike.
+    pub fn are_waiting_pods_alike(&self) -> bool {
+        let (mut waiting, mut alike) = (0, BTreeMap::new());
+        let unplanned =
+            |(key, pod): &(&ObjectKey, &Pod)| pod.awaits_node() && !self.is_planned(key);
+        for (_, pod) in self.pods.iter().filter(unplanned) {
+            waiting += 1;
+            *alike.entry(Arc::as_ptr(&pod.shape)).or_insert(0_usize) += 1;
+        }
+        waiting > BACKLOG && alike.values().any(|count| count * 10 >= waiting * 9)
     }
 
     fn release(&mut self, key: &ObjectKey, pod: &Pod) {

@@ -253,6 +253,33 @@ fn pods_that_were_planned_onto_a_nodeclaim_are_found_until_they_are_bound() {
 }
 
 #[test]
+fn many_pods_that_wait_are_alike_when_nine_in_ten_of_them_are() {
+    let refused = json!({"status": {"conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+    ]}});
+    let wait = |cluster: &mut Cluster, number: usize, cpu: u32| {
+        // Whether kube-scheduler has tried them or not.
+        let extra = if number.is_multiple_of(2) { &refused } else { &json!({}) };
+        cluster.apply(pod_change(pod(&format!("{cpu}-{number:03}"), 1, None, cpu, extra)));
+    };
+    let mut cluster = empty();
+    (0..BACKLOG).for_each(|number| wait(&mut cluster, number, 1));
+    assert!(!cluster.are_waiting_pods_alike(), "they are not many");
+    (0..22).for_each(|number| wait(&mut cluster, number, 2));
+    assert!(cluster.are_waiting_pods_alike());
+    wait(&mut cluster, 22, 2);
+    assert!(!cluster.are_waiting_pods_alike(), "23 of 223 are others");
+    // Those that a plan was made for don't wait for one.
+    let planned = ["2-021", "2-022"].map(|name| (ObjectKey::new("default", name), "a".to_owned()));
+    cluster.apply(Change::Planned(planned.into(), Timestamp::UNIX_EPOCH));
+    assert!(cluster.are_waiting_pods_alike());
+    (0..22).for_each(|number| {
+        cluster.apply(pod_change(pod(&format!("1-{number:03}"), 2, Some("n"), 1, &json!({}))));
+    });
+    assert!(!cluster.are_waiting_pods_alike(), "the others are bound");
+}
+
+#[test]
 fn pods_of_one_shape_swap_their_places_when_one_is_bound_in_that_of_the_other() {
     let key = |name: &str| ObjectKey::new("default", name);
     let bound = |cluster: &mut Cluster, name: &str, cpu: u32, node: &str| {

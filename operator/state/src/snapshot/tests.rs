@@ -294,6 +294,60 @@ fn pods_are_bound_to_machines_by_the_name_of_the_node() {
 }
 
 #[test]
+fn in_a_backlog_a_pod_waits_for_a_machine_like_its_equal_that_was_refused() {
+    let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let waiting = |name: &str, extra: Value| {
+        let bare = pod(json!({"metadata": {"name": name}, "spec": {"nodeName": null}}));
+        with(bare, extra)
+    };
+    let larger = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}});
+    let daemon = json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d", "controller": true},
+    ]}});
+    let others = || {
+        vec![
+            waiting("alike", json!({})),
+            waiting("daemon", daemon.clone()),
+            waiting("elsewhere", json!({"spec": {"schedulerName": "other"}})),
+            waiting(
+                "gated",
+                json!({"status": {"conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
+                ]}}),
+            ),
+            waiting("going", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+            waiting("larger", larger.clone()),
+            waiting("urgent", json!({"spec": {"priority": 5}})),
+        ]
+    };
+    let placed = |backlog: usize, objects: Vec<Value>| -> BTreeSet<String> {
+        let more = (0..backlog).map(|number| {
+            waiting(&format!("backlog-{number}"), json!({"metadata": {"labels": {"app": "other"}}}))
+        });
+        let snapshot = snapshot(objects.into_iter().chain(more).collect());
+        let waits = |pod: &&plan::Pod| pod.placement == Placement::Unschedulable;
+        snapshot.pods.iter().filter(waits).map(|pod| pod.name.clone()).collect()
+    };
+    let few = cluster::BACKLOG - others().len();
+    assert_eq!(
+        placed(cluster::BACKLOG, others()),
+        [].into(),
+        "kube-scheduler may have a place for each"
+    );
+    let mut objects = others();
+    objects.push(waiting("refused", json!({"status": {"conditions": refused}})));
+    assert_eq!(
+        placed(few, objects.clone()),
+        ["refused".to_owned()].into(),
+        "they have their turn soon"
+    );
+    assert_eq!(
+        placed(cluster::BACKLOG, objects),
+        ["alike".to_owned(), "refused".to_owned()].into()
+    );
+}
+
+#[test]
 fn evictions_are_judged_as_the_api_server_would() {
     let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
