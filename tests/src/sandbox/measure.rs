@@ -1,46 +1,49 @@
 //! `sandbox measure`: what the operator costs, on the provider that needs no cloud unless it is about a cloud. Prints the figures of `docs/src/reference/measurements.md`.
 
+mod alike;
+mod floor;
+mod large;
+mod metrics;
 mod mix;
 mod soak;
+mod table;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DynamicObject, ListParams};
-use kube::{Api, ResourceExt};
-use serde::Serialize;
-use serde_json::json;
-use tokio::time::Instant;
+use serde_json::Value;
 
 use super::{Failure, Output};
 use crate::bed::{Bed, BedConfig, Parts};
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
 use crate::unclouded::{Operator, Unclouded};
-use crate::user::{User, one_of};
-use crate::wait::eventually;
 
 /// The NodePool and the workload.
 const NAME: &str = "measure";
 
+/// Longer than any measurement: Nodes without a heartbeat stay Ready.
+const NEVER_LOST: u32 = 24 * 60 * 60;
+
 /// Arguments of `sandbox measure`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct MeasureArgs {
-    /// What is measured
-    #[arg(value_enum, default_value_t = Case::Alike)]
-    case: Case,
-    /// How many pods are created at once
-    #[arg(long, default_value_t = 1000)]
-    pods: usize,
-    /// How many of them fit on a node, at most: two or more, as a node keeps some of its CPU to itself
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
-    per_node: u64,
+    /// What is measured; without it `mix`, `alike` and `floor` with 5,000 pods, and `large`, as one table beside what Karpenter takes
+    #[arg(value_enum)]
+    case: Option<Case>,
+    /// How many pods there are; 100,000 in the case `large` unless it is given, 1,000 in the others
+    #[arg(long)]
+    pods: Option<usize>,
+    /// How many pods fit on a node, at most: two or more, as a node keeps some of its CPU to itself
+    ///
+    /// In the case `large` so many are on each node; 10 there unless it is given, 4 in the case `alike`.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
+    per_node: Option<u64>,
+    /// CPU that each pod of the case `alike` requests, in thousandths
+    #[arg(long, value_name = "MILLICPU", default_value_t = 950, value_parser = clap::value_parser!(u64).range(1..=950))]
+    cpu: u64,
     /// How long the soak goes on
     #[arg(long, default_value_t = 60)]
     minutes: u64,
@@ -62,39 +65,12 @@ enum Case {
     Alike,
     /// Half of the pods small, half large, as upstream's performance suite has them; then three in ten go
     Mix,
+    /// The pods of `alike` where the nodes are there before and no autoscaler runs: the least that it can take on this machine
+    Floor,
+    /// A cluster of 10,000 nodes and 100,000 pods is there when the operator starts
+    Large,
     /// NodeClasses, NodePools, pods and nodes come and go for an hour on a bed with the provider `aws` and two replicas
     Soak,
-}
-
-/// The figures.
-#[derive(Debug, Serialize)]
-struct Figures {
-    /// From nothing to a control plane that can be used, seconds.
-    bed_start_seconds: f64,
-    /// From its start to `/readyz`, seconds.
-    operator_ready_seconds: f64,
-    /// Resident memory of the operator with an empty cluster, MiB.
-    rss_idle_mib: f64,
-    /// From the creation of the pods to the first NodeClaim, seconds.
-    first_claim_seconds: f64,
-    /// When the last pod or NodeClaim had come so far, seconds after the first pod was created; to the second, as the objects say it.
-    last_after_seconds: BTreeMap<&'static str, f64>,
-    /// From the creation of the pods until all run, seconds.
-    all_running_seconds: f64,
-    /// What each program computed until then, seconds.
-    cpu_seconds: BTreeMap<String, f64>,
-    /// Nodes then.
-    nodes: usize,
-    /// Resident memory of the operator then, MiB.
-    rss_loaded_mib: f64,
-    /// From the deletion of the pods until no node is left, seconds.
-    all_gone_seconds: f64,
-    /// What each program computed for that, seconds.
-    gone_cpu_seconds: BTreeMap<String, f64>,
-    /// Resident memory of the operator then, MiB.
-    rss_gone_mib: f64,
-    /// Sizes of the programs, MiB.
-    program_mib: BTreeMap<String, f64>,
 }
 
 pub(super) async fn run(
@@ -103,33 +79,15 @@ pub(super) async fn run(
     progress: &Progress,
 ) -> Result<ExitCode, Failure> {
     let programs = TenonPrograms::provide(progress).await?;
-    let started = Instant::now();
-    let parts = match args.case {
-        Case::Alike | Case::Mix => Parts::control_plane_only(),
-        Case::Soak => Parts::all(),
+    let Some(case) = args.case else {
+        let table = table::measure(&programs, &args, progress).await?;
+        match output {
+            Output::Json => anstream::println!("{:#}", serde_json::to_value(&table)?),
+            Output::Text => anstream::print!("{table}"),
+        }
+        return Ok(ExitCode::SUCCESS);
     };
-    let config = BedConfig { parts, progress: progress.clone(), ..BedConfig::default() };
-    let bed = Arc::new(Bed::start(config).await?);
-    let bed_start_seconds = started.elapsed().as_secs_f64();
-    let figures = match args.case {
-        Case::Alike => measure(&bed, &programs, &args, bed_start_seconds, progress)
-            .await
-            .and_then(|figures| Ok(serde_json::to_value(figures)?)),
-        Case::Mix => mix::measure(&bed, &programs, &args, progress)
-            .await
-            .and_then(|figures| Ok(serde_json::to_value(figures)?)),
-        Case::Soak => soak::measure(&bed, &args, progress)
-            .await
-            .and_then(|figures| Ok(serde_json::to_value(figures)?)),
-    };
-    let bed = Arc::into_inner(bed).ok_or("something still uses the bed")?;
-    if figures.is_err() {
-        let kept = bed.stop_and_keep().await;
-        anstream::eprintln!("the logs are in {}", kept.join("logs").display());
-    } else {
-        bed.stop().await?;
-    }
-    let figures = figures?;
+    let figures = of(case, &programs, &args, progress).await?;
     match output {
         Output::Json => anstream::println!("{figures:#}"),
         Output::Text => {
@@ -149,141 +107,46 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Measures one case on a bed of its own.
+async fn of(
+    case: Case,
+    programs: &TenonPrograms,
+    args: &MeasureArgs,
+    progress: &Progress,
+) -> Result<Value, Failure> {
+    let parts = match case {
+        Case::Alike | Case::Floor | Case::Mix | Case::Large => Parts::control_plane_only(),
+        Case::Soak => Parts::all(),
+    };
+    let mut config = BedConfig { parts, progress: progress.clone(), ..BedConfig::default() };
+    if case == Case::Large {
+        config.node_monitor_grace_seconds = NEVER_LOST;
+    }
+    let bed = Arc::new(Bed::start(config).await?);
+    let figures = match case {
+        Case::Alike => to_value(alike::measure(&bed, programs, args, progress).await),
+        Case::Floor => to_value(floor::measure(&bed, args, progress).await),
+        Case::Mix => to_value(mix::measure(&bed, programs, args, progress).await),
+        Case::Large => to_value(large::measure(&bed, programs, args, progress).await),
+        Case::Soak => to_value(soak::measure(&bed, args, progress).await),
+    };
+    let bed = Arc::into_inner(bed).ok_or("something still uses the bed")?;
+    if figures.is_err() {
+        let kept = bed.stop_and_keep().await;
+        anstream::eprintln!("the logs are in {}", kept.join("logs").display());
+    } else {
+        bed.stop().await?;
+    }
+    figures
+}
+
+fn to_value(figures: Result<impl serde::Serialize, Failure>) -> Result<Value, Failure> {
+    Ok(serde_json::to_value(figures?)?)
+}
+
 fn start(tenon: &Unclouded, args: &MeasureArgs) -> Result<Operator, Failure> {
     let flags: Vec<&str> = args.flags.iter().map(String::as_str).collect();
     tenon.start_with("measured", &flags)
-}
-
-async fn measure(
-    bed: &Bed,
-    programs: &TenonPrograms,
-    args: &MeasureArgs,
-    bed_start_seconds: f64,
-    progress: &Progress,
-) -> Result<Figures, Failure> {
-    let limit = Duration::from_secs(args.limit);
-    let tenon = Unclouded::prepare(bed, programs.clone()).await?;
-    let user = tenon.user();
-
-    let started = Instant::now();
-    let operator = start(&tenon, args)?;
-    operator.ready(limit).await?;
-    let operator_ready_seconds = started.elapsed().as_secs_f64();
-    let rss_idle_mib = resident_mib(operator.process().pid())?;
-    pool(user, args.per_node).await?;
-    let mut pids = bed.pids();
-    pids.insert("tenon-operator".to_owned(), operator.process().pid());
-
-    let step = progress.step(format!("{} pods", args.pods));
-    let started = Instant::now();
-    let before = cpu_seconds(&pids)?;
-    workload(user, args.pods).await?;
-    let claims = user.objects("NodeClaim");
-    eventually("a NodeClaim appears", limit, async || {
-        Ok(!claims.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty())
-    })
-    .await?;
-    let first_claim_seconds = started.elapsed().as_secs_f64();
-    // The Deployment's own count: to list a thousand pods again and again would be a good part of the load.
-    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
-    eventually("all pods run", limit, async || {
-        let status = deployments.get(NAME).await?.status.unwrap_or_default();
-        let available = status.available_replicas.and_then(|count| usize::try_from(count).ok());
-        match available.unwrap_or(0) {
-            available if available == args.pods => Ok(true),
-            available => Err(format!("{available} of {} are available", args.pods).into()),
-        }
-    })
-    .await?;
-    let all_running_seconds = started.elapsed().as_secs_f64();
-    let cpu_seconds = difference(&before, &cpu_seconds(&pids)?);
-    step.done();
-    let nodes: Api<Node> = Api::all(bed.client());
-    let n_nodes = nodes.list_metadata(&ListParams::default()).await?.items.len();
-    let rss_loaded_mib = resident_mib(operator.process().pid())?;
-    let last_after_seconds = timeline(user).await?;
-
-    let step = progress.step("no pods".to_owned());
-    let started = Instant::now();
-    let before = self::cpu_seconds(&pids)?;
-    workload(user, 0).await?;
-    eventually("all nodes are gone", limit, async || {
-        let left = nodes.list_metadata(&ListParams::default()).await?.items.len();
-        if left == 0 { Ok(true) } else { Err(format!("{left} are left").into()) }
-    })
-    .await?;
-    let all_gone_seconds = started.elapsed().as_secs_f64();
-    let gone_cpu_seconds = difference(&before, &self::cpu_seconds(&pids)?);
-    let rss_gone_mib = resident_mib(operator.process().pid())?;
-    step.done();
-    operator.process().stop(Duration::from_secs(10)).await;
-    Ok(Figures {
-        bed_start_seconds,
-        operator_ready_seconds,
-        rss_idle_mib,
-        first_claim_seconds,
-        last_after_seconds,
-        all_running_seconds,
-        cpu_seconds,
-        nodes: n_nodes,
-        rss_loaded_mib,
-        all_gone_seconds,
-        gone_cpu_seconds,
-        rss_gone_mib,
-        program_mib: [("tenon", &programs.tenon), ("tenon-operator", &programs.operator)]
-            .into_iter()
-            .map(|(name, path)| Ok((name.to_owned(), mib(std::fs::metadata(path)?.len()))))
-            .collect::<Result<_, std::io::Error>>()?,
-    })
-}
-
-/// When the last pod or NodeClaim had come so far, by the times that the objects carry: seconds after the first pod was created.
-async fn timeline(user: &User) -> Result<BTreeMap<&'static str, f64>, Failure> {
-    let pods = user.pods(NAME).await?;
-    let claims = user.claims(NAME).await?;
-    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let first = pods.iter().filter_map(created).min().ok_or("there are no pods")?;
-    let after =
-        |time: Option<Timestamp>| time.map_or(0.0, |time| time.duration_since(first).as_secs_f64());
-    let of_pod = |kind: &str, pod: &Pod| {
-        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-        let found = conditions.iter().find(|it| it.type_ == kind && it.status == "True")?;
-        found.last_transition_time.as_ref().map(|time| time.0)
-    };
-    let of_claim = |kind: &str, claim: &DynamicObject| -> Option<Timestamp> {
-        let conditions = claim.data["status"]["conditions"].as_array()?;
-        let found = conditions.iter().find(|it| it["type"] == kind && it["status"] == "True")?;
-        found["lastTransitionTime"].as_str()?.parse().ok()
-    };
-    let last_pod = |kind| after(pods.iter().filter_map(|pod| of_pod(kind, pod)).max());
-    let last_claim = |kind| after(claims.iter().filter_map(|claim| of_claim(kind, claim)).max());
-    let claimed = claims.iter().filter_map(ResourceExt::creation_timestamp).map(|time| time.0);
-    Ok(BTreeMap::from([
-        ("1 pod created", after(pods.iter().filter_map(created).max())),
-        ("2 nodeclaim created", after(claimed.max())),
-        ("3 nodeclaim launched", last_claim("Launched")),
-        ("4 node registered", last_claim("Registered")),
-        ("5 node initialized", last_claim("Initialized")),
-        ("6 pod bound", last_pod("PodScheduled")),
-        ("7 pod ready", last_pod("Ready")),
-    ]))
-}
-
-/// A pool whose largest node holds `per_node` pods of the workload.
-async fn pool(user: &User, per_node: u64) -> Result<(), Failure> {
-    let requirements = json!([
-        one_of("kubernetes.io/os", &["linux"]),
-        { "key": "karpenter.kwok.sh/instance-cpu", "operator": "Lte", "values": [per_node.to_string()] },
-    ]);
-    let disruption = json!({ "consolidateAfter": "0s", "budgets": [{ "nodes": "100%" }] });
-    user.pool(NAME, &requirements, &json!({ "disruption": disruption })).await
-}
-
-/// Pods of a bit less than a CPU each, so that a node with n CPUs holds n of them less its overhead.
-async fn workload(user: &User, replicas: usize) -> Result<(), kube::Error> {
-    let container = json!({ "name": "main", "image": "pause", "resources": { "requests": { "cpu": "950m", "memory": "256Mi" } } });
-    let spec = json!({ "terminationGracePeriodSeconds": 0, "containers": [container] });
-    user.deploy(NAME, replicas, &json!({ "spec": spec })).await
 }
 
 /// What processes have computed so far, by their names.
@@ -311,10 +174,21 @@ fn difference(
 
 /// Resident memory of a process.
 fn resident_mib(pid: u32) -> Result<f64, Failure> {
+    memory_mib(pid, "VmRSS")
+}
+
+/// The most resident memory that a process has had.
+fn peak_mib(pid: u32) -> Result<f64, Failure> {
+    memory_mib(pid, "VmHWM")
+}
+
+fn memory_mib(pid: u32, field: &str) -> Result<f64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: u64 =
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).ok_or("no VmRSS")?;
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib: u64 = line
+        .and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .ok_or_else(|| format!("no {field}"))?;
     Ok(mib(kib * 1024))
 }
 

@@ -12,11 +12,12 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use super::metrics::{Metrics, fleet};
 use super::{Failure, MeasureArgs, NAME, cpu_seconds, difference, resident_mib, start};
 use crate::bed::Bed;
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
-use crate::unclouded::{Operator, Unclouded};
+use crate::unclouded::Unclouded;
 use crate::user::{User, one_of};
 use crate::wait::eventually;
 
@@ -87,7 +88,7 @@ pub(super) async fn measure(
     let mut pids = bed.pids();
     pids.insert("tenon-operator".to_owned(), operator.process().pid());
 
-    let each = args.pods / 2;
+    let each = args.pods.unwrap_or(1000) / 2;
     let step = progress.step(format!("{each} small and {each} large pods"));
     let before = cpu_seconds(&pids)?;
     let started = Instant::now();
@@ -188,55 +189,4 @@ async fn at_rest(bed: &Bed, since: Instant, limit: Duration) -> Result<Option<f6
         sleep(Duration::from_secs(1)).await;
     }
     Ok(None)
-}
-
-/// The nodes and what they cost together, dollars per hour.
-async fn fleet(bed: &Bed, metrics: &Metrics) -> Result<(usize, f64), Failure> {
-    let nodes: Api<Node> = Api::all(bed.client());
-    let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
-    Ok((nodes.len(), (metrics.sum("karpenter_nodepools_cost_total", "") * 100.0).round() / 100.0))
-}
-
-/// What the operator's metrics say.
-struct Metrics(String);
-
-impl Metrics {
-    async fn of(operator: &Operator) -> Result<Self, Failure> {
-        Ok(Self(operator.metrics().await?))
-    }
-
-    fn lines(&self, name: &str) -> impl Iterator<Item = &str> {
-        let lines = self.0.lines();
-        lines.filter(move |line| {
-            line.strip_prefix(name).is_some_and(|it| it.starts_with(['{', ' ']))
-        })
-    }
-
-    /// The sum of the series whose labels contain `part`.
-    fn sum(&self, name: &str, part: &str) -> f64 {
-        // Not `sum`, which is -0.0 where there is nothing.
-        self.lines(name).filter(|line| line.contains(part)).map(value).fold(0.0, |a, b| a + b)
-    }
-
-    fn evictions(&self) -> f64 {
-        self.sum("karpenter_pods_eviction_requests_total", "code=\"20")
-    }
-
-    fn calls(&self) -> BTreeMap<String, f64> {
-        let mut calls = BTreeMap::new();
-        for line in self.lines("client_go_request_total") {
-            let label = |key: &str| {
-                let rest = line.split_once(&format!("{key}=\""))?.1;
-                rest.split_once('"').map(|it| it.0)
-            };
-            let parts = ["method", "group", "kind", "subresource", "code"];
-            let name: Vec<&str> = parts.iter().filter_map(|part| label(part)).collect();
-            *calls.entry(name.join(" ")).or_default() += value(line);
-        }
-        calls
-    }
-}
-
-fn value(line: &str) -> f64 {
-    line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).unwrap_or(0.0)
 }
