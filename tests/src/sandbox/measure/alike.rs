@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::metrics::{Metrics, fleet};
+use super::metrics::fleet;
 use super::{Failure, MeasureArgs, NAME, cpu_seconds, difference, mib, resident_mib, start};
 use crate::bed::Bed;
 use crate::programs::TenonPrograms;
@@ -94,7 +94,7 @@ pub(super) async fn measure(
     let cpu_seconds = difference(&before, &cpu_seconds(&pids)?);
     step.done();
     let nodes: Api<Node> = Api::all(bed.client());
-    let (n_nodes, price) = fleet(bed, &Metrics::of(&operator).await?).await?;
+    let (n_nodes, price) = fleet(bed).await?;
     let launching_plans = operator.launching_plans()?.len();
     let rss_loaded_mib = resident_mib(operator.process().pid())?;
     let last_after_seconds = timeline(user).await?;

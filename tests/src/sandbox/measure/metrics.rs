@@ -3,18 +3,23 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt};
+use tenon_crds::labels;
 
 use super::Failure;
 use crate::bed::Bed;
 use crate::unclouded::Operator;
 
-/// The nodes and what they cost together, dollars per hour.
-pub(super) async fn fleet(bed: &Bed, metrics: &Metrics) -> Result<(usize, f64), Failure> {
+/// The nodes and what they cost together, dollars per hour, as their labels say it.
+pub(super) async fn fleet(bed: &Bed) -> Result<(usize, f64), Failure> {
     let nodes: Api<Node> = Api::all(bed.client());
     let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
-    Ok((nodes.len(), (metrics.sum("karpenter_nodepools_cost_total", "") * 100.0).round() / 100.0))
+    let price = |node: &PartialObjectMeta<Node>| -> Option<f64> {
+        node.labels().get(labels::kwok::INSTANCE_PRICE)?.parse().ok()
+    };
+    let price: f64 = nodes.iter().filter_map(price).sum();
+    Ok((nodes.len(), (price * 100.0).round() / 100.0))
 }
 
 /// What the operator's metrics say.

@@ -104,14 +104,14 @@ pub(super) async fn measure(
         metrics.sum("tenon_planned_pods_bound_total", "as_planned=\"true\""),
         metrics.sum("tenon_planned_pods_bound_total", "as_planned=\"false\""),
     );
-    let (nodes, price) = fleet(bed, &metrics).await?;
+    let (nodes, price) = fleet(bed).await?;
     let nodeclaims = metrics.sum("karpenter_nodeclaims_created_total", "");
 
     let step = progress.step("a minute of nothing".to_owned());
     sleep(AFTERWARDS).await;
     let metrics = Metrics::of(&operator).await?;
     let evictions = metrics.evictions();
-    let settled = fleet(bed, &metrics).await?;
+    let settled = fleet(bed).await?;
     step.done();
 
     let step = progress.step("three in ten pods go".to_owned());
@@ -120,7 +120,7 @@ pub(super) async fn measure(
     let rest_seconds = at_rest(bed, started, limit).await?;
     step.done();
     let metrics = Metrics::of(&operator).await?;
-    let rest = fleet(bed, &metrics).await?;
+    let rest = fleet(bed).await?;
     let rest_evictions = metrics.evictions() - evictions;
     operator.process().stop(Duration::from_secs(10)).await;
     Ok(Figures {
