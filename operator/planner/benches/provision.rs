@@ -13,8 +13,8 @@ use tenon_planner::policy::PreferencePolicy;
 use tenon_planner::testing::mixes::{diverse, fake_types};
 use tenon_planner::{Plan, Policy, Snapshot, lower_bound, provision};
 use worlds::{
-    awkward, aws_types, batch, cluster, full, is_common, lopsided, on_demand, pool, preferring,
-    ruled_services, services,
+    awkward, aws_types, batch, checksum, cluster, full, is_common, lopsided, on_demand, pool,
+    preferring, ruled_services, services,
 };
 
 /// Where the draw of the diverse mix begins.
@@ -38,7 +38,8 @@ fn describe(name: &str, snapshot: &Snapshot, policy: &Policy, bound: bool) {
     let price: f64 = plan.launches.iter().map(|launch| launch.price.as_usd()).sum();
     let (shapes, nodes) = (snapshot.shapes.len(), plan.launches.len());
     let waiting = plan.report.pods.len();
-    print!("{name}: {shapes} shapes, {nodes} nodes, {waiting} waiting, {price:.2} USD per hour");
+    print!("{name}: {shapes} shapes, {nodes} nodes, {waiting} waiting, {price:.2} USD per hour, ");
+    print!("plan {:016x}", checksum(&plan));
     if bound {
         let bound = lower_bound(snapshot, policy).price.as_usd();
         print!(", {:.2} % above the bound", (price / bound - 1.0) * 100.0);

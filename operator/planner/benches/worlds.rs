@@ -13,7 +13,7 @@ use tenon_planner::snapshot::{
 };
 use tenon_planner::testing::mixes::{Draw, HOSTNAME, ZONE, fake_types, shape, spread, term};
 use tenon_planner::testing::{Builder, apply, instance_type, usd};
-use tenon_planner::{Policy, Snapshot, provision};
+use tenon_planner::{Plan, Policy, Snapshot, provision};
 
 /// Name, architecture, cores, memory in MiB and price of Linux instance types of one region.
 const AWS_TYPES: &str = include_str!("worlds/aws-types.csv");
@@ -264,4 +264,13 @@ pub fn spot_prices(mut types: Vec<InstanceType>, seed: u64) -> Vec<InstanceType>
         }
     }
     types
+}
+
+/// A checksum of a plan as JSON: two builds that make the same plan have the same.
+pub fn checksum(plan: &Plan) -> u64 {
+    let json = serde_json::to_vec(plan).expect("a plan is written as JSON");
+    // FNV-1a.
+    json.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -1,7 +1,9 @@
 //! The worst inputs that are known: what one pass takes of processor time and memory on each, and what it may take.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench worst [NAME]` (Linux: it reads `/proc/self`). Every input has a process of its own.
+//! `cargo bench -p tenon-planner --features testing --bench worst [NAME]` (Linux: it reads `/proc/self`). Every input has a process of its own. Plans with the same
+//! checksum are the same.
 
+mod rules;
 mod worlds;
 
 use std::process::Command;
@@ -9,15 +11,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use rules::{
+    bound, keep_off_hosts, keep_off_zones, many_keys, not_in, not_in_classes, own, shrunk,
+    spread_over_hosts, spread_over_zones, values,
+};
 use tenon_planner::snapshot::{
     Budget, BudgetNodes, CapacityType, ClaimState, Eviction, InstanceType, Node, NodePhase,
-    NodePool, Operator, Placement, PodShape, Requirement, SharedVolume,
+    NodePool, Operator, Placement, Requirement, SharedVolume,
 };
 use tenon_planner::testing::mixes::{HOSTNAME, ZONE, shape, spread, term};
 use tenon_planner::testing::{Builder, apply};
 use tenon_planner::{Policy, Snapshot, disrupt, provision};
-use worlds::{aws_types, batch, cluster, is_common, on_demand};
+use worlds::{aws_types, batch, checksum, cluster, is_common, on_demand};
 
 /// An input: its name, the pass, and what it may take of processor time in milliseconds and of memory in MiB.
 type Input = (&'static str, Pass, fn() -> Snapshot, u64, u64);
@@ -28,7 +33,7 @@ enum Pass {
     Disrupt,
 }
 
-const INPUTS: [Input; 15] = [
+const INPUTS: [Input; 31] = [
     ("three-keys", Pass::Provision, three_keys, 50, 50),
     ("three-keys-of-types", Pass::Provision, three_keys_of_types, 50, 50),
     ("nowhere-400x400", Pass::Provision, || nowhere(400, 400), 500, 150),
@@ -38,6 +43,34 @@ const INPUTS: [Input; 15] = [
     ("not-in-zones-2000", Pass::Provision, || not_in(2000, keep_off_zones), 200, 100),
     ("not-in-spread-2000", Pass::Provision, || not_in(2000, spread_over_hosts), 200, 100),
     ("not-in-spread-zones-2000", Pass::Provision, || not_in(2000, spread_over_zones), 200, 100),
+    ("classes-spread-2000", Pass::Provision, || not_in_classes(2000, spread_over_hosts), 500, 150),
+    (
+        "classes-spread-zones-2000",
+        Pass::Provision,
+        || not_in_classes(2000, spread_over_zones),
+        500,
+        150,
+    ),
+    ("bound-2000", Pass::Provision, || bound(&not_in(2000, keep_off_hosts)), 200, 100),
+    ("bound-zones-2000", Pass::Provision, || bound(&not_in(2000, keep_off_zones)), 200, 100),
+    ("bound-spread-2000", Pass::Provision, || bound(&not_in(2000, spread_over_hosts)), 200, 100),
+    (
+        "bound-spread-zones-2000",
+        Pass::Provision,
+        || bound(&not_in(2000, spread_over_zones)),
+        200,
+        100,
+    ),
+    ("own-10000", Pass::Provision, || own(10_000, keep_off_hosts), 500, 150),
+    ("own-zones-10000", Pass::Provision, || own(10_000, keep_off_zones), 500, 150),
+    ("own-spread-10000", Pass::Provision, || own(10_000, spread_over_hosts), 500, 150),
+    ("own-spread-zones-10000", Pass::Provision, || own(10_000, spread_over_zones), 500, 150),
+    ("not-in-10000", Pass::Provision, || not_in(10_000, keep_off_hosts), 500, 150),
+    ("not-in-spread-10000", Pass::Provision, || not_in(10_000, spread_over_hosts), 500, 150),
+    ("not-in-spread-zones-10000", Pass::Provision, || not_in(10_000, spread_over_zones), 500, 150),
+    ("keys-1x2000", Pass::Provision, || many_keys(1, 2000, 5000), 500, 150),
+    ("keys-1000x2", Pass::Provision, || many_keys(1000, 2, 5000), 500, 150),
+    ("shrunk-1000", Pass::Disrupt, || shrunk(1000), 300, 100),
     ("values-4000", Pass::Provision, || values(4000), 200, 100),
     ("alternatives", Pass::Provision, alternatives, 500, 100),
     ("replicas-nowhere", Pass::Provision, replicas_nowhere, 500, 150),
@@ -135,78 +168,6 @@ fn own_shapes(n: i64) -> Snapshot {
     world.build()
 }
 
-fn app(number: i64) -> PodShape {
-    let mut pod = shape(100, 128);
-    pod.labels.insert("app".to_owned(), format!("app-{number:04}"));
-    pod
-}
-
-/// Pods with a rule each that is about all but two applications.
-fn not_in(n: i64, rule: fn(&mut PodShape, LabelSelector)) -> Snapshot {
-    let mut world = cluster(common(), named("default"));
-    for number in 0..n {
-        let mut pod = app(number);
-        let but = LabelSelectorRequirement {
-            key: "app".to_owned(),
-            operator: "NotIn".to_owned(),
-            values: Some([number % 2, number].map(|app| format!("app-{app:04}")).into()),
-        };
-        let selector =
-            LabelSelector { match_expressions: Some(vec![but]), ..LabelSelector::default() };
-        rule(&mut pod, selector);
-        world = world.pending(&format!("pod-{number:05}"), pod);
-    }
-    world.build()
-}
-
-fn keep_off(pod: &mut PodShape, key: &str, selector: LabelSelector) {
-    let mut anti = term(true, None, key, "app", "");
-    anti.selector = Some(selector);
-    pod.pod_affinity.push(anti);
-}
-
-fn keep_off_hosts(pod: &mut PodShape, selector: LabelSelector) {
-    keep_off(pod, HOSTNAME, selector);
-}
-
-fn keep_off_zones(pod: &mut PodShape, selector: LabelSelector) {
-    keep_off(pod, ZONE, selector);
-}
-
-fn spread_over(pod: &mut PodShape, key: &str, selector: LabelSelector) {
-    let mut rule = spread(key, "");
-    rule.selector = Some(selector);
-    pod.topology_spread.push(rule);
-}
-
-fn spread_over_hosts(pod: &mut PodShape, selector: LabelSelector) {
-    spread_over(pod, HOSTNAME, selector);
-}
-
-fn spread_over_zones(pod: &mut PodShape, selector: LabelSelector) {
-    spread_over(pod, ZONE, selector);
-}
-
-/// Pods whose selectors have that many values each.
-fn values(n: i64) -> Snapshot {
-    let mut world = cluster(common(), named("default"));
-    for number in 0..400 {
-        let mut pod = app(number);
-        let mut anti = term(true, None, HOSTNAME, "app", "");
-        anti.selector = Some(LabelSelector {
-            match_expressions: Some(vec![LabelSelectorRequirement {
-                key: "app".to_owned(),
-                operator: "In".to_owned(),
-                values: Some((number..number + n).map(|at| format!("app-{at:05}")).collect()),
-            }]),
-            ..LabelSelector::default()
-        });
-        pod.pod_affinity.push(anti);
-        world = world.pending(&format!("pod-{number:05}"), pod);
-    }
-    world.build()
-}
-
 /// Pods with a thousand required terms, places of volumes and preferences that nothing meets, and twenty NodePools.
 fn alternatives() -> Snapshot {
     let mut world = cluster(common(), named("pool-0000"));
@@ -279,17 +240,19 @@ fn node(key: &str, kind: &InstanceType, pool: &str, zone: &str) -> Node {
     }
 }
 
+/// A NodePool whose nodes may go all at once.
+fn consolidating(name: &str) -> NodePool {
+    let mut pool = named(name);
+    pool.disruption.consolidate_after = Some(jiff::SignedDuration::ZERO);
+    pool.disruption.budgets =
+        vec![Budget { nodes: BudgetNodes::Percent(100), reasons: Vec::new() }];
+    pool
+}
+
 /// Tainted nodes that are nearly empty and have to stay, and 800 nodes that are half full.
 fn stuck(tainted: usize, half_full: usize) -> Snapshot {
     let kinds = common();
     let kind = kinds.iter().find(|kind| kind.name == "m5.xlarge").expect("it is common").clone();
-    let consolidating = |name: &str| {
-        let mut pool = named(name);
-        pool.disruption.consolidate_after = Some(jiff::SignedDuration::ZERO);
-        pool.disruption.budgets =
-            vec![Budget { nodes: BudgetNodes::Percent(100), reasons: Vec::new() }];
-        pool
-    };
     let taint = Taint {
         key: "dedicated".to_owned(),
         value: None,
@@ -419,7 +382,9 @@ fn main() {
     let (launches, placed) = (plan.launches.len(), plan.nominations.len());
     let (waiting, commands) = (plan.report.pods.len(), plan.commands.len());
     println!(
-        "{name:<22} {took:>6} ms (may {milliseconds}), {peak:>5} MiB (may {mebibytes}); \
-         {launches} launches, {placed} nominations, {waiting} pods wait, {commands} commands"
+        "{name:<25} {took:>6} ms (may {milliseconds}), {peak:>5} MiB (may {mebibytes}); \
+         {launches} launches, {placed} nominations, {waiting} pods wait, {commands} commands; \
+         plan {:016x}",
+        checksum(&plan)
     );
 }
