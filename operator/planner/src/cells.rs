@@ -70,6 +70,8 @@ pub(crate) struct Cells {
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
     values: FxHashMap<(CellId, Key), Vec<Value>>,
     places: FxHashMap<(CellId, usize), i64>,
+    /// By catalog, class and term of what the class requires: the types that meet it.
+    meeting: FxHashMap<(usize, ClassId, usize), Arc<FixedBitSet>>,
 }
 
 impl std::ops::Index<CellId> for Cells {
@@ -260,6 +262,23 @@ impl Cells {
             Some(known) => !known.is_empty(),
             None => !cell_values(problem, self, cell, key).is_empty(),
         }
+    }
+
+    /// The types of a catalog that meet one of the terms of what a class requires.
+    pub(crate) fn meeting(
+        &mut self,
+        problem: &Problem<'_>,
+        catalog: usize,
+        class: ClassId,
+        term: usize,
+    ) -> &FixedBitSet {
+        self.meeting.entry((catalog, class, term)).or_insert_with(|| {
+            let (table, symbols) = (&problem.catalogs[catalog], &problem.symbols);
+            let required = &problem.classes[class].required[term];
+            let meets =
+                |&kind: &usize| table.requirements[kind].intersects(required, symbols).is_ok();
+            Arc::new((0..table.len()).filter(meets).collect())
+        })
     }
 
     fn intern(

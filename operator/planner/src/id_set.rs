@@ -68,6 +68,17 @@ impl IdSet {
         few.chain(short.many.intersection(&long.many))
     }
 
+    /// Makes a set of bits that of the ids that are in both.
+    pub(crate) fn common_to(&self, other: &Self, bits: &mut FixedBitSet) {
+        bits.clear();
+        if self.many.is_empty() || other.many.is_empty() {
+            self.common(other).for_each(|id| bits.grow_and_insert(id));
+        } else {
+            bits.union_with(&self.many);
+            bits.intersect_with(&other.many);
+        }
+    }
+
     /// Adds its ids to a set of bits.
     pub(crate) fn add_to(&self, bits: &mut FixedBitSet) {
         bits.union_with(&self.many);
@@ -131,7 +142,10 @@ mod tests {
             for other in [IdSet::from_iter([7, 150, 1000]), (100..200).collect()] {
                 let common: Vec<usize> = other.iter().filter(|id| model.contains(id)).collect();
                 prop_assert_eq!(set.common(&other).collect::<Vec<_>>(), common.clone());
-                prop_assert_eq!(other.common(&set).collect::<Vec<_>>(), common);
+                prop_assert_eq!(other.common(&set).collect::<Vec<_>>(), common.clone());
+                let mut bits: FixedBitSet = (0..50).collect();
+                set.common_to(&other, &mut bits);
+                prop_assert_eq!(bits.ones().collect::<Vec<_>>(), common);
             }
             let mut others: FixedBitSet = (0..200).collect();
             set.take_from(&mut others);

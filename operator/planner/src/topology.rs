@@ -9,26 +9,26 @@
 mod choosing;
 mod counts;
 mod domains;
+mod families;
+mod hosts;
 mod journal;
 mod occupants;
+mod reading;
 mod selectors;
 mod tallies;
 
-use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::cells::{CellId, Cells};
+use crate::compile::Problem;
 use crate::compile::shapes::ClassId;
-use crate::compile::{Problem, label};
 use crate::id_set::IdSet;
-use crate::intern::{Key, Symbols};
-use crate::policy::PreferencePolicy;
-use crate::snapshot::Snapshot;
+use crate::intern::Key;
 pub(crate) use choosing::Narrowed;
-pub(crate) use counts::{Counts, Host};
+pub(crate) use counts::Counts;
 pub(crate) use domains::{Domains, cell_values};
-use selectors::{ByLabel, Names, Scope, Selectable};
+use families::Family;
+pub(crate) use hosts::Host;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -50,8 +50,8 @@ struct Group {
     key: Key,
     /// Domains are hosts.
     host: bool,
-    /// Of required rules, the topology keys of all rules of the kind that the same pods carry, this one's included: kube-scheduler looks at them together.
-    keys: Vec<Key>,
+    /// Which [`Family`] it belongs to.
+    family: usize,
     /// Of required affinity, the groups of the terms that the same pods carry, this one included.
     together: Vec<usize>,
     /// The shapes that the selector selects.
@@ -59,9 +59,6 @@ struct Group {
     /// The shapes that require the rule, ascending.
     carriers: SmallVec<[u32; 2]>,
 }
-
-/// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Group::keys`].
-type Identity = (Kind, Key, Scope, Vec<Key>);
 
 /// How pods may change machines to come without any rule minding, but for rules about hosts that leave no room there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +86,6 @@ pub(crate) struct Rule {
 /// The groups that select a shape, but for those whose required rule it carries.
 #[derive(Debug, Default)]
 struct Others {
-    in_domains: IdSet,
     /// Of those about each topology key the first [`WEIGHED`], ascending.
     weighed: Vec<usize>,
     /// Whether there are more.
@@ -103,21 +99,15 @@ struct Others {
 /// have a say in which domains are open.
 const WEIGHED: usize = 64;
 
-impl Others {
-    /// Those that have tallies ([`Group::is_tallied`]).
-    fn tallied(&self) -> impl Iterator<Item = usize> {
-        self.in_domains.iter().chain(self.spread_on_hosts.iter())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        self.tallied().chain(self.on_hosts.iter())
-    }
-}
-
 /// The groups of a snapshot, and which shapes have to do with them.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     groups: Vec<Group>,
+    families: Vec<Family>,
+    /// By shape: the groups about other domains than hosts that select it.
+    selecting: Vec<IdSet>,
+    /// By shape: the families of these.
+    counting: Vec<IdSet>,
     /// By shape: the required rules that it carries.
     required: Vec<Vec<Rule>>,
     /// By shape.
@@ -131,193 +121,11 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(
-        snapshot: &Snapshot,
-        classes: &[ClassId],
-        preferences: PreferencePolicy,
-        symbols: &mut Symbols,
-    ) -> Self {
-        let mut groups: IndexMap<Identity, (), FxBuildHasher> = IndexMap::default();
-        let mut names = Names::new(snapshot);
-        let respected = preferences == PreferencePolicy::Respect;
-        let n = snapshot.shapes.len();
-        let (mut carried, mut preferred, mut terms) =
-            (Vec::with_capacity(n), Vec::new(), Vec::new());
-        for (index, shape) in snapshot.shapes.iter().enumerate() {
-            let (mut required, mut soft) = (Vec::new(), Vec::new());
-            let mut near: SmallVec<[&crate::snapshot::PodAffinityTerm; 4]> = SmallVec::new();
-            let mut wanted: Option<(Scope, Vec<Key>)> = None;
-            for term in &shape.pod_affinity {
-                match (term.weight, term.anti) {
-                    (None, true) => {
-                        let scope = Scope::of_term(shape, term, &mut names);
-                        let key = symbols.key(&term.topology_key);
-                        required.push(groups.insert_full((Kind::Anti, key, scope, vec![]), ()).0);
-                    }
-                    (None, false) => {
-                        let scope = Scope::of_term(shape, term, &mut names);
-                        let key = symbols.key(&term.topology_key);
-                        wanted = Some(match wanted.take() {
-                            None => (scope, vec![key]),
-                            Some((all, mut keys)) => {
-                                keys.push(key);
-                                (all.and(scope), keys)
-                            }
-                        });
-                    }
-                    (Some(_), _) if respected => near.push(term),
-                    (Some(_), _) => {}
-                }
-            }
-            // A pod counts for the required terms of affinity only when it matches all of them, whatever their topology keys.
-            if let Some((scope, mut keys)) = wanted {
-                keys.sort_unstable();
-                keys.dedup();
-                for &key in &keys {
-                    let identity = (Kind::Affinity, key, scope.clone(), keys.clone());
-                    required.push(groups.insert_full(identity, ()).0);
-                }
-            }
-            near.sort_by_key(|term| (term.anti, std::cmp::Reverse(term.weight)));
-            for term in &near {
-                let key = symbols.key(&term.topology_key);
-                let scope = Scope::of_term(shape, term, &mut names);
-                let identity = if term.anti {
-                    (Kind::Anti, key, scope, vec![])
-                } else {
-                    (Kind::Affinity, key, scope, vec![key])
-                };
-                soft.push(groups.insert_full(identity, ()).0);
-            }
-            terms.push(soft.len());
-            // Nodes that lack one of the keys of required constraints count for none of them.
-            let hard = shape.topology_spread.iter().filter(|spread| spread.required);
-            let mut hard: Vec<Key> = hard.map(|spread| symbols.key(&spread.topology_key)).collect();
-            hard.sort_unstable();
-            hard.dedup();
-            for spread in shape.topology_spread.iter().filter(|spread| spread.required || respected)
-            {
-                let key = symbols.key(&spread.topology_key);
-                let keys = if spread.required { hard.clone() } else { vec![key] };
-                let honors = spread.honor_affinity || spread.honor_taints;
-                let kind = Kind::Spread {
-                    max_skew: spread.max_skew,
-                    min_domains: spread.min_domains,
-                    honor_affinity: spread.honor_affinity,
-                    honor_taints: spread.honor_taints,
-                    class: if honors { classes[index] } else { 0 },
-                };
-                let scope = Scope::of_spread(shape, spread, &mut names);
-                let id = groups.insert_full((kind, key, scope, keys), ()).0;
-                if spread.required { required.push(id) } else { soft.push(id) }
-            }
-            let mut known = FxHashSet::default();
-            required.retain(|&group| known.insert(group));
-            carried.push(required);
-            preferred.push(soft);
-        }
-        let pods: Vec<_> =
-            snapshot.shapes.iter().map(|shape| Selectable::new(shape, &mut names)).collect();
-        let by_label = ByLabel::new(&pods);
-        let hostname = symbols.key(label::HOSTNAME);
-        let groups = groups.into_keys().enumerate().map(|(id, (kind, key, scope, keys))| {
-            let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
-            let selects = by_label.selected(&pods, &scope);
-            let carriers = SmallVec::new();
-            Group { kind, key, host: key == hostname, keys, together, selects, carriers }
-        });
-        let mut rules = Self { groups: groups.collect(), terms, ..Self::default() };
-        rules.carry(&carried, &preferred);
-        rules.bring_together();
-        rules
-    }
-
-    /// Notes which groups' rules shapes carry, by shape: the required ones, and those that are preferences.
-    fn carry(&mut self, required: &[Vec<usize>], preferred: &[Vec<usize>]) {
-        let mut wishing: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); self.groups.len()];
-        for (shape, id) in (0..required.len()).zip(0_u32..) {
-            for &group in &required[shape] {
-                self.groups[group].carriers.push(id);
-            }
-            for &group in &preferred[shape] {
-                wishing[group].push(id);
-            }
-            self.required.push(self.rules_of(shape, &required[shape], false));
-            self.preferred.push(self.rules_of(shape, &preferred[shape], true));
-        }
-        self.others.resize_with(required.len(), Others::default);
-        for (id, (group, wishing)) in self.groups.iter().zip(&wishing).enumerate() {
-            let is_in = |shapes: &[u32], shape: usize| {
-                shapes.binary_search_by(|&other| (other as usize).cmp(&shape)).is_ok()
-            };
-            let mut counts_others = false;
-            for shape in group.selects.iter().filter(|&shape| !is_in(&group.carriers, shape)) {
-                let others = &mut self.others[shape];
-                match group.kind {
-                    _ if !group.host => others.in_domains.insert(id),
-                    Kind::Spread { .. } => others.spread_on_hosts.insert(id),
-                    _ => others.on_hosts.insert(id),
-                }
-                counts_others |= !is_in(wishing, shape);
-            }
-            self.counts_others.push(counts_others);
-        }
-        self.weigh();
-    }
-
-    /// Chooses the rules of others that are weighed: few about each topology key.
-    fn weigh(&mut self) {
-        let groups = &self.groups;
-        let mut by_key: Vec<usize> = (0..groups.len()).filter(|&id| !groups[id].host).collect();
-        by_key.sort_by_key(|&id| groups[id].key);
-        let mut found = vec![0; self.others.len()];
-        for about_key in by_key.chunk_by(|&a, &b| groups[a].key == groups[b].key) {
-            found.fill(0);
-            for &id in about_key {
-                for shape in groups[id].selects.iter() {
-                    let others = &mut self.others[shape];
-                    if !others.in_domains.contains(id) {
-                        continue;
-                    }
-                    found[shape] += 1;
-                    if found[shape] <= WEIGHED {
-                        others.weighed.push(id);
-                    }
-                    others.is_crowded |= found[shape] > WEIGHED;
-                }
-            }
-        }
-        for others in &mut self.others {
-            others.weighed.sort_unstable();
-        }
-    }
-
-    /// What groups have to do with a shape that carries their rules.
-    fn rules_of(&self, shape: usize, groups: &[usize], soft: bool) -> Vec<Rule> {
-        let itself = |group: usize| self.groups[group].selects.contains(shape);
-        let rule = |&group| Rule { group, carried: true, itself: itself(group), soft };
-        groups.iter().map(rule).collect()
-    }
-
-    /// Finds the terms of affinity that are required together. Those of one group are with the same others, whoever carries them: they have the same keys.
-    fn bring_together(&mut self) {
-        for carried in &self.required {
-            let affinity = |&group: &usize| self.groups[group].kind == Kind::Affinity;
-            let together: Vec<usize> =
-                carried.iter().map(|rule| rule.group).filter(affinity).collect();
-            if together.len() > 1 {
-                for &group in &together {
-                    self.groups[group].together.clone_from(&together);
-                }
-            }
-        }
-    }
-
     /// Whether a shape has to do with any rule, its own or another's.
     pub(crate) fn concern(&self, shape: usize) -> bool {
         !self.required[shape].is_empty()
             || !self.preferred[shape].is_empty()
-            || self.others[shape].iter().next().is_some()
+            || self.others_of(shape).next().is_some()
     }
 
     /// How a shape's pods may change machines to come.
@@ -348,7 +156,19 @@ impl Rules {
 
     /// The groups that a shape has to do with.
     pub(crate) fn of(&self, shape: usize) -> impl Iterator<Item = usize> {
-        self.required[shape].iter().map(|rule| rule.group).chain(self.others[shape].iter())
+        self.required[shape].iter().map(|rule| rule.group).chain(self.others_of(shape))
+    }
+
+    /// The groups that select a shape, but for those whose required rule it carries.
+    fn others_of(&self, shape: usize) -> impl Iterator<Item = usize> {
+        let others = &self.others[shape];
+        let in_domains = self.selecting[shape].iter().filter(move |&id| !self.carries(shape, id));
+        in_domains.chain(others.spread_on_hosts.iter()).chain(others.on_hosts.iter())
+    }
+
+    /// Whether a shape carries a group's required rule.
+    fn carries(&self, shape: usize, group: usize) -> bool {
+        contains(&self.groups[group].carriers, shape)
     }
 
     /// Required rules by which it matters in what order pods move: a zone that is too full or too empty for a while is, unlike a host that is counted twice.
@@ -462,7 +282,7 @@ impl Rules {
 
     /// What decides where a shape may be once some of its preferences are dropped: its own rules, and those of others that select it.
     fn deciding(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
-        let others = self.others[shape].iter().map(Rule::of_others);
+        let others = self.others_of(shape).map(Rule::of_others);
         self.required[shape]
             .iter()
             .copied()
@@ -481,16 +301,18 @@ impl Rules {
             .filter(|rule| !self.groups[rule.group].host)
     }
 
-    /// The groups with tallies that count a shape's pods as selected.
-    fn tallied(&self, shape: usize) -> impl Iterator<Item = usize> {
-        let own = self.required[shape].iter().filter(|rule| rule.itself).map(|rule| rule.group);
-        own.filter(|&group| self.groups[group].is_tallied()).chain(self.others[shape].tallied())
+    /// The groups of anti-affinity about other domains than hosts whose required rule a shape carries, and their topology keys.
+    fn closing(&self, shape: usize) -> impl Iterator<Item = (usize, Key)> {
+        let own = self.required[shape].iter().map(|rule| (rule.group, &self.groups[rule.group]));
+        let anti = own.filter(|(_, group)| !group.host && group.kind == Kind::Anti);
+        anti.map(|(id, group)| (id, group.key))
     }
 
-    /// Whether it matters to a rule that is read off the pods on a host ([`occupants`]) that a shape's pods are there.
+    /// Whether it matters to a rule about hosts that a shape's pods are there.
     fn matters_on_hosts(&self, shape: usize) -> bool {
         !self.others[shape].on_hosts.is_empty()
-            || self.required[shape].iter().any(|rule| !self.groups[rule.group].is_tallied())
+            || !self.others[shape].spread_on_hosts.is_empty()
+            || self.required[shape].iter().any(|rule| self.groups[rule.group].host)
     }
 }
 
@@ -502,11 +324,6 @@ impl Rule {
 }
 
 impl Group {
-    /// Whether pods are counted by domain. Whom anti-affinity and affinity about hosts select is read off the pods on a host instead.
-    fn is_tallied(&self) -> bool {
-        !self.host || matches!(self.kind, Kind::Spread { .. })
-    }
-
     /// How many of its pods a domain may have while another has none; nothing when they want to be together.
     fn most_together(&self) -> Option<i32> {
         match self.kind {
@@ -527,4 +344,9 @@ impl Group {
             }
         }
     }
+}
+
+/// Whether ascending shapes have one among them.
+fn contains(shapes: &[u32], shape: usize) -> bool {
+    shapes.binary_search_by(|&other| (other as usize).cmp(&shape)).is_ok()
 }

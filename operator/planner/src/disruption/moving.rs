@@ -205,7 +205,7 @@ impl Pass<'_, '_> {
         if let Some(limits) = moves.limits {
             self.solver.limits = limits;
         }
-        self.solver.counts.rewind(moves.counts);
+        self.solver.counts.rewind(&self.problem.rules, moves.counts);
         self.solver.devices = moves.devices;
         for node in nodes {
             self.solver.closed.set(node.index, false);

@@ -362,10 +362,8 @@ impl Relocation<'_, '_, '_> {
     /// Counts a pod on another machine, for rules about hosts.
     fn count(&mut self, shape: usize, from: usize, to: usize) {
         let problem = self.solver.problem;
-        let (counts, cells) = (&mut self.solver.counts, &self.solver.cells);
         for (claim, by) in [(from, -1), (to, 1)] {
-            let cell = self.solver.claims[claim].cell;
-            counts.add_on_host(problem, cells, shape, claim, cell, by);
+            self.solver.counts.add_on_host(problem, shape, claim, by);
         }
     }
 }

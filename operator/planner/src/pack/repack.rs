@@ -55,8 +55,7 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
         }
     }
     if changed {
-        let (counts, cells) = (&mut solver.counts, &solver.cells);
-        counts.recount_claims(solver.problem, cells, &solver.claims);
+        solver.counts.recount_claims(solver.problem, &solver.claims);
     }
 }
 

@@ -32,7 +32,7 @@ fn relocated(snapshot: &Snapshot, machines: &[&[usize]]) -> (Vec<Vec<usize>>, i6
         let (pods, relaxed) = (pods.to_vec(), Vec::new());
         solver.claims.push(Claim { cell, used, types, ports, pods, relaxed, target });
     }
-    solver.counts.recount_claims(&problem, &solver.cells, &solver.claims);
+    solver.counts.recount_claims(&problem, &solver.claims);
     let before = solver.cost();
     relocate(&mut solver, &());
     let after = solver.claims.iter().map(|claim| claim.pods.clone()).collect();

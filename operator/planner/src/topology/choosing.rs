@@ -184,7 +184,7 @@ impl Counts {
         for &value in cells.values(problem, cell, key) {
             let (mut room, mut apart, mut near) = (ANY, 0, 0);
             for (rule, &least) in rules.iter().zip(&least) {
-                let tally = self.groups[rule.group].value(value);
+                let tally = self.in_domain(rule.group, value);
                 room = room.min(self.room(problem, rule, tally, least));
                 if room == 0 {
                     blocking = rule;

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
 
-use super::{Group, Kind, Rules};
+use super::Rules;
 use crate::cells::{CellId, Cells};
-use crate::compile::taints::{Preferred, untolerated};
+use crate::compile::Problem;
 use crate::compile::types::NOT_FOR_SALE;
-use crate::compile::{Problem, machine_meets};
 use crate::intern::{Key, Value};
 use crate::requirements::ValueSet;
 
@@ -111,62 +110,6 @@ fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
         _ => None,
     };
     problem.machines.label(machine, key).or_else(promised)
-}
-
-/// Whether pods on a machine count for a rule: spread looks only at nodes that its pods could use, and that have all of their topology keys.
-pub(super) fn counts_there(problem: &Problem<'_>, rule: &Group, machine: usize) -> bool {
-    let Kind::Spread { honor_affinity, honor_taints, class, .. } = rule.kind else { return true };
-    let others = rule.keys.iter().filter(|&&key| key != rule.key && key != problem.keys.hostname);
-    if others.into_iter().any(|&key| problem.domains.of(key, machine).is_none()) {
-        return false;
-    }
-    let class = &problem.classes[class];
-    let affine = || class.required.iter().any(|required| machine_meets(problem, machine, required));
-    let tolerated = || {
-        let taints = &problem.snapshot.nodes[machine].taints;
-        untolerated(taints, &class.tolerations, Preferred::Ignored).is_none()
-    };
-    (!honor_affinity || affine()) && (!honor_taints || tolerated())
-}
-
-/// The domains that pods of a class could be in: those of machines that exist, and those that can be launched.
-pub(super) fn universe(problem: &Problem<'_>, cells: &mut Cells, rule: &Group) -> Vec<Value> {
-    let mut domains = BTreeSet::new();
-    for &machine in &problem.machines.order {
-        if let Some(value) = problem.domains.of(rule.key, machine)
-            && !domains.contains(&value)
-            && counts_there(problem, rule, machine)
-        {
-            domains.insert(value);
-        }
-    }
-    let class = match rule.kind {
-        Kind::Spread { honor_affinity: true, class, .. } => Some(class),
-        _ => None,
-    };
-    for template in 0..problem.templates.len() {
-        let base = cells.base(problem, template);
-        let Some(class) = class else {
-            if has_keys(problem, cells, rule, base) {
-                domains.extend(cells.values(problem, base, rule.key));
-            }
-            continue;
-        };
-        for variant in 0..problem.classes[class].variants.len() {
-            if let Ok(cell) = cells.join(problem, base, class, variant)
-                && has_keys(problem, cells, rule, cell)
-            {
-                domains.extend(cells.values(problem, cell, rule.key));
-            }
-        }
-    }
-    domains.into_iter().collect()
-}
-
-/// Whether machines of a cell have all topology keys of the pods that carry a spread constraint.
-pub(super) fn has_keys(problem: &Problem<'_>, cells: &Cells, rule: &Group, cell: CellId) -> bool {
-    let others = rule.keys.iter().filter(|&&key| key != rule.key && key != problem.keys.hostname);
-    others.into_iter().all(|&key| cells.has_values(problem, cell, key))
 }
 
 /// The values of a label that machines of a cell can have.

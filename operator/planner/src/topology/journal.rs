@@ -1,43 +1,29 @@
 //! Taking back what was counted for a plan that came to nothing.
 
-use super::counts::{Counts, Host};
+use super::Rules;
+use super::counts::Counts;
+use super::families::Counting;
+use super::hosts::Host;
 use crate::intern::Value;
-
-/// Where pods were counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    Machine(usize),
-    Claim(usize),
-    Value(Value),
-}
 
 /// Pods that were counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    /// For one group: selected ones and those that carry the rule.
-    Tally {
-        group: usize,
-        place: Place,
-        /// The host's place in bitsets, for hosts.
-        bit: Option<usize>,
-        selected: i32,
-        carrying: i32,
-    },
+    /// Of one shape, in a domain that is a value: for the groups of a family that select it.
+    Selected { shape: usize, family: usize, domain: Value, by: i32 },
+    /// That carry the rule of a group of anti-affinity.
+    Carrying { group: usize, domain: Value, by: i32 },
     /// Of one shape, on a host, with its place in bitsets.
     Occupants { shape: usize, host: Host, place: Option<usize>, by: i32 },
 }
 
 impl Change {
     /// What takes it back.
-    fn inverse(self) -> Self {
-        match self {
-            Self::Tally { group, place, bit, selected, carrying } => {
-                Self::Tally { group, place, bit, selected: -selected, carrying: -carrying }
-            }
-            Self::Occupants { shape, host, place, by } => {
-                Self::Occupants { shape, host, place, by: -by }
-            }
-        }
+    fn inverse(mut self) -> Self {
+        let (Self::Selected { by, .. } | Self::Carrying { by, .. } | Self::Occupants { by, .. }) =
+            &mut self;
+        *by = -*by;
+        self
     }
 }
 
@@ -48,38 +34,32 @@ impl Counts {
     }
 
     /// Takes back what was counted since a mark.
-    pub(crate) fn rewind(&mut self, mark: usize) {
+    pub(crate) fn rewind(&mut self, rules: &Rules, mark: usize) {
         let Some(journal) = &mut self.journal else { return };
         for change in journal.split_off(mark).into_iter().rev() {
-            self.apply(change.inverse());
+            self.apply(rules, change.inverse());
         }
     }
 
-    pub(super) fn count(&mut self, change: Change) {
-        self.apply(change);
+    pub(super) fn count(&mut self, rules: &Rules, change: Change) {
+        self.apply(rules, change);
         if let Some(journal) = &mut self.journal {
             journal.push(change);
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, rules: &Rules, change: Change) {
         match change {
-            Change::Tally { group, place, bit, selected, carrying } => {
-                let count = &mut self.groups[group];
-                match place {
-                    Place::Machine(machine) => {
-                        count.machines.change(machine, bit, selected, carrying);
-                    }
-                    Place::Claim(claim) => count.claims.change(claim, bit, selected, carrying),
-                    Place::Value(value) => {
-                        let is_carried = count.change(value, selected, carrying).carrying > 0;
-                        if count.closes && carrying != 0 {
-                            let closing = self.closing.entry(value).or_default();
-                            if is_carried { closing.insert(group) } else { closing.remove(group) }
-                        }
-                    }
+            Change::Selected { shape, family, domain, by } => {
+                let family = &rules.families[family];
+                rules.selecting[shape].common_to(&family.groups, &mut self.scratch);
+                self.domains.entry(domain).or_default().selected.change(&self.scratch, by);
+                if family.about.counts == Counting::Near {
+                    self.near.change(&self.scratch, by);
                 }
-                count.total = count.total.saturating_add_signed(selected);
+            }
+            Change::Carrying { group, domain, by } => {
+                self.domains.entry(domain).or_default().carry(group, by);
             }
             Change::Occupants { shape, host, place, by } => {
                 match host {

@@ -1,4 +1,4 @@
-//! Which pods are on which hosts, for anti-affinity and affinity between the pods of a host.
+//! Which pods are on which hosts, for rules about hosts.
 //!
 //! Whom such rules keep off a host, or draw there, is read off the pods that are on it, since these are few. To count for each rule whom it selects on each host
 //! would be as much as rules × hosts, and whoever may create pods may write thousands of rules that select nearly everybody.
@@ -70,6 +70,17 @@ impl Occupants {
                 let group = &rules.groups[rule.group];
                 group.host && group.kind == Kind::Anti && group.selects.contains(shape)
             })
+        })
+    }
+
+    /// Whether spread over hosts that pods on a host carry leaves room there for one more pod of a shape.
+    pub(super) fn leave_room(&self, rules: &Rules, shape: usize, host: usize) -> bool {
+        let carried = self.on(host).iter().flat_map(|&(other, _)| &rules.required[other as usize]);
+        carried.map(|rule| &rules.groups[rule.group]).all(|group| match group.kind {
+            Kind::Spread { max_skew, .. } if group.host && group.selects.contains(shape) => {
+                i64::from(self.tally(group, host).selected) < i64::from(max_skew)
+            }
+            _ => true,
         })
     }
 

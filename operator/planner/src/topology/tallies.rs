@@ -1,84 +1,168 @@
-//! Tallies of pods per domain, for one group of rules.
+//! Tallies of pods in one domain, for all groups of rules at once.
+//!
+//! Whoever may create pods may write thousands of rules that select nearly everybody. So tallies stand upright: plane 0 has the lowest bit of each group's
+//! tally, plane 1 the next, and a pod is counted for 64 groups by binary addition of words.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::intern::Value;
+use crate::id_set::IdSet;
 
 /// Pods in one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// That the group's selector selects.
     pub(super) selected: u32,
-    /// That carry the rule.
+    /// That carry the rule; only counted for anti-affinity.
     pub(super) carrying: u32,
 }
 
-/// Tallies of hosts of one kind: machines that exist, or machines to come.
+/// The pods in a domain that is a value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hosts {
-    tallies: FxHashMap<usize, Tally>,
-    /// Hosts with a pod that is selected, and with one that carries the rule.
-    pub(super) selected: FixedBitSet,
-    pub(super) carrying: FixedBitSet,
+pub(super) struct Domain {
+    /// By group: those that its selector selects.
+    pub(super) selected: Tallies,
+    /// By group of anti-affinity: those that carry its rule.
+    carrying: FxHashMap<usize, u32>,
+    /// The groups that have an entry there.
+    pub(super) closing: IdSet,
 }
 
-impl Hosts {
-    pub(super) fn change(&mut self, host: usize, bit: Option<usize>, selected: i32, carrying: i32) {
-        let tally = self.tallies.entry(host).or_default();
-        tally.selected = tally.selected.saturating_add_signed(selected);
-        tally.carrying = tally.carrying.saturating_add_signed(carrying);
-        let Some(bit) = bit else { return };
-        for (set, amount) in
-            [(&mut self.selected, tally.selected), (&mut self.carrying, tally.carrying)]
-        {
-            set.grow(bit + 1);
-            set.set(bit, amount > 0);
+impl Domain {
+    /// The tally of a group.
+    pub(super) fn of(&self, group: usize) -> Tally {
+        let carrying = self.carrying.get(&group).copied().unwrap_or(0);
+        Tally { selected: self.selected.of(group), carrying }
+    }
+
+    /// Counts pods that carry the rule of a group of anti-affinity in, or out (negative).
+    pub(super) fn carry(&mut self, group: usize, by: i32) {
+        let carrying = self.carrying.entry(group).or_default();
+        *carrying = carrying.saturating_add_signed(by);
+        if *carrying == 0 {
+            self.carrying.remove(&group);
+            self.closing.remove(group);
+        } else {
+            self.closing.insert(group);
+        }
+    }
+}
+
+/// A number for each group, see the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tallies {
+    /// Words per plane.
+    width: usize,
+    /// One plane after the other, the lowest first.
+    words: Vec<usize>,
+}
+
+const BITS: usize = usize::BITS as usize;
+
+impl Tallies {
+    /// The tally of a group.
+    pub(super) fn of(&self, group: usize) -> u32 {
+        let (at, bit) = (group / BITS, group % BITS);
+        if at >= self.width {
+            return 0;
+        }
+        let planes = self.words.iter().skip(at).step_by(self.width).rev();
+        let number = planes.fold(0_u64, |number, word| number << 1 | (word >> bit & 1) as u64);
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+
+    /// Adds to the tallies of some groups, or takes off (negative), down to 0.
+    pub(super) fn change(&mut self, groups: &FixedBitSet, by: i32) {
+        self.widen(groups.as_slice().len());
+        for (at, &groups) in groups.as_slice().iter().enumerate() {
+            match by {
+                _ if groups == 0 => {}
+                0.. => self.add(at, groups, by.unsigned_abs()),
+                _ => self.take(at, groups, by.unsigned_abs()),
+            }
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.tallies.clear();
-        self.selected.clear();
-        self.carrying.clear();
+    fn add(&mut self, at: usize, groups: usize, n: u32) {
+        for bit in (0..u32::BITS as usize).filter(|bit| n >> bit & 1 == 1) {
+            let (mut carry, mut plane) = (groups, bit);
+            while carry != 0 {
+                let start = plane * self.width;
+                if start >= self.words.len() {
+                    self.words.resize(start + self.width, 0);
+                }
+                let word = &mut self.words[start + at];
+                (*word, carry) = (*word ^ carry, *word & carry);
+                plane += 1;
+            }
+        }
     }
 
-    pub(super) fn of(&self, host: usize) -> Tally {
-        self.tallies.get(&host).copied().unwrap_or_default()
+    fn take(&mut self, at: usize, groups: usize, n: u32) {
+        let mut below_zero = 0;
+        for bit in (0..u32::BITS as usize).filter(|bit| n >> bit & 1 == 1) {
+            let mut borrow = groups;
+            for word in self.words.iter_mut().skip(bit * self.width + at).step_by(self.width) {
+                (*word, borrow) = (*word ^ borrow, !*word & borrow);
+            }
+            below_zero |= borrow;
+        }
+        if below_zero != 0 {
+            let planes = self.words.iter_mut().skip(at).step_by(self.width);
+            planes.for_each(|word| *word &= !below_zero);
+        }
+    }
+
+    /// Makes room for groups of so many words.
+    fn widen(&mut self, width: usize) {
+        if width <= self.width {
+            return;
+        }
+        let mut words = Vec::with_capacity(self.words.len() / self.width.max(1) * width);
+        for plane in self.words.chunks(self.width.max(1)) {
+            words.extend_from_slice(plane);
+            words.resize(words.len() + width - self.width, 0);
+        }
+        (self.width, self.words) = (width, words);
     }
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Count {
-    /// Whether a pod that carries the rule closes its domain, a value, to those that the group selects.
-    pub(super) closes: bool,
-    /// By domain, when domains are values; sorted.
-    pub(super) values: Vec<(Value, Tally)>,
-    /// When domains are hosts.
-    pub(super) machines: Hosts,
-    pub(super) claims: Hosts,
-    /// Pods that are selected, in all domains.
-    pub(super) total: u32,
-    /// The domains that pods could be in; worked out when it is asked for.
-    pub(super) universe: Option<Vec<Value>>,
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-impl Count {
-    pub(super) fn value(&self, value: Value) -> Tally {
-        let at = self.values.binary_search_by_key(&value, |&(value, _)| value);
-        at.map(|at| self.values[at].1).unwrap_or_default()
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn are_what_was_added_and_not_taken_off(
+            changes in prop::collection::vec(
+                (prop::collection::vec(0..200_usize, 0..40), -70..90_i32),
+                0..40,
+            ),
+        ) {
+            let (mut tallies, mut model) = (Tallies::default(), vec![0_u32; 200]);
+            for (groups, by) in changes {
+                let groups: FixedBitSet = groups.into_iter().collect();
+                tallies.change(&groups, by);
+                for group in groups.ones() {
+                    model[group] = model[group].saturating_add_signed(by);
+                }
+                let found: Vec<u32> = (0..200).map(|group| tallies.of(group)).collect();
+                prop_assert_eq!(&found, &model);
+            }
+        }
     }
 
-    /// Returns what there is then.
-    pub(super) fn change(&mut self, value: Value, selected: i32, carrying: i32) -> Tally {
-        let at = self.values.binary_search_by_key(&value, |&(value, _)| value);
-        let at = at.unwrap_or_else(|at| {
-            self.values.insert(at, (value, Tally::default()));
-            at
-        });
-        let tally = &mut self.values[at].1;
-        tally.selected = tally.selected.saturating_add_signed(selected);
-        tally.carrying = tally.carrying.saturating_add_signed(carrying);
-        *tally
+    #[test]
+    fn a_domain_is_closed_while_it_has_a_pod_that_closes_it() {
+        let mut domain = Domain::default();
+        domain.carry(7, 2);
+        domain.carry(7, -1);
+        assert_eq!(domain.of(7), Tally { selected: 0, carrying: 1 });
+        assert_eq!(domain.closing.iter().collect::<Vec<_>>(), [7]);
+        domain.carry(7, -1);
+        assert!(domain.closing.is_empty());
+        assert_eq!(domain.of(7), Tally::default());
     }
 }

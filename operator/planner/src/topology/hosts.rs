@@ -1,0 +1,163 @@
+//! Rules about hosts: which hosts they leave to a pod.
+//!
+//! All of them are read off the pods that are on a host ([`super::occupants`]). Spread counts only nodes that its pods could use, which needs no look here: a
+//! host that one of these pods may come to is one, and how many pods are on others is nobody's concern, as there is always one more host without any.
+
+use fixedbitset::FixedBitSet;
+
+use super::counts::{ANY, Counts, failed};
+use super::tallies::Tally;
+use super::{Kind, Rule};
+use crate::compile::Problem;
+use crate::plan::Exclusion;
+
+/// A host, as rules about host names see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Host {
+    /// A machine that exists.
+    Machine(usize),
+    /// A machine to come.
+    Claim(usize),
+}
+
+impl Counts {
+    /// How many pods of a shape rules about hosts let on a host.
+    pub(crate) fn room_on_host(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        host: Host,
+    ) -> u32 {
+        if self.keep_off(problem, shape, host) {
+            return 0;
+        }
+        let own = problem.rules.carried_about_hosts(shape, dropped);
+        // There is always one more host, so the least is 0.
+        own.map(|rule| self.room(problem, rule, self.tally(problem, rule.group, host), 0))
+            .min()
+            .unwrap_or(ANY)
+    }
+
+    /// The pods on a host that a group about hosts selects, and those that carry its rule.
+    fn tally(&self, problem: &Problem<'_>, group: usize, host: Host) -> Tally {
+        let group = &problem.rules.groups[group];
+        match host {
+            Host::Machine(machine) => self.on_machines.tally(group, machine),
+            Host::Claim(claim) => self.on_claims.tally(group, claim),
+        }
+    }
+
+    /// Whether a pod on a host wants no pod of a shape there.
+    fn keep_off(&self, problem: &Problem<'_>, shape: usize, host: Host) -> bool {
+        let rules = &problem.rules;
+        match host {
+            Host::Machine(machine) => self.on_machines.keep_off(rules, shape, machine),
+            Host::Claim(claim) => self.on_claims.keep_off(rules, shape, claim),
+        }
+    }
+
+    /// Hosts that rules about host names certainly keep a shape off: machines by position, or machines to come.
+    pub(crate) fn closed_hosts(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        to_come: bool,
+    ) -> FixedBitSet {
+        let rules = &problem.rules;
+        let occupants = if to_come { &self.on_claims } else { &self.on_machines };
+        let mut closed = occupants.no_places();
+        for rule in rules.carried_about_hosts(shape, dropped) {
+            let group = &rules.groups[rule.group];
+            match group.kind {
+                Kind::Anti => {
+                    occupants.add_selected(group, &mut closed);
+                    if rule.itself && !rule.soft {
+                        occupants.add_carrying(group, &mut closed);
+                    }
+                }
+                Kind::Spread { max_skew, .. } if rule.itself && max_skew <= 1 => {
+                    occupants.add_selected(group, &mut closed);
+                }
+                _ => {}
+            }
+        }
+        for group in rules.others[shape].on_hosts.iter().map(|group| &rules.groups[group]) {
+            if group.kind == Kind::Anti {
+                occupants.add_carrying(group, &mut closed);
+            }
+        }
+        closed
+    }
+
+    /// Whether a host is one of [`Self::closed_hosts`].
+    pub(crate) fn closes(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        host: Host,
+    ) -> bool {
+        let closes = |rule: &Rule| {
+            let tally = self.tally(problem, rule.group, host);
+            match problem.rules.groups[rule.group].kind {
+                Kind::Anti => {
+                    tally.selected > 0 || (rule.itself && !rule.soft && tally.carrying > 0)
+                }
+                Kind::Spread { max_skew, .. } => rule.itself && max_skew <= 1 && tally.selected > 0,
+                Kind::Affinity => false,
+            }
+        };
+        self.keep_off(problem, shape, host)
+            || problem.rules.carried_about_hosts(shape, dropped).any(closes)
+    }
+
+    /// What keeps a shape off every host to come.
+    pub(crate) fn no_host(&self, problem: &Problem<'_>, shape: usize, dropped: usize) -> Exclusion {
+        let rules = &problem.rules;
+        let mut of_hosts = rules.carried_about_hosts(shape, dropped).peekable();
+        let first = of_hosts.peek().copied();
+        let closed = |rule: &&Rule| self.room(problem, rule, Tally::default(), 0) == 0;
+        let rule = of_hosts.find(closed).or(first);
+        failed(problem, rule.expect("only rules about hosts leave no room on a new host"))
+    }
+
+    /// Whether rules about hosts let one more pod of a shape on a machine to come: its own, and those of pods that are there.
+    pub(crate) fn suits_host(&self, problem: &Problem<'_>, shape: usize, claim: usize) -> bool {
+        self.on_claims.leave_room(&problem.rules, shape, claim)
+            && self.room_on_host(problem, shape, 0, Host::Claim(claim)) > 0
+    }
+
+    /// Counts a pod on a machine to come, as a host, in (1) or out (-1).
+    pub(crate) fn add_on_host(
+        &mut self,
+        problem: &Problem<'_>,
+        shape: usize,
+        claim: usize,
+        by: i32,
+    ) {
+        if problem.rules.matters_on_hosts(shape) {
+            self.on_claims.change(shape, claim, Some(claim), by);
+        }
+    }
+
+    /// Counts all pods on machines to come, as hosts, anew.
+    pub(crate) fn recount_claims(
+        &mut self,
+        problem: &Problem<'_>,
+        claims: &[crate::solver::Claim],
+    ) {
+        self.forget_claims();
+        for (index, claim) in claims.iter().enumerate() {
+            for &pod in &claim.pods {
+                self.add_on_host(problem, problem.snapshot.pods[pod].shape.0 as usize, index, 1);
+            }
+        }
+    }
+
+    /// Forgets what stands on machines to come, as hosts: others will have their numbers.
+    pub(crate) fn forget_claims(&mut self) {
+        self.on_claims.clear();
+    }
+}

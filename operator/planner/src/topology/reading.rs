@@ -1,0 +1,237 @@
+//! Reading topology rules from pods: what forms one group, and which pods groups select.
+
+use fixedbitset::FixedBitSet;
+use indexmap::IndexMap;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::families::{About, Counting, Family};
+use super::selectors::{ByLabel, Names, Scope, Selectable};
+use super::{Group, Kind, Others, Rule, Rules, WEIGHED, contains};
+use crate::compile::label;
+use crate::compile::shapes::ClassId;
+use crate::id_set::IdSet;
+use crate::intern::{Key, Symbols};
+use crate::policy::PreferencePolicy;
+use crate::snapshot::{PodAffinityTerm, Snapshot};
+
+/// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Group::keys`].
+type Identity = (Kind, Key, Scope, Vec<Key>);
+
+impl Rules {
+    /// The rules of a snapshot's shapes, of which the classes are known.
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        classes: &[ClassId],
+        preferences: PreferencePolicy,
+        symbols: &mut Symbols,
+    ) -> Self {
+        let mut groups: IndexMap<Identity, (), FxBuildHasher> = IndexMap::default();
+        let mut names = Names::new(snapshot);
+        let respected = preferences == PreferencePolicy::Respect;
+        let n = snapshot.shapes.len();
+        let (mut carried, mut preferred, mut terms) =
+            (Vec::with_capacity(n), Vec::new(), Vec::new());
+        for (index, shape) in snapshot.shapes.iter().enumerate() {
+            let (mut required, mut soft) = (Vec::new(), Vec::new());
+            let mut near: SmallVec<[&PodAffinityTerm; 4]> = SmallVec::new();
+            let mut wanted: Option<(Scope, Vec<Key>)> = None;
+            for term in &shape.pod_affinity {
+                match (term.weight, term.anti) {
+                    (None, true) => {
+                        let scope = Scope::of_term(shape, term, &mut names);
+                        let key = symbols.key(&term.topology_key);
+                        required.push(groups.insert_full((Kind::Anti, key, scope, vec![]), ()).0);
+                    }
+                    (None, false) => {
+                        let scope = Scope::of_term(shape, term, &mut names);
+                        let key = symbols.key(&term.topology_key);
+                        wanted = Some(match wanted.take() {
+                            None => (scope, vec![key]),
+                            Some((all, mut keys)) => {
+                                keys.push(key);
+                                (all.and(scope), keys)
+                            }
+                        });
+                    }
+                    (Some(_), _) if respected => near.push(term),
+                    (Some(_), _) => {}
+                }
+            }
+            // A pod counts for the required terms of affinity only when it matches all of them, whatever their topology keys.
+            if let Some((scope, mut keys)) = wanted {
+                keys.sort_unstable();
+                keys.dedup();
+                for &key in &keys {
+                    let identity = (Kind::Affinity, key, scope.clone(), keys.clone());
+                    required.push(groups.insert_full(identity, ()).0);
+                }
+            }
+            near.sort_by_key(|term| (term.anti, std::cmp::Reverse(term.weight)));
+            for term in &near {
+                let key = symbols.key(&term.topology_key);
+                let scope = Scope::of_term(shape, term, &mut names);
+                let identity = if term.anti {
+                    (Kind::Anti, key, scope, vec![])
+                } else {
+                    (Kind::Affinity, key, scope, vec![key])
+                };
+                soft.push(groups.insert_full(identity, ()).0);
+            }
+            terms.push(soft.len());
+            // Nodes that lack one of the keys of required constraints count for none of them.
+            let hard = shape.topology_spread.iter().filter(|spread| spread.required);
+            let mut hard: Vec<Key> = hard.map(|spread| symbols.key(&spread.topology_key)).collect();
+            hard.sort_unstable();
+            hard.dedup();
+            for spread in shape.topology_spread.iter().filter(|spread| spread.required || respected)
+            {
+                let key = symbols.key(&spread.topology_key);
+                let keys = if spread.required { hard.clone() } else { vec![key] };
+                let honors = spread.honor_affinity || spread.honor_taints;
+                let kind = Kind::Spread {
+                    max_skew: spread.max_skew,
+                    min_domains: spread.min_domains,
+                    honor_affinity: spread.honor_affinity,
+                    honor_taints: spread.honor_taints,
+                    class: if honors { classes[index] } else { 0 },
+                };
+                let scope = Scope::of_spread(shape, spread, &mut names);
+                let id = groups.insert_full((kind, key, scope, keys), ()).0;
+                if spread.required { required.push(id) } else { soft.push(id) }
+            }
+            let mut known = FxHashSet::default();
+            required.retain(|&group| known.insert(group));
+            carried.push(required);
+            preferred.push(soft);
+        }
+        let pods: Vec<_> =
+            snapshot.shapes.iter().map(|shape| Selectable::new(shape, &mut names)).collect();
+        let by_label = ByLabel::new(&pods);
+        let hostname = symbols.key(label::HOSTNAME);
+        let mut families: IndexMap<About, IdSet, FxBuildHasher> = IndexMap::default();
+        let groups = groups.into_keys().enumerate().map(|(id, (kind, key, scope, keys))| {
+            let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
+            let selects = by_label.selected(&pods, &scope);
+            let entry = families.entry(About { key, keys, counts: kind.counting() });
+            let family = entry.index();
+            entry.or_default().insert(id);
+            let (host, carriers) = (key == hostname, SmallVec::new());
+            Group { kind, key, host, family, together, selects, carriers }
+        });
+        let groups = groups.collect();
+        let families = families.into_iter().map(|(about, groups)| Family { about, groups });
+        let mut rules = Self { groups, families: families.collect(), terms, ..Self::default() };
+        rules.carry(&carried, &preferred);
+        rules.select();
+        rules.weigh();
+        rules.bring_together();
+        rules
+    }
+
+    /// Notes which groups' rules shapes carry, by shape: the required ones, and those that are preferences.
+    fn carry(&mut self, required: &[Vec<usize>], preferred: &[Vec<usize>]) {
+        let mut wishing: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); self.groups.len()];
+        for (shape, id) in (0..required.len()).zip(0_u32..) {
+            for &group in &required[shape] {
+                self.groups[group].carriers.push(id);
+            }
+            for &group in &preferred[shape] {
+                wishing[group].push(id);
+            }
+            self.required.push(self.rules_of(shape, &required[shape], false));
+            self.preferred.push(self.rules_of(shape, &preferred[shape], true));
+        }
+        for (group, wishing) in self.groups.iter().zip(&wishing) {
+            let carries = |shape| contains(&group.carriers, shape) || contains(wishing, shape);
+            self.counts_others.push(group.selects.iter().any(|shape| !carries(shape)));
+        }
+    }
+
+    /// Notes which groups select shapes.
+    fn select(&mut self) {
+        let n = self.required.len();
+        self.others.resize_with(n, Others::default);
+        self.selecting.resize_with(n, IdSet::default);
+        self.counting.resize_with(n, IdSet::default);
+        for (id, group) in self.groups.iter().enumerate() {
+            if !group.host {
+                group.selects.iter().for_each(|shape| self.selecting[shape].insert(id));
+                continue;
+            }
+            for shape in group.selects.iter().filter(|&it| !contains(&group.carriers, it)) {
+                let others = &mut self.others[shape];
+                match group.kind {
+                    Kind::Spread { .. } => others.spread_on_hosts.insert(id),
+                    _ => others.on_hosts.insert(id),
+                }
+            }
+        }
+        let mut selected = FixedBitSet::with_capacity(n);
+        for (id, family) in self.families.iter().enumerate() {
+            selected.clear();
+            let groups = family.groups.iter().map(|group| &self.groups[group]);
+            groups.filter(|it| !it.host).for_each(|it| it.selects.add_to(&mut selected));
+            selected.ones().for_each(|shape| self.counting[shape].insert(id));
+        }
+    }
+
+    /// Chooses the rules of others that are weighed: few about each topology key.
+    fn weigh(&mut self) {
+        let mut about: FxHashMap<Key, IdSet> = FxHashMap::default();
+        for (id, group) in self.groups.iter().enumerate() {
+            about.entry(group.key).or_default().insert(id);
+        }
+        let mut keys: Vec<Key> = Vec::new();
+        for shape in 0..self.others.len() {
+            keys.clear();
+            keys.extend(self.counting[shape].iter().map(|id| self.families[id].about.key));
+            keys.sort_unstable();
+            keys.dedup();
+            for key in &keys {
+                let groups = self.selecting[shape].common(&about[key]);
+                let mut groups = groups.filter(|&group| !self.carries(shape, group));
+                let weighed: SmallVec<[usize; WEIGHED]> = groups.by_ref().take(WEIGHED).collect();
+                let is_crowded = groups.next().is_some();
+                let others = &mut self.others[shape];
+                others.weighed.extend(weighed);
+                others.is_crowded |= is_crowded;
+            }
+            self.others[shape].weighed.sort_unstable();
+        }
+    }
+
+    /// What groups have to do with a shape that carries their rules.
+    fn rules_of(&self, shape: usize, groups: &[usize], soft: bool) -> Vec<Rule> {
+        let itself = |group: usize| self.groups[group].selects.contains(shape);
+        let rule = |&group| Rule { group, carried: true, itself: itself(group), soft };
+        groups.iter().map(rule).collect()
+    }
+
+    /// Finds the terms of affinity that are required together. Those of one group are with the same others, whoever carries them: they have the same keys.
+    fn bring_together(&mut self) {
+        for carried in &self.required {
+            let affinity = |&group: &usize| self.groups[group].kind == Kind::Affinity;
+            let together: Vec<usize> =
+                carried.iter().map(|rule| rule.group).filter(affinity).collect();
+            if together.len() > 1 {
+                for &group in &together {
+                    self.groups[group].together.clone_from(&together);
+                }
+            }
+        }
+    }
+}
+
+impl Kind {
+    /// Which pods count for a rule of this kind.
+    fn counting(&self) -> Counting {
+        match *self {
+            Self::Spread { honor_affinity, honor_taints, class, .. } => {
+                Counting::Spread { honor_affinity, honor_taints, class }
+            }
+            Self::Affinity => Counting::Near,
+            Self::Anti => Counting::Apart,
+        }
+    }
+}
