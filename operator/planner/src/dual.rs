@@ -9,10 +9,12 @@
 //! [`exact`] finds the best splits. [`improve`] improves given ones by steps along a smoothed gradient, for which the sum is concave; that is all it takes when
 //! a few pods fewer are left, but it may get stuck far from the best. Its work is proportional to rounds × shapes × types.
 
+mod dealing;
 mod exact;
 mod master;
 mod units;
 
+pub(crate) use dealing::{Deal, Deals, Zone};
 pub(crate) use exact::{exact, worthy};
 pub(crate) use master::Master;
 pub(crate) use units::Units;
@@ -48,9 +50,15 @@ pub(crate) struct Values {
 }
 
 /// The values after so many rounds, from given splits. The fewer the rounds, the smaller the steps.
-pub(crate) fn improve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, rounds: u32) -> Values {
+pub(crate) fn improve(
+    kinds: &[Kind],
+    items: &[Item],
+    deals: &Deals,
+    mut splits: Vec<f64>,
+    rounds: u32,
+) -> Values {
     let first_step = if rounds < 100 { 0.08 } else { 0.25 };
-    let mut best = evaluate(kinds, items, splits.clone());
+    let mut best = evaluate(kinds, items, deals, splits.clone());
     let (mut pull, mut weight) = (vec![0.0; kinds.len()], vec![0.0; kinds.len()]);
     for round in 0..rounds {
         let done = f64::from(round) / f64::from(rounds);
@@ -75,7 +83,7 @@ pub(crate) fn improve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, roun
                 splits[index] = moved.clamp(0.0, 1.0);
             }
         }
-        let values = evaluate(kinds, items, splits.clone());
+        let values = evaluate(kinds, items, deals, splits.clone());
         if values.bound > best.bound {
             best = values;
         }
@@ -84,9 +92,9 @@ pub(crate) fn improve(kinds: &[Kind], items: &[Item], mut splits: Vec<f64>, roun
 }
 
 /// What splits prove.
-pub(crate) fn evaluate(kinds: &[Kind], items: &[Item], splits: Vec<f64>) -> Values {
+pub(crate) fn evaluate(kinds: &[Kind], items: &[Item], deals: &Deals, splits: Vec<f64>) -> Values {
     let values: Vec<f64> = items.iter().map(|item| cheapest(kinds, item, &splits)).collect();
-    let bound = values.iter().zip(items).map(|(value, item)| value * item.pods).sum();
+    let bound = deals.total(items, &values);
     Values { items: values, splits, bound }
 }
 
@@ -115,13 +123,14 @@ mod tests {
             [Kind { room: [10.0, 1.0], price: 10.0 }, Kind { room: [1.0, 10.0], price: 10.0 }];
         let item = |requests| Item { pods: 100.0, requests, kinds: vec![0, 1] };
         // Alone: 100 × 1 processors, 100 × 0.1 memory fit the first type exactly.
-        let alone = exact(&kinds, &[item([1.0, 0.1])], u64::MAX);
+        let alone = exact(&kinds, &[item([1.0, 0.1])], &Deals::default(), u64::MAX);
         assert!((alone.bound - 100.0).abs() < 0.1, "{}", alone.bound);
         // Both fit their own types exactly.
-        let both = exact(&kinds, &[item([1.0, 0.1]), item([0.1, 1.0])], u64::MAX);
+        let both =
+            exact(&kinds, &[item([1.0, 0.1]), item([0.1, 1.0])], &Deals::default(), u64::MAX);
         assert!((both.bound - 200.0).abs() < 0.2, "{}", both.bound);
         // A pod that needs half a unit of each pays for the scarce one wherever it is.
-        let mixed = exact(&kinds, &[item([0.55, 0.55])], u64::MAX);
+        let mixed = exact(&kinds, &[item([0.55, 0.55])], &Deals::default(), u64::MAX);
         assert!((mixed.bound - 550.0).abs() < 0.6, "{}", mixed.bound);
     }
 }

@@ -1,16 +1,18 @@
 //! The least that any plan can cost, to measure plans against.
 
 mod hosts;
+mod zones;
 
 use fixedbitset::FixedBitSet;
 
 use crate::cells::Cells;
 use crate::compile::Problem;
-use crate::dual::{Item, Kind, exact, worthy};
+use crate::dual::{Deals, Item, Kind, exact, worthy};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
+use zones::Zones;
 
 /// How much work the bound takes at most, in rounds of looking at each shape on each type and in squares of the number of shapes: many times of what it
 /// took on anything that was tried.
@@ -27,9 +29,9 @@ pub struct Bound {
 }
 
 /// The bound of the linear relaxation over shapes × instance types, daemons included: pods may be cut into pieces, machines bought in parts, and nothing
-/// counts but processors, memory, node affinity, taints, and how many pods of a group a host holds (anti-affinity, and spread over hosts, of which there is always
-/// one more). What machines that exist may take is taken off at its value. Pods that fit no instance
-/// type are left out.
+/// counts but processors, memory, node affinity, taints, how many pods of a group a host holds (anti-affinity, and spread over hosts, of which there is always
+/// one more), and how many pods each zone gets of those that are spread over zones with different prices. What machines that exist may take is taken off at its value. Pods
+/// that fit no instance type are left out.
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     let overlaid = crate::overlays::apply(snapshot);
     let problem = Problem::new(&overlaid.snapshot, policy);
@@ -56,6 +58,11 @@ struct Relaxation {
     kinds: Vec<Kind>,
     items: Vec<Item>,
     places: hosts::Places,
+    /// The pods whose zones a rule has a say in; each of their items is what they are in some zones.
+    deals: Deals,
+    zones: Zones,
+    /// By kind: the zones where it costs so much, as one of [`Zones::alike`].
+    sold_in: Vec<usize>,
 }
 
 impl Relaxation {
@@ -67,95 +74,150 @@ impl Relaxation {
     }
 
     fn bound(&self, problem: &Problem<'_>, work: u64, on_hosts: bool) -> Bound {
-        let Self { kinds, items, places } = self;
-        let values = exact(kinds, items, work);
+        let Self { kinds, items, places, deals, .. } = self;
+        let values = exact(kinds, items, deals, work);
         let split = |kind: usize| [values.splits[kind], 1.0 - values.splits[kind], 0.0];
-        let there = worth_of_machines(problem, kinds, items, &split, values.bound);
+        let there = self.worth_of_machines(problem, &split, values.bound);
         let mut bound = values.bound - there;
         if on_hosts && !places.is_empty() {
-            let (least, splits) = hosts::improve(kinds, items, places, &values);
+            let (least, splits) = hosts::improve(kinds, items, places, &values, deals);
             let split = |kind: usize| {
                 let parts = &splits[kind];
                 [parts[0], parts[1], parts[2..].iter().sum()]
             };
-            bound = bound.max(least - worth_of_machines(problem, kinds, items, &split, least));
+            bound = bound.max(least - self.worth_of_machines(problem, &split, least));
         }
         Bound { price: MicroUsd(floor(bound)) }
+    }
+
+    /// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod, where pods are in the machine's zone, no pod costs
+    /// less than its value. A type's price is split among processors, memory and places on hosts; of these a machine has no more than any other.
+    #[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
+    fn worth_of_machines(
+        &self,
+        problem: &Problem<'_>,
+        split: &dyn Fn(usize) -> [f64; 3],
+        bound: f64,
+    ) -> f64 {
+        let machines = &problem.machines;
+        // For machines in each of the zones, then for those in none of them, where no pods are that have a rule about them.
+        let n_zones = self.zones.alike.len();
+        let universal: Vec<Vec<(&Kind, [f64; 3])>> = (0..=n_zones)
+            .map(|zone| {
+                let dealt_there = |item: usize| self.sold_in[self.items[item].kinds[0]] == zone;
+                let asked: Vec<usize> = (0..self.items.len())
+                    .filter(|&item| !self.deals.is_dealt(item) || dealt_there(item))
+                    .collect();
+                let holds = |&kind: &usize| {
+                    asked.iter().all(|&it| self.items[it].kinds.binary_search(&kind).is_ok())
+                };
+                let all = (0..self.kinds.len()).filter(holds);
+                all.map(|kind| (&self.kinds[kind], split(kind))).collect()
+            })
+            .collect();
+        let worth = |&machine: &usize| {
+            let room = &machines.room()[machine * machines.width()..];
+            let room = [room[0].max(0) as f64, room[1].max(0) as f64];
+            universal[self.zones.of_machine(problem, machine).unwrap_or(n_zones)]
+                .iter()
+                .map(|(kind, [cpu, memory, places])| {
+                    let shares = [cpu * room[0] / kind.room[0], memory * room[1] / kind.room[1]];
+                    kind.price * (shares[0] + shares[1] + places)
+                })
+                // Without such a type the machine may be worth anything.
+                .fold(bound, f64::min)
+        };
+        machines.order.iter().map(worth).sum()
     }
 }
 
 fn relaxation(problem: &Problem<'_>) -> Relaxation {
     let mut cells = Cells::default();
-    let mut kinds: Vec<Kind> = Vec::new();
-    let mut first_kind = Vec::new();
-    let mut bases = Vec::new();
+    let (demands, _) = demands(problem, |_| true);
+    let zones = Zones::new(problem, &mut cells, &demands);
+    let (mut kinds, mut sold_in, mut offers) = (Vec::new(), Vec::new(), Vec::new());
     for template in 0..problem.templates.len() {
         let base = cells.base(problem, template);
-        first_kind.push(kinds.len());
-        bases.push(base);
-        for kind in 0..cells[base].prices.len() {
-            kinds.push(relaxed(problem, template, kind, cells[base].prices[kind]));
-        }
-    }
-    let (demands, _) = demands(problem, |_| true);
-    let (mut items, mut shapes) = (Vec::new(), Vec::new());
-    for demand in &demands {
-        let shape = &problem.shapes[demand.shape];
-        let mut holding = Vec::new();
-        for (template, &base) in bases.iter().enumerate() {
-            let mut types = FixedBitSet::with_capacity(cells[base].types.len());
-            for variant in 0..problem.classes[shape.class].variants.len() {
-                if let Ok(cell) = cells.join(problem, base, shape.class, variant) {
-                    types.union_with(&cells[cell].types);
-                }
+        for zone in 0..zones.alike.len() {
+            let Some(cell) = zones.cell(problem, &mut cells, base, zone) else { continue };
+            offers.push(Offer { template, zone, first_kind: kinds.len() });
+            for kind in 0..cells[cell].prices.len() {
+                kinds.push(relaxed(problem, template, kind, cells[cell].prices[kind]));
+                sold_in.push(zone);
             }
-            problem.templates[template].fitting.keep(&mut types, &shape.requests);
-            holding.extend(types.ones().map(|kind| first_kind[template] + kind));
-        }
-        if !holding.is_empty() {
-            items.push(item(demand.pods.len(), &shape.requests, holding));
-            shapes.push(demand.shape);
         }
     }
+    let (mut items, mut shapes, mut deals) = (Vec::new(), Vec::new(), Vec::new());
+    for demand in &demands {
+        let holding = holding(problem, &mut cells, &zones, &offers, demand.shape);
+        if holding.is_empty() {
+            continue;
+        }
+        let requests = &problem.shapes[demand.shape].requests;
+        let pods = demand.pods.len();
+        let first = items.len();
+        // In the order of the zones.
+        let parts = holding.chunk_by(|&a, &b| sold_in[a] == sold_in[b]);
+        let parts: Vec<&[usize]> = parts.collect();
+        let places: Vec<(usize, usize)> =
+            parts.iter().zip(first..).map(|(part, item)| (sold_in[part[0]], item)).collect();
+        match zones.deal(problem, demand, &places) {
+            Some(deal) => {
+                deals.push(deal);
+                items.extend(parts.iter().map(|part| item(pods, requests, part.to_vec())));
+            }
+            None => items.push(item(pods, requests, sorted(holding))),
+        }
+        shapes.resize(items.len(), demand.shape);
+    }
+    let deals = Deals::new(deals, items.len());
+    deals.begin(&mut items);
     let lists: Vec<&[usize]> = items.iter().map(|item| &item.kinds[..]).collect();
     let worthy = worthy(&kinds, &lists);
-    kinds = worthy.iter().map(|&kind| kinds[kind]).collect();
+    let kinds = worthy.iter().map(|&kind| kinds[kind]).collect();
+    let sold_in = worthy.iter().map(|&kind| sold_in[kind]).collect();
     for item in &mut items {
         let known = item.kinds.iter().filter_map(|kind| worthy.binary_search(kind).ok());
         item.kinds = known.collect();
     }
     let places = hosts::Places::of(problem, &shapes, &items);
-    Relaxation { kinds, items, places }
+    Relaxation { kinds, items, places, deals, zones, sold_in }
 }
 
-/// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod no pod costs less than its value. A type's price
-/// is split among processors, memory and places on hosts; of these a machine has no more than any other.
-#[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
-fn worth_of_machines(
+/// The types of a NodePool in zones that cost the same.
+struct Offer {
+    template: usize,
+    zone: usize,
+    first_kind: usize,
+}
+
+/// The kinds that hold a pod of a shape, those of one zone after those of another.
+fn holding(
     problem: &Problem<'_>,
-    kinds: &[Kind],
-    items: &[Item],
-    split: &dyn Fn(usize) -> [f64; 3],
-    bound: f64,
-) -> f64 {
-    let machines = &problem.machines;
-    let universal: Vec<(&Kind, [f64; 3])> = (0..kinds.len())
-        .filter(|kind| items.iter().all(|item| item.kinds.binary_search(kind).is_ok()))
-        .map(|kind| (&kinds[kind], split(kind)))
-        .collect();
-    let worth = |&machine: &usize| {
-        let room = &machines.room()[machine * machines.width()..];
-        let room = [room[0].max(0) as f64, room[1].max(0) as f64];
-        universal
-            .iter()
-            .map(|(kind, [cpu, memory, places])| {
-                let shares = [cpu * room[0] / kind.room[0], memory * room[1] / kind.room[1]];
-                kind.price * (shares[0] + shares[1] + places)
-            })
-            // Without such a type the machine may be worth anything.
-            .fold(bound, f64::min)
-    };
-    machines.order.iter().map(worth).sum()
+    cells: &mut Cells,
+    zones: &Zones,
+    offers: &[Offer],
+    shape: usize,
+) -> Vec<usize> {
+    let shape = &problem.shapes[shape];
+    let mut by_zone = vec![Vec::new(); zones.alike.len()];
+    for &Offer { template, zone, first_kind } in offers {
+        let base = cells.base(problem, template);
+        let mut types = FixedBitSet::with_capacity(cells[base].types.len());
+        for variant in 0..problem.classes[shape.class].variants.len() {
+            if let Ok(cell) = cells.join(problem, base, shape.class, variant) {
+                zones.add_types(problem, cells, cell, zone, &mut types);
+            }
+        }
+        problem.templates[template].fitting.keep(&mut types, &shape.requests);
+        by_zone[zone].extend(types.ones().map(|kind| first_kind + kind));
+    }
+    by_zone.concat()
+}
+
+fn sorted(mut kinds: Vec<usize>) -> Vec<usize> {
+    kinds.sort_unstable();
+    kinds
 }
 
 /// A type as the relaxation sees it.

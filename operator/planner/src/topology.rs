@@ -9,6 +9,7 @@
 mod choosing;
 mod counts;
 mod domains;
+mod evenly;
 mod families;
 mod hosts;
 mod journal;
@@ -27,6 +28,7 @@ use crate::intern::Key;
 pub(crate) use choosing::Narrowed;
 pub(crate) use counts::Counts;
 pub(crate) use domains::{Domains, cell_values};
+pub(crate) use evenly::Evenly;
 use families::Family;
 pub(crate) use hosts::Host;
 

@@ -3,9 +3,13 @@
 //! The relaxation as a covering problem ([`Master`]) has a column for every type and every pair of pods that together use up its processors and memory; loads of
 //! more kinds of pods are mixtures of these. The best column of a type at given values is found by [`Units`], which also tells the split that proves that there is none
 //! better. So the problem ends with splits that prove its optimum.
+//!
+//! Pods that are dealt out among zones ([`Deals`]) have a row for each zone and one for all of them together. The first ones ask for nothing by themselves; a column
+//! for each way to deal the pods out, found at the values of the zones, gives the last one what it asks for and asks the others for the pods.
 
 use std::collections::BTreeMap;
 
+use super::dealing::Deals;
 use super::master::Master;
 use super::units::Units;
 use super::{Item, Kind, Values, evaluate, improve};
@@ -19,20 +23,27 @@ const CLOSE: f64 = 5e-4;
 /// How often splits are improved afterwards where pods were taken together.
 const AFTERWARDS: u32 = 300;
 
+/// What a way to deal pods out costs by itself, as a share of what the pods cost alone: prices tell how much a column is worth looking at.
+const DEALT: f64 = 0.1;
+
 /// Pods that are alike.
 struct Row<'i> {
     pods: f64,
+    /// Those of them that are not dealt out.
+    asked: f64,
     requests: [f64; 2],
     kinds: &'i [usize],
+    /// The items that they are of.
+    items: Vec<usize>,
 }
 
 /// The best splits and the values that go with them, within a budget: looks at one pod on one type, and at one entry of the basis. What is found within less is a
 /// bound, too.
-pub(crate) fn exact(kinds: &[Kind], items: &[Item], work: u64) -> Values {
-    let (rows, merged) = rows(items);
+pub(crate) fn exact(kinds: &[Kind], items: &[Item], deals: &Deals, work: u64) -> Values {
+    let (rows, merged) = rows(items, deals);
     let mut splits = vec![0.5; kinds.len()];
     if rows.is_empty() {
-        return evaluate(kinds, items, splits);
+        return evaluate(kinds, items, deals, splits);
     }
     let lists: Vec<&[usize]> = rows.iter().map(|row| row.kinds).collect();
     let worthy = worthy(kinds, &lists);
@@ -43,20 +54,8 @@ pub(crate) fn exact(kinds: &[Kind], items: &[Item], work: u64) -> Values {
             on[kind].push(index);
         }
     }
-    // Alone, where that is cheapest.
-    let first: Vec<(f64, f64)> = rows
-        .iter()
-        .map(|row| {
-            let of = |&kind: &usize| {
-                let takes = [0, 1].map(|at| row.requests[at] / kinds[kind].room[at]);
-                (kinds[kind].price, 1.0 / takes[0].max(takes[1]))
-            };
-            let alone = row.kinds.iter().map(of);
-            alone.min_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1))).unwrap_or((1.0, 1.0))
-        })
-        .collect();
-    let demand: Vec<f64> = rows.iter().map(|row| row.pods).collect();
-    let mut master = Master::new(&demand, &first, work);
+    let mut problem = Dealt::new(&rows, items.len(), deals);
+    let mut master = problem.master(kinds, work);
     let per_round: usize = worthy.iter().map(|&kind| on[kind].len() * 5).sum();
     // What is kept of the values that prove most: they change less from round to round.
     let mut center: Option<(f64, Vec<f64>)> = None;
@@ -85,9 +84,10 @@ pub(crate) fn exact(kinds: &[Kind], items: &[Item], work: u64) -> Values {
                 }
             }
             master.charge(per_round);
+            let (least, more) = problem.deal(&mut master, at, &values);
+            offered += more;
             // No type's pods are worth more than it costs at values that are so much lower.
-            let proved = at.iter().zip(&demand).map(|(value, pods)| value * pods).sum::<f64>()
-                / most.max(1e-300);
+            let proved = least / most.max(1e-300);
             if center.as_ref().is_none_or(|(best, _)| proved > *best) {
                 center = Some((
                     proved,
@@ -99,7 +99,8 @@ pub(crate) fn exact(kinds: &[Kind], items: &[Item], work: u64) -> Values {
             }
         }
         let proved = center.as_ref().map_or(0.0, |(proved, _)| *proved);
-        if offered == 0 || master.work() == 0 || master.price() * (1.0 - CLOSE) <= proved {
+        let price = master.price() - problem.dealt_price();
+        if offered == 0 || master.work() == 0 || price * (1.0 - CLOSE) <= proved {
             break;
         }
         master.optimise();
@@ -109,18 +110,99 @@ pub(crate) fn exact(kinds: &[Kind], items: &[Item], work: u64) -> Values {
         *split = Units::new(kinds[kind].room, &on[kind], &requests, &values).split();
     }
     if merged {
-        return improve(kinds, items, splits, AFTERWARDS);
+        return improve(kinds, items, deals, splits, AFTERWARDS);
     }
-    evaluate(kinds, items, splits)
+    evaluate(kinds, items, deals, splits)
+}
+
+/// The part of the problem that is about dealing pods out.
+struct Dealt<'r, 'i> {
+    rows: &'r [Row<'i>],
+    deals: &'r Deals,
+    /// By item: its row.
+    row_of: Vec<Option<usize>>,
+    /// By group: what a way to deal its pods out costs by itself.
+    prices: Vec<f64>,
+}
+
+impl<'r, 'i> Dealt<'r, 'i> {
+    fn new(rows: &'r [Row<'i>], items: usize, deals: &'r Deals) -> Self {
+        let mut row_of = vec![None; items];
+        for (index, row) in rows.iter().enumerate() {
+            for &item in &row.items {
+                row_of[item] = Some(index);
+            }
+        }
+        Self { rows, deals, row_of, prices: Vec::new() }
+    }
+
+    /// The problem with a column for each row: pods alone, where that is cheapest; groups that are not dealt out for more than they are worth.
+    fn master(&mut self, kinds: &[Kind], work: u64) -> Master {
+        let alone = |row: &Row<'_>| {
+            let of = |&kind: &usize| {
+                let takes = [0, 1].map(|at| row.requests[at] / kinds[kind].room[at]);
+                (kinds[kind].price, 1.0 / takes[0].max(takes[1]))
+            };
+            let alone = row.kinds.iter().map(of);
+            alone.min_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1))).unwrap_or((1.0, 1.0))
+        };
+        let mut first: Vec<(f64, f64)> = self.rows.iter().map(alone).collect();
+        let mut demand: Vec<f64> = self.rows.iter().map(|row| row.asked).collect();
+        for deal in self.deals.iter() {
+            let each = deal.items().filter_map(|item| self.row_of[item]);
+            let dearest = each.map(|row| first[row].0 / first[row].1).fold(0.0, f64::max);
+            let price = (deal.pods() * dearest).max(f64::MIN_POSITIVE);
+            self.prices.push(price * DEALT);
+            first.push((price * 2.0, 1.0));
+            demand.push(1.0);
+        }
+        Master::new(&demand, &first, work)
+    }
+
+    /// What the groups pay in all for being dealt out.
+    fn dealt_price(&self) -> f64 {
+        self.prices.iter().sum()
+    }
+
+    /// The least that all pods cost at some values; offers the ways to deal them out that make it so little. Returns how many are worth it at the problem's own values.
+    fn deal(&self, master: &mut Master, at: &[f64], values: &[f64]) -> (f64, usize) {
+        let free = at.iter().zip(self.rows).map(|(value, row)| value * row.asked);
+        let mut least: f64 = free.sum();
+        if self.prices.is_empty() {
+            return (least, 0);
+        }
+        let of_row = |row: &Option<usize>| row.map_or(0.0, |row| at[row].max(0.0));
+        let costs: Vec<f64> = self.row_of.iter().map(of_row).collect();
+        let mut offered = 0;
+        for (group, (deal, &price)) in self.deals.iter().zip(&self.prices).enumerate() {
+            let (cost, dealt) = deal.least(&costs);
+            least += cost;
+            let together = self.rows.len() + group;
+            let taken = dealt.iter().filter_map(|&(item, pods)| Some((self.row_of[item]?, -pods)));
+            let entries: Vec<(usize, f64)> =
+                taken.chain([(together, 1.0)]).filter(|entry| entry.1 != 0.0).collect();
+            let worth: f64 = entries.iter().map(|&(row, by)| values[row] * by).sum();
+            if worth > price * (1.0 + 1e-6) {
+                master.offer(price, entries);
+                offered += 1;
+            }
+        }
+        master.charge(costs.len());
+        (least, offered)
+    }
 }
 
 /// Pods that are alike, as rows; and whether some of these are only nearly alike.
-fn rows(items: &[Item]) -> (Vec<Row<'_>>, bool) {
+fn rows<'i>(items: &'i [Item], deals: &Deals) -> (Vec<Row<'i>>, bool) {
     let mut alike: BTreeMap<(&[usize], [u64; 2]), Row<'_>> = BTreeMap::new();
-    for item in items.iter().filter(|item| item.requests.iter().any(|&amount| amount > 0.0)) {
-        let row = Row { pods: 0.0, requests: item.requests, kinds: &item.kinds };
-        let key = (&item.kinds[..], item.requests.map(f64::to_bits));
-        alike.entry(key).or_insert(row).pods += item.pods;
+    let asks = |item: &Item| item.requests.iter().any(|&amount| amount > 0.0);
+    for (index, item) in items.iter().enumerate().filter(|(_, item)| asks(item)) {
+        let (requests, kinds) = (item.requests, &item.kinds[..]);
+        let row = Row { pods: 0.0, asked: 0.0, requests, kinds, items: Vec::new() };
+        let row = alike.entry((kinds, requests.map(f64::to_bits))).or_insert(row);
+        row.pods += item.pods;
+        row.asked += if deals.is_dealt(index) { 0.0 } else { item.pods };
+        row.items.push(index);
     }
     let mut rows: Vec<Row<'_>> = alike.into_values().collect();
     if rows.len() <= ROWS {
@@ -139,8 +221,10 @@ fn rows(items: &[Item]) -> (Vec<Row<'_>>, bool) {
             let pods: f64 = few.iter().map(|row| row.pods).sum();
             merged.push(Row {
                 pods,
+                asked: few.iter().map(|row| row.asked).sum(),
                 requests: [sum(0) / pods, sum(1) / pods],
                 kinds: few[0].kinds,
+                items: few.iter().flat_map(|row| row.items.iter().copied()).collect(),
             });
         }
     }
@@ -245,14 +329,14 @@ mod tests {
 
         #[test]
         fn the_bound_is_what_another_solver_finds((kinds, items) in mix()) {
-            let (ours, theirs) = (exact(&kinds, &items, u64::MAX).bound, by_another_solver(&kinds, &items));
+            let (ours, theirs) = (exact(&kinds, &items, &Deals::default(), u64::MAX).bound, by_another_solver(&kinds, &items));
             prop_assert!((ours / theirs - 1.0).abs() < 1e-3, "{ours} instead of {theirs}");
             prop_assert!(ours <= theirs * (1.0 + 1e-9), "{ours} is no bound of {theirs}");
         }
 
         #[test]
         fn little_work_leaves_a_bound((kinds, items) in mix(), work in 0..20_000_u64) {
-            let (ours, theirs) = (exact(&kinds, &items, work).bound, by_another_solver(&kinds, &items));
+            let (ours, theirs) = (exact(&kinds, &items, &Deals::default(), work).bound, by_another_solver(&kinds, &items));
             prop_assert!(ours <= theirs * (1.0 + 1e-9), "{ours} is no bound of {theirs}");
         }
     }
@@ -277,8 +361,10 @@ mod tests {
                 }
             })
             .collect();
-        let (ours, theirs) =
-            (exact(&kinds, &items, u64::MAX).bound, by_another_solver(&kinds, &items));
+        let (ours, theirs) = (
+            exact(&kinds, &items, &Deals::default(), u64::MAX).bound,
+            by_another_solver(&kinds, &items),
+        );
         assert!(ours <= theirs * (1.0 + 1e-9) && ours > theirs * 0.999, "{ours} of {theirs}");
     }
 }

@@ -4,10 +4,11 @@
 //! processors, memory and such places; a pod then costs on a type its shares of all three, and for any splits the sum of what pods cost where they are
 //! cheapest is still a lower bound: what pods that share a machine cost is at most its price, since they use no more than it has of anything.
 //!
-//! The splits are improved by steps that grow the part of what is used up most, starting from the best splits without places.
+//! The splits are improved by steps that grow the part of what is used up most, starting from the best splits without places. Pods that are dealt out among zones
+//! follow the prices meanwhile.
 
 use crate::compile::Problem;
-use crate::dual::{Item, Kind, Values};
+use crate::dual::{Deals, Item, Kind, Values};
 
 /// So many groups are looked at, those with the most pods.
 const GROUPS: usize = 64;
@@ -18,7 +19,11 @@ const ROUNDS: u32 = 600;
 /// What part of a price places get at first, together.
 const FIRST_PART: f64 = 0.02;
 
+/// What part of the pods that are dealt out among zones moves in a round to where they are cheapest.
+const FOLLOWING: f64 = 0.05;
+
 /// The places that pods take on hosts.
+#[derive(Debug)]
 pub(super) struct Places {
     /// By item: groups, and what part of a host's places one pod takes.
     items: Vec<Vec<(usize, f64)>>,
@@ -64,6 +69,7 @@ pub(super) fn improve(
     items: &[Item],
     places: &Places,
     start: &Values,
+    deals: &Deals,
 ) -> (f64, Vec<Vec<f64>>) {
     let first = FIRST_PART / f64::from(u32::try_from(places.groups).unwrap_or(u32::MAX));
     let mut splits: Vec<Vec<f64>> = start
@@ -79,6 +85,8 @@ pub(super) fn improve(
     let shares = Shares::new(kinds, items, places);
     let mut best = (f64::NEG_INFINITY, Vec::new());
     let mut used = vec![vec![0.0; 2 + places.groups]; kinds.len()];
+    let mut items = items.to_vec();
+    let mut costs = vec![0.0; items.len()];
     for round in 0..=ROUNDS {
         let done = f64::from(round) / f64::from(ROUNDS);
         let tolerance = 0.05 * (1.0 - done).powi(2) + 0.000_5;
@@ -86,21 +94,22 @@ pub(super) fn improve(
         for used in &mut used {
             used.fill(0.0);
         }
-        let mut bound = 0.0;
         for (index, item) in items.iter().enumerate() {
             let cost = |kind: usize| shares.cost(index, kind, &splits[kind]);
             let cheapest = item.kinds.iter().map(|&kind| cost(kind)).fold(f64::INFINITY, f64::min);
             let cheapest = cheapest.max(f64::MIN_POSITIVE);
-            bound += item.pods * cheapest;
+            costs[index] = cheapest;
             for &kind in &item.kinds {
                 let gap = (cost(kind) / cheapest - 1.0) / tolerance;
                 let near = item.pods / (1.0 + gap * gap);
                 shares.add(index, kind, near, &mut used[kind]);
             }
         }
+        let bound = deals.total(&items, &costs);
         if bound > best.0 {
             best = (bound, splits.clone());
         }
+        deals.follow(&mut items, &costs, FOLLOWING);
         for (parts, used) in splits.iter_mut().zip(&used) {
             let mean: f64 = parts.iter().zip(used).map(|(part, used)| part * used).sum();
             if mean <= 0.0 {

@@ -3,7 +3,7 @@
 use fixedbitset::FixedBitSet;
 
 use crate::cells::CellId;
-use crate::dual::{Item, Kind, exact, improve};
+use crate::dual::{Deals, Item, Kind, exact, improve};
 use crate::lower_bound::{item, relaxed};
 use crate::solver::{Demand, Home, Solver};
 
@@ -95,10 +95,11 @@ impl Valuation {
                 item(demands[index].left(), requests, holding)
             })
             .collect();
+        let deals = Deals::default();
         let values = if types == self.types {
-            improve(&kinds, &items, std::mem::take(&mut self.splits), ROUNDS)
+            improve(&kinds, &items, &deals, std::mem::take(&mut self.splits), ROUNDS)
         } else {
-            exact(&kinds, &items, WORK)
+            exact(&kinds, &items, &deals, WORK)
         };
         (self.types, self.splits) = (types, values.splits);
         for (&(index, _), &value) in homes.iter().zip(&values.items) {

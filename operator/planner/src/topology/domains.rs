@@ -60,7 +60,7 @@ impl Domains {
     }
 
     /// The domain of a machine.
-    pub(super) fn of(&self, key: Key, machine: usize) -> Option<Value> {
+    pub(crate) fn of(&self, key: Key, machine: usize) -> Option<Value> {
         self.table(key).of[machine]
     }
 

@@ -8,7 +8,7 @@ use super::super::knapsack::Row;
 use super::Candidate;
 use super::clusters::{Point, clusters};
 use crate::cells::{CellId, by_price, frontier};
-use crate::dual::{Item, Kind, Units, evaluate, exact};
+use crate::dual::{Deals, Item, Kind, Units, evaluate, exact};
 use crate::solver::{Demand, Home, Solver};
 
 /// So many clusters of rows are weighed at most: the work of a step is their square.
@@ -179,7 +179,7 @@ impl Table {
         for (index, bin) in self.bins.iter().enumerate() {
             bin.clusters.iter().for_each(|&it| items[it].kinds.push(index));
         }
-        let values = exact(&kinds, &items, REVALUED).items;
+        let values = exact(&kinds, &items, &Deals::default(), REVALUED).items;
         values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
     }
 
@@ -208,8 +208,9 @@ impl Table {
         let finite = |values: Vec<f64>| -> Vec<f64> {
             values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
         };
-        let values = exact(&kinds, &items, WORK);
-        self.values = finite(evaluate(&kinds, &exact_items, values.splits).items);
+        let values = exact(&kinds, &items, &Deals::default(), WORK);
+        self.values =
+            finite(evaluate(&kinds, &exact_items, &Deals::default(), values.splits).items);
         self.worths = finite(values.items);
         let mut ranked: Vec<(f64, usize)> = self
             .bins

@@ -1,0 +1,49 @@
+//! Spread constraints that say how many pods each domain gets, whatever a plan does.
+
+use super::{Counts, Kind, Rules};
+use crate::cells::Cells;
+use crate::compile::Problem;
+use crate::intern::{Key, Value};
+
+/// A required spread constraint over other domains than hosts, which only the pods of one shape can still change.
+#[derive(Clone, Debug)]
+pub(crate) struct Evenly {
+    pub(crate) key: Key,
+    /// How many pods more than the emptiest a domain may have; at least 1.
+    pub(crate) max_skew: u32,
+    /// All domains that count, ascending, with the pods that are there already.
+    pub(crate) domains: Vec<(Value, u32)>,
+    /// Whether there are fewer domains than `minDomains`: the emptiest counts as one without pods then.
+    pub(crate) is_short: bool,
+}
+
+impl Rules {
+    /// The spread constraints of a shape by which its own pods count, and of those that are still `placed` nobody else's.
+    pub(crate) fn evenly(
+        &self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        counts: &Counts,
+        shape: usize,
+        placed: &dyn Fn(usize) -> bool,
+    ) -> Vec<Evenly> {
+        let mut found = Vec::new();
+        for rule in self.required[shape].iter().filter(|rule| rule.itself) {
+            let group = &self.groups[rule.group];
+            let Kind::Spread { max_skew, min_domains, .. } = group.kind else { continue };
+            let others = || group.selects.iter().any(|other| other != shape && placed(other));
+            if group.host || others() {
+                continue;
+            }
+            let there = |value: Value| counts.in_domain(rule.group, value).selected;
+            let universe = self.families[group.family].about.universe(problem, cells);
+            let domains: Vec<(Value, u32)> =
+                universe.into_iter().map(|value| (value, there(value))).collect();
+            let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
+            let is_short = min_domains.is_some_and(few);
+            let max_skew = u32::try_from(max_skew).unwrap_or(0).max(1);
+            found.push(Evenly { key: group.key, max_skew, domains, is_short });
+        }
+        found
+    }
+}
