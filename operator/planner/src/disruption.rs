@@ -146,6 +146,8 @@ struct Pass<'p, 'a> {
     counts: Arc<Counts>,
     totals: Arc<Totals>,
     bargains: Arc<Bargains>,
+    /// What is left in reservations once the commands so far have launched their machines.
+    reservations: Reservations<'a>,
     /// The CPU and memory of all machines.
     capacity: (i64, i64),
     /// By shape: whether a machine to come takes it, before any command.
@@ -192,6 +194,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             in_order: problem.rules.in_order(),
             counts: Arc::default(),
             bargains,
+            reservations: Reservations::new(problem.snapshot),
             capacity: capacity(problem.snapshot),
             homes: FxHashMap::default(),
             waiting: 0,
@@ -319,6 +322,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
         self.evicted.extend(evicted);
         self.note_arrivals(&replacements);
+        self.reservations.hold(&replacements);
         let mut candidates: Vec<_> = nodes.iter().map(|node| self.candidate(node)).collect();
         candidates.sort_by(|a, b| a.node.cmp(&b.node));
         self.commands.push(Command {

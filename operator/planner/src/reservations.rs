@@ -18,7 +18,7 @@ use crate::snapshot::{
 };
 
 /// How many machines reservations still have.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reservations<'s> {
     snapshot: &'s Snapshot,
     /// By id.
@@ -149,7 +149,19 @@ impl<'s> Reservations<'s> {
         lost
     }
 
-    /// The same for the replacements of disruption commands: a command that would not save anything any more is left out.
+    /// Whether a launch could still be had as things are: from a reservation with room, or on other terms.
+    pub(crate) fn allow(&self, launch: &Launch) -> bool {
+        self.left.is_empty() || self.clone().settle(&mut vec![launch.clone()]).is_empty()
+    }
+
+    /// Counts what launches of a plan will hold.
+    pub(crate) fn hold(&mut self, launches: &[Launch]) {
+        if !self.left.is_empty() {
+            self.settle(&mut launches.to_vec());
+        }
+    }
+
+    /// Pins the replacements of disruption commands: a command that would not save anything any more is left out.
     pub(crate) fn settle_commands(&mut self, plan: &mut Plan) {
         if self.left.is_empty() {
             return;

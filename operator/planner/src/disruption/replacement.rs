@@ -41,16 +41,32 @@ pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Re
             let needed = needed_for_min_values(solver, claim, &narrowed);
             narrowed.at_most = SPOT_TO_SPOT_TYPES.max(needed);
         }
-    } else {
-        // One capacity type is asked for, the first of which a cheaper offering exists: a request that could fall back to a dearer one might
-        // replace the node by a dearer machine.
-        let found = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand]
-            .into_iter()
-            .map(|capacity_type| (capacity_type, below(solver, claim, capacity_type, price)))
-            .find(|(_, types)| !types.is_clear());
-        let Some((capacity_type, types)) = found else { return Err(Stay::NothingCheaper) };
-        (narrowed.types, narrowed.capacity_type) = (types, Some(capacity_type));
+        return launched(pass, nodes, claim, narrowed);
     }
+    // One capacity type is asked for, the first of which a cheaper offering exists: a request that could fall back to a dearer one might
+    // replace the node by a dearer machine. What other commands hold of a reservation is gone.
+    for capacity_type in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
+        narrowed.types = below(solver, claim, capacity_type, price);
+        if narrowed.types.is_clear() {
+            continue;
+        }
+        narrowed.capacity_type = Some(capacity_type);
+        let launch = launched(pass, nodes, claim, narrowed.clone())?;
+        if capacity_type != CapacityType::Reserved || pass.reservations.allow(&launch) {
+            return Ok(launch);
+        }
+    }
+    Err(Stay::NothingCheaper)
+}
+
+/// The machine with what is left of its types.
+fn launched(
+    pass: &Pass<'_, '_>,
+    nodes: &[&Node],
+    claim: &Claim,
+    mut narrowed: Narrowed,
+) -> Result<Launch, Stay> {
+    let solver = &pass.solver;
     if nodes.len() > 1 {
         keep_other_types(pass, nodes, claim, &mut narrowed);
         if narrowed.types.is_clear() {
@@ -61,9 +77,8 @@ pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Re
         return Err(Stay::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
-    let pods = &claim.pods;
     launch(solver, claim, &narrowed, reason, pass.seed)
-        .map_err(|_| Stay::PodsDontFit(pod_ref(&snapshot.pods[pods[0]])))
+        .map_err(|_| Stay::PodsDontFit(pod_ref(&pass.problem.snapshot.pods[claim.pods[0]])))
 }
 
 fn allows(solver: &Solver<'_, '_>, claim: &Claim, capacity_type: CapacityType) -> bool {

@@ -7,7 +7,7 @@ use crate::snapshot::{
     CapacityType, InstanceType, NodePhase, NodePool, Offering, Operator, PodShape, Snapshot,
 };
 use crate::testing::{Builder, apply, usd};
-use crate::{Plan, Policy, disrupt, provision};
+use crate::{Plan, Policy, provision};
 
 pub(super) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 pub(super) const ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
@@ -193,24 +193,44 @@ fn min_values_outweigh_a_reservation() {
     assert!(plan.launches[0].instance_types.len() >= 3);
 }
 
-#[test]
-fn fallback_replacements_share_what_is_left_of_a_reservation() {
+/// Two nodes whose pods would do with a machine of a reservation that has room for one.
+fn two_nodes_and_one_reservation() -> Builder {
     let mut world = Builder::new(catalog(with_reservations(&[("c.large", "cr-1", 1)])))
         .pool(pool_of("default", &["on-demand", "reserved"]));
     for name in ["a", "b"] {
         world = world.node(node(name, "default", "m.large", "zone-a"));
         world = world.pod(&format!("on-{name}"), alone(), Some(name));
     }
-    let mut snapshot = world.build();
-    // One of them gets it; the other one is replaced by what is cheaper still, once it is full.
-    for expected in [CapacityType::Reserved, CapacityType::OnDemand] {
-        let plan = disrupt(&snapshot, &Policy::default(), now(), 1, &());
-        assert_eq!(check(&snapshot, &plan), []);
-        let replacements = plan.commands.iter().flat_map(|command| &command.replacements);
-        let kinds: Vec<_> = replacements.map(|launch| launch.capacity_types.clone()).collect();
-        assert_eq!(kinds, [[expected]]);
-        snapshot = apply(&snapshot, &plan);
-    }
+    world
+}
+
+/// The capacity types of all replacements, sorted.
+fn replacements(plan: &Plan) -> Vec<Vec<CapacityType>> {
+    let all = plan.commands.iter().flat_map(|command| &command.replacements);
+    let mut kinds: Vec<_> = all.map(|launch| launch.capacity_types.clone()).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+#[test]
+fn a_replacement_is_bought_on_other_terms_once_another_holds_the_reservation() {
+    let plan = disruption(&two_nodes_and_one_reservation().build());
+    let expected = [[CapacityType::Reserved], [CapacityType::OnDemand]];
+    assert_eq!(replacements(&plan), expected, "{:?}", plan.report.nodes);
+}
+
+#[test]
+fn a_replacement_is_bought_on_other_terms_while_a_claim_holds_the_reservation() {
+    let mut pending = node("pending", "default", "c.large", "zone-a");
+    (pending.phase, pending.name) = (NodePhase::Pending, None);
+    pending.allocatable.cpu = 10;
+    pending.requirements = vec![
+        need(ID, Operator::In, &["cr-1"]),
+        need("node.kubernetes.io/instance-type", Operator::In, &["c.large"]),
+    ];
+    let plan = disruption(&two_nodes_and_one_reservation().node(pending).build());
+    let expected = [[CapacityType::OnDemand], [CapacityType::OnDemand]];
+    assert_eq!(replacements(&plan), expected, "{:?}", plan.report.nodes);
 }
 
 #[test]
