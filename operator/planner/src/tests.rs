@@ -9,6 +9,7 @@ mod devices;
 mod disrupting;
 mod formats;
 mod garbage;
+mod idle_rules;
 mod mutations;
 mod oracle;
 mod overlays;

@@ -12,6 +12,7 @@ mod domains;
 mod evenly;
 mod families;
 mod hosts;
+mod idle;
 mod journal;
 mod occupants;
 mod reading;

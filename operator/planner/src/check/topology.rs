@@ -185,7 +185,7 @@ impl World<'_> {
     fn is_spread(&self, place: &Place, carrier: &PodShape, spread: &TopologySpread) -> bool {
         let key = &spread.topology_key;
         let Some(mine) = self.machines[place.machine].certain(key) else {
-            return false;
+            return self.spreads_anywhere(place, carrier, spread);
         };
         // Unknown while it depends on the labels that a machine to come gets.
         let hard = || carrier.topology_spread.iter().filter(|spread| spread.required);
@@ -218,14 +218,7 @@ impl World<'_> {
                 domains.extend(machine.values(key));
             }
         }
-        let empty = |selector: &LabelSelector| {
-            selector.match_labels.iter().flatten().count() == 0
-                && selector.match_expressions.iter().flatten().count() == 0
-        };
-        let selects = |pod: &PodShape| {
-            pod.namespace == carrier.namespace
-                && selected(spread.selector.as_ref().filter(|it| !empty(it)), &pod.labels)
-        };
+        let selects = |pod: &PodShape| spreads(carrier, spread, pod);
         // Bound by the same rule, which sees the same nodes.
         let alike = |pod: &PodShape| {
             pod.topology_spread == carrier.topology_spread
@@ -257,6 +250,15 @@ impl World<'_> {
         let leaving = i64::try_from(leaving.count()).unwrap_or(i64::MAX);
         let least = if few { 0 } else { counts.values().copied().min().unwrap_or(0) + leaving };
         here - least <= i64::from(spread.max_skew)
+    }
+
+    /// Whether a pod is within the skew in whichever domain its machine will be: there are no more pods that count, wherever they are.
+    fn spreads_anywhere(&self, place: &Place, carrier: &PodShape, spread: &TopologySpread) -> bool {
+        let pods = self.places.iter().map(|place| place.pod).chain(self.leaving.iter().copied());
+        let counted = pods.filter(|&pod| spreads(carrier, spread, shape(self.snapshot, pod)));
+        let counted = i64::try_from(counted.count()).unwrap_or(i64::MAX);
+        !self.machines[place.machine].values(&spread.topology_key).is_empty()
+            && counted <= i64::from(spread.max_skew)
     }
 
     /// Pods that the plan places and that are not near enough to others, whatever the order in which pods come, with a topology key.
@@ -352,6 +354,16 @@ impl World<'_> {
         };
         terms.iter().any(labelled) && self.matches(by, place, terms)
     }
+}
+
+/// Whether a spread constraint counts a pod.
+fn spreads(carrier: &PodShape, spread: &TopologySpread, pod: &PodShape) -> bool {
+    let empty = |selector: &LabelSelector| {
+        selector.match_labels.iter().flatten().count() == 0
+            && selector.match_expressions.iter().flatten().count() == 0
+    };
+    pod.namespace == carrier.namespace
+        && selected(spread.selector.as_ref().filter(|it| !empty(it)), &pod.labels)
 }
 
 fn selected(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {

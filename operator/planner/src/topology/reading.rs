@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::families::{About, Counting, Family};
 use super::selectors::{ByLabel, Names, Scope, Selectable};
-use super::{Group, Kind, Others, Rule, Rules, WEIGHED, contains};
+use super::{Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
 use crate::compile::label;
 use crate::compile::shapes::ClassId;
 use crate::id_set::IdSet;
@@ -15,8 +15,20 @@ use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
 use crate::snapshot::{PodAffinityTerm, Snapshot};
 
-/// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Group::keys`].
+/// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Draft::keys`].
 type Identity = (Kind, Key, Scope, Vec<Key>);
+
+/// A group before its number is known: some rules are left out.
+pub(super) struct Draft {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+    /// Domains are hosts.
+    pub(super) host: bool,
+    /// The topology keys that a node has to have in order to count.
+    pub(super) keys: Vec<Key>,
+    /// The shapes that the selector selects.
+    pub(super) selects: IdSet,
+}
 
 impl Rules {
     /// The rules of a snapshot's shapes, of which the classes are known.
@@ -30,7 +42,7 @@ impl Rules {
         let mut names = Names::new(snapshot);
         let respected = preferences == PreferencePolicy::Respect;
         let n = snapshot.shapes.len();
-        let (mut carried, mut preferred, mut terms) =
+        let (mut carried, mut preferred, mut terms): (Vec<Vec<usize>>, Vec<Vec<usize>>, _) =
             (Vec::with_capacity(n), Vec::new(), Vec::new());
         for (index, shape) in snapshot.shapes.iter().enumerate() {
             let (mut required, mut soft) = (Vec::new(), Vec::new());
@@ -109,15 +121,20 @@ impl Rules {
             snapshot.shapes.iter().map(|shape| Selectable::new(shape, &mut names)).collect();
         let by_label = ByLabel::new(&pods);
         let hostname = symbols.key(label::HOSTNAME);
-        let mut families: IndexMap<About, IdSet, FxBuildHasher> = IndexMap::default();
-        let groups = groups.into_keys().enumerate().map(|(id, (kind, key, scope, keys))| {
-            let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
+        let drafts = groups.into_keys().map(|(kind, key, scope, keys)| {
             let selects = by_label.selected(&pods, &scope);
+            Draft { kind, key, host: key == hostname, keys, selects }
+        });
+        let mut drafts: Vec<Draft> = drafts.collect();
+        idle::leave_out(snapshot, &mut drafts, [&mut carried, &mut preferred], &mut terms, symbols);
+        let mut families: IndexMap<About, IdSet, FxBuildHasher> = IndexMap::default();
+        let groups = drafts.into_iter().enumerate().map(|(id, draft)| {
+            let Draft { kind, key, host, keys, selects } = draft;
+            let together = if kind == Kind::Affinity { vec![id] } else { vec![] };
             let entry = families.entry(About { key, keys, counts: kind.counting() });
             let family = entry.index();
             entry.or_default().insert(id);
-            let (host, carriers) = (key == hostname, SmallVec::new());
-            Group { kind, key, host, family, together, selects, carriers }
+            Group { kind, key, host, family, together, selects, carriers: SmallVec::new() }
         });
         let groups = groups.collect();
         let families = families.into_iter().map(|(about, groups)| Family { about, groups });

@@ -213,6 +213,8 @@ fn domains_are_chosen_so_that_those_of_all_keys_go_together() {
 fn a_zone_that_sells_nothing_large_enough_is_passed_over() {
     let snapshot = sold(|name, zone, _| zone == "zone-b" || !name.ends_with("8xlarge"))
         .pool(pool("default"))
+        .node(node("a", "default", "m.large", "zone-a"))
+        .pod("small", app("big", 100), Some("a"))
         .pending("big", spread(app("big", 30_000), ZONE, 1))
         .build();
     assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
