@@ -33,15 +33,15 @@ pub(super) struct MeasureArgs {
     /// What is measured; without it `mix`, `alike` and `floor` with 5,000 pods, and `large`, as one table beside what Karpenter takes
     #[arg(value_enum)]
     case: Option<Case>,
-    /// How many pods there are; 100,000 in the case `large` unless it is given, 1,000 in the others
+    /// How many pods there are; unless it is given 100,000 in the case `large`, 1,000 in the others, and in the table as many as Karpenter was measured with
     #[arg(long)]
     pods: Option<usize>,
     /// How many pods fit on a node, at most: two or more, as a node keeps some of its CPU to itself
     ///
-    /// In the case `large` so many are on each node; 10 there unless it is given, 4 in the case `alike`.
+    /// In the case `large` so many are on each node; 10 there unless it is given, 4 in the cases `alike` and `floor`, 62 in the table.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
     per_node: Option<u64>,
-    /// CPU that each pod of the case `alike` requests, in thousandths
+    /// CPU that each pod of the cases `alike` and `floor` requests, in thousandths; 250 in the table, whatever is given
     #[arg(long, value_name = "MILLICPU", default_value_t = 950, value_parser = clap::value_parser!(u64).range(1..=950))]
     cpu: u64,
     /// How long the soak goes on

@@ -260,7 +260,7 @@ impl Fleet {
         self.nodes.create(&PostParams::default(), &node).await.map(drop)
     }
 
-    /// A running pod's worth of a pod, bound to a node.
+    /// A pod that is bound to a node.
     async fn pod(&self, number: usize, place: &str, spec: &Value) -> Result<(), Failure> {
         let mut spec = spec.clone();
         spec["nodeName"] = json!(place);
