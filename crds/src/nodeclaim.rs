@@ -1,5 +1,7 @@
 //! `NodeClaim` (`karpenter.sh/v1`): the request for one machine and what became of it.
 
+use std::sync::Arc;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +34,7 @@ pub struct NodeClaimSpec {
     /// The NodeClass that holds the settings of the cloud provider.
     pub node_class_ref: NodeClassReference,
     /// What labels the node must have.
-    pub requirements: Vec<Requirement>,
+    pub requirements: Arc<[Requirement]>,
     /// What the node must have room for.
     #[serde(default, skip_serializing_if = "ResourceRequirements::is_empty")]
     pub resources: ResourceRequirements,
@@ -93,7 +95,7 @@ impl Default for NodeClaimSpec {
         Self {
             expire_after: default_expire_after(),
             node_class_ref: NodeClassReference::default(),
-            requirements: Vec::new(),
+            requirements: Arc::default(),
             resources: ResourceRequirements::default(),
             startup_taints: Vec::new(),
             taints: Vec::new(),

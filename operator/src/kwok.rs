@@ -27,8 +27,8 @@ use crate::cloud_provider::{
 };
 use crate::state::State;
 use crate::tasks::Tasks;
-use crate::watch::guarded::Guarded;
 use crate::write::Writer;
+use tenon_state::guarded::Guarded;
 
 mod boot;
 mod choice;

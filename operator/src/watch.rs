@@ -3,8 +3,6 @@
 //! One task per kind. A list that was interrupted starts over; objects that are gone since the last list are found by comparing names, once the list is
 //! complete. An object that does not parse is skipped loudly (log, event, metric), the others of its kind go on.
 
-pub mod guarded;
-
 pub use tenon_state::change::Watched;
 pub use tenon_state::wire;
 
@@ -23,8 +21,8 @@ use crate::liveness::{self, Underway};
 use crate::state::Update;
 use crate::state::change::{Change, Kind, Object, ObjectKey, version};
 use crate::tasks::Tasks;
-use crate::watch::guarded::{Guarded, Invalid};
 use crate::work::Backoff;
+use tenon_state::guarded::{Guarded, Invalid};
 
 /// Rest after errors of a watch.
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };

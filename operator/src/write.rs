@@ -23,9 +23,9 @@ use crate::state::change::{Change, ObjectKey, version};
 use crate::state::cluster::name;
 use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER, NOMINATION_MANAGER};
 use crate::watch::Watched;
-use crate::watch::guarded::Guarded;
 use crate::watch::wire::Node;
 use crate::work::{Concern, Failure};
+use tenon_state::guarded::Guarded;
 
 /// Field manager of all writes but one.
 const MANAGER: &str = "tenon";

@@ -15,7 +15,7 @@ use tenon_crds::labels::aws as keys;
 use tenon_crds::{EC2NodeClass, NodeClaim};
 
 use super::provider_id::instance_id;
-use crate::watch::guarded::Guarded;
+use tenon_state::guarded::Guarded;
 
 /// What a NodeClaim uses.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch};
 
 use crate::state::change::version;
-use crate::watch::guarded::{Guarded, Invalid};
+use tenon_state::guarded::{Guarded, Invalid};
 
 /// As many changes as a controller may fall behind before it has to look at everything again.
 pub const CHANGES: usize = 4096;

@@ -443,7 +443,8 @@ async fn a_class_of_windows_that_was_ready_before_launches_nothing() {
         tenon_crds::labels::OS,
         tenon_crds::Operator::Exists,
         [""; 0],
-    )];
+    )]
+    .into();
     let refused = provider.create(&claim, None).await;
     assert!(
         matches!(&refused, Err(CloudError::NodeClassNotReady(why)) if why.contains("Windows")),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool};
+use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool, Requirement};
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{PodShape, Refusal};
 
@@ -26,6 +26,7 @@ use crate::node_class::NodeClassKind;
 use crate::pod::Pod;
 use crate::scheduler::SchedulerConfig;
 use crate::shape::Shapes;
+use crate::shared::Shared;
 use crate::{resources, wire};
 use attachments::Attachments;
 pub use buffers::{Limited, Room, Unresolved};
@@ -49,7 +50,8 @@ pub struct Cluster {
     overlays: BTreeMap<String, Arc<NodeOverlay>>,
     pub(super) claims: BTreeMap<String, Claim>,
     pub(super) nodes: BTreeMap<String, Arc<wire::Node>>,
-    pub(super) pods: BTreeMap<ObjectKey, Pod>,
+    /// Boxed: what is listed comes in order, and leaves the nodes of the map half empty.
+    pub(super) pods: BTreeMap<ObjectKey, Box<Pod>>,
     /// How many pods kube-scheduler has not tried to place yet.
     untried: usize,
     pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
@@ -83,6 +85,10 @@ pub struct Cluster {
     /// What is bound to each Node, also to Nodes that are not (yet) known.
     usage: BTreeMap<String, Usage>,
     shapes: Shapes,
+    /// Names of Nodes and of owners, which several pods have.
+    texts: Shared<str>,
+    /// Requirements of NodeClaims: those of a launch have the same.
+    requirements: Shared<[Requirement]>,
 
     /// Machines that pods are expected on, by [`tenon_planner::snapshot::Node::key`], and until when.
     pub(super) nominated: BTreeMap<String, Timestamp>,
@@ -162,6 +168,8 @@ impl Cluster {
             untried: 0,
             usage: BTreeMap::new(),
             shapes: Shapes::default(),
+            texts: Shared::default(),
+            requirements: Shared::default(),
             nominated: BTreeMap::new(),
             marked: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -281,18 +289,18 @@ impl Cluster {
 
     /// A pod that has not ended.
     pub fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
-        self.pods.get(key)
+        self.pods.get(key).map(|pod| &**pod)
     }
 
     /// All pods that have not ended, by namespace and name.
     pub fn pods(&self) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
-        self.pods.iter()
+        self.pods.iter().map(|(key, pod)| (key, &**pod))
     }
 
     /// The pods that are bound to a Node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
         let keys = self.usage.get(node).into_iter().flat_map(|usage| &usage.pods);
-        keys.filter_map(|key| self.pods.get_key_value(key))
+        keys.filter_map(|key| self.pods.get_key_value(key)).map(|(key, pod)| (key, &**pod))
     }
 
     /// What is bound to a Node.

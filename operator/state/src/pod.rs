@@ -11,6 +11,7 @@ use tenon_planner::snapshot::PodShape;
 use crate::change::{Kind, ObjectKey, PodEvent};
 use crate::scheduler::DEFAULT_SCHEDULER;
 use crate::shape;
+use crate::shared::Shared;
 use crate::wire::{self, controller, created_at};
 
 /// What ReplicaSets that shrink go by, set by users and by controllers.
@@ -33,7 +34,7 @@ pub struct Pod {
     /// What scheduling sees of it.
     pub shape: Arc<PodShape>,
     /// The Node that it is bound to.
-    pub node: Option<String>,
+    pub node: Option<Arc<str>>,
     /// kube-scheduler found no place for it, and it preempts nothing.
     pub unschedulable: bool,
     /// It waits for kube-scheduler's first attempt to place it, as far as can be told: not with resource claims (DRA).
@@ -57,7 +58,7 @@ pub struct Pod {
     /// The workload that controls it, where that says by a selector which pods are like it.
     pub controller: Option<Controller>,
     /// The path of its first owner at the API server, e.g. `/apis/apps/v1/namespaces/default/replicasets/web`: for metrics.
-    pub owner_path: Option<Box<str>>,
+    pub owner_path: Option<Arc<str>>,
     /// What it may use at most, if there are limits: for metrics.
     pub limits: Option<Box<Resources>>,
     /// Its phase is Pending.
@@ -171,7 +172,7 @@ impl Protection {
 }
 
 impl Pod {
-    /// As the state keeps it. `shape` is left to be interned. `None` when it has ended.
+    /// As the state keeps it. `shape` is shared already, other texts are left to be ([`Self::share`]). `None` when it has ended.
     pub fn from_wire(pod: &wire::Pod, version: u64, shape: Arc<PodShape>) -> Option<Self> {
         let wire::Pod { metadata, spec, status } = pod;
         let phase = status.phase.as_deref().unwrap_or_default();
@@ -179,7 +180,7 @@ impl Pod {
             return None;
         }
         let name = metadata.name.clone().unwrap_or_default();
-        let node = spec.node_name.clone().filter(|node| !node.is_empty());
+        let node = spec.node_name.as_deref().filter(|node| !node.is_empty()).map(Arc::from);
         let owner = owner(metadata);
         let condition =
             |type_: &str| status.conditions.iter().find(|condition| condition.type_ == type_);
@@ -244,6 +245,13 @@ impl Pod {
             has_match_fields: shape::has_match_fields(spec),
             claims: spec.resource_claims.iter().map(|claim| pod_claim(claim, status)).collect(),
         })
+    }
+
+    /// Takes the texts that other pods have, too, from where they are kept once.
+    pub(crate) fn share(&mut self, texts: &mut Shared<str>) {
+        for text in [&mut self.node, &mut self.owner_path].into_iter().flatten() {
+            texts.share(text);
+        }
     }
 
     /// Owned by a DaemonSet.
@@ -330,7 +338,7 @@ fn selecting_controller(metadata: &ObjectMeta) -> Option<Controller> {
     Some(Controller { kind, name: owner.name.as_str().into() })
 }
 
-fn owner_path(metadata: &ObjectMeta) -> Option<Box<str>> {
+fn owner_path(metadata: &ObjectMeta) -> Option<Arc<str>> {
     let owner = metadata.owner_references.as_ref()?.first()?;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let (version, kind, name) = (&owner.api_version, owner.kind.to_lowercase(), &owner.name);
@@ -424,7 +432,7 @@ pub fn event(before: Option<&Pod>, after: Option<&Pod>) -> PodEvent {
     PodEvent {
         bound: bound.map(|(_, pod)| pod.created_at),
         started: started.map(|(_, pod)| pod.created_at),
-        node: newest.and_then(|pod| pod.node.clone()),
+        node: newest.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
         as_planned: None,
         provisionable: after.is_some_and(|pod| pod.unschedulable),
         moved: moved && !daemon,

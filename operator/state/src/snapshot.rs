@@ -242,7 +242,7 @@ impl Cluster {
         };
         let placement = match &pod.node {
             Some(node) => nodes
-                .get(node.as_str())
+                .get(&**node)
                 .map_or(plan::Placement::Waiting, |&node| plan::Placement::Bound(node)),
             None if pod.unschedulable => plan::Placement::Unschedulable,
             None => plan::Placement::Waiting,

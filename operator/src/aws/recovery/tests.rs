@@ -124,7 +124,7 @@ async fn a_claim_adopts_only_what_it_waited_for_and_can_use() {
     assert_eq!(fixture.adopt(&other).await, None, "another NodePool");
     let mut elsewhere = claim("elsewhere");
     elsewhere.spec.requirements =
-        vec![Requirement::new(labels::ZONE, Operator::In, ["eu-central-1b"])];
+        [Requirement::new(labels::ZONE, Operator::In, ["eu-central-1b"])].into();
     assert_eq!(fixture.adopt(&elsewhere).await, None, "another zone");
     let mut large = claim("large");
     large.spec.resources.requests.insert("cpu".to_owned(), "3".parse().unwrap());

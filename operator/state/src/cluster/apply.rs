@@ -230,7 +230,7 @@ impl Cluster {
         }
     }
 
-    fn put_claim(&mut self, claim: NodeClaim, source: Source, touched: &mut Vec<Touched>) {
+    fn put_claim(&mut self, mut claim: NodeClaim, source: Source, touched: &mut Vec<Touched>) {
         let reference = &claim.spec.node_class_ref;
         if !self.is_managed(&reference.group, &reference.kind) {
             return;
@@ -249,6 +249,7 @@ impl Cluster {
         self.note(source, Kind::NodeClaim, &key);
         let name = key.name;
         let id = claim.provider_id().map(str::to_owned);
+        self.requirements.share(&mut claim.spec.requirements);
         let claim = Claim { object: Arc::new(claim), unconfirmed };
         let before = self.claims.insert(name.clone(), claim);
         let before = before.as_ref().and_then(|claim| claim.object.provider_id());

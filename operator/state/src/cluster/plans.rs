@@ -111,6 +111,7 @@ impl Cluster {
     ) -> impl Iterator<Item = (&'a ObjectKey, &'a Pod)> + use<'a> {
         let keys = self.plans.by_machine.get(machine).into_iter().flatten();
         keys.filter_map(|key| self.pods.get_key_value(key))
+            .map(|(key, pod)| (key, &**pod))
             .filter(|(_, pod)| pod.node.is_none() && !pod.is_terminating())
     }
 

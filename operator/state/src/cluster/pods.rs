@@ -32,11 +32,12 @@ impl Cluster {
             _ => self.shapes.intern(shape),
         };
         let mut after = Pod::from_wire(pod, version, shape);
-        if self.spread.is_none()
-            && let Some(after) = &mut after
-        {
+        if let Some(after) = &mut after {
+            after.share(&mut self.texts);
             // With many pods their controllers' names are much, and only the spread asks for them.
-            after.controller = None;
+            if self.spread.is_none() {
+                after.controller = None;
+            }
         }
         self.replace_pod(key, after, touched);
     }
@@ -48,7 +49,7 @@ impl Cluster {
         touched: &mut Vec<Touched>,
     ) {
         // What may go wrong goes first: until the end of it the pod is what it was.
-        let mut event = pod::event(self.pods.get(&key), after.as_ref());
+        let mut event = pod::event(self.pod(&key), after.as_ref());
         // What kube-scheduler says of a pod while it is on its way to a machine is no news.
         event.provisionable &= !self.plans.nominates(&key);
         event.as_planned =
@@ -62,7 +63,7 @@ impl Cluster {
         }
         let is_bound = after.as_ref().is_none_or(|after| after.node.is_some());
         let before = match after {
-            Some(after) => self.pods.insert(key.clone(), after),
+            Some(after) => self.pods.insert(key.clone(), Box::new(after)),
             None => self.pods.remove(&key),
         };
         if let Some(before) = &before {
@@ -93,7 +94,7 @@ impl Cluster {
         let (mut waiting, mut alike) = (0, BTreeMap::new());
         let unplanned =
             |(key, pod): &(&ObjectKey, &Pod)| pod.awaits_node() && !self.is_planned(key);
-        for (_, pod) in self.pods.iter().filter(unplanned) {
+        for (_, pod) in self.pods().filter(unplanned) {
             waiting += 1;
             *alike.entry(Arc::as_ptr(&pod.shape)).or_insert(0_usize) += 1;
         }
@@ -102,7 +103,7 @@ impl Cluster {
 
     fn release(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(node) = &pod.node else { return };
-        let Some(usage) = self.usage.get_mut(node) else { return };
+        let Some(usage) = self.usage.get_mut(&**node) else { return };
         usage.pods.remove(key);
         let take = |sum: &mut Resources, amounts: &Resources| {
             sum.subtract(amounts);
@@ -119,7 +120,7 @@ impl Cluster {
             }
         }
         if usage.pods.is_empty() {
-            self.usage.remove(node);
+            self.usage.remove(&**node);
         }
     }
 }
@@ -127,7 +128,7 @@ impl Cluster {
 /// Adds a pod to what is bound to its Node.
 pub(super) fn occupy(usage: &mut BTreeMap<String, Usage>, key: &ObjectKey, pod: &Pod) {
     let Some(node) = &pod.node else { return };
-    let usage = usage.entry(node.clone()).or_default();
+    let usage = usage.entry(node.to_string()).or_default();
     usage.pods.insert(key.clone());
     usage.requests.add(&pod.shape.requests);
     if pod.is_daemon() {

@@ -145,14 +145,14 @@ fn after_a_restore_of_etcd_a_list_counts_although_its_versions_are_lower() {
             cluster.pod(&key).unwrap().node.clone().unwrap(),
         )
     };
-    assert_eq!(seen(&cluster), (0, 0, "after".to_owned()), "an event that is late is no restore");
+    assert_eq!(seen(&cluster), (0, 0, "after".into()), "an event that is late is no restore");
     for (kind, object) in
         [Kind::NodeClaim, Kind::Node, Kind::Pod].into_iter().zip(objects(500, "before"))
     {
         cluster.apply(Change::ListBegan(kind));
         cluster.apply(in_list(object));
     }
-    assert_eq!(seen(&cluster), (1, 1, "before".to_owned()));
+    assert_eq!(seen(&cluster), (1, 1, "before".into()));
     cluster.apply(claim_change(claim("a", 501, Some("next"))));
     assert_eq!(cluster.claims_of("next").count(), 1, "the watch goes on from the list");
 }

@@ -1,15 +1,18 @@
 //! Objects that may not parse: one bad object must not stop the watch of all others.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
-use tenon_state::pod::{DELETION_COST_MANAGER, NOMINATION_MANAGER};
+use serde_json::{Map, Value, json};
 
-/// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree, without copying each object first.
+use crate::pod::{DELETION_COST_MANAGER, NOMINATION_MANAGER};
+
+/// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree, without copying
+/// each object first, and leaves out of the tree what is not needed of `metadata.managedFields`.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(Result<K, Box<Invalid>>);
 
@@ -35,8 +38,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
         struct MetadataOnly {
             metadata: ObjectMeta,
         }
-        let mut tree = Value::deserialize(deserializer)?;
-        forget_managers(&mut tree);
+        let tree = Lean(&[("metadata", Read::Metadata)]).deserialize(deserializer)?;
         match K::deserialize(&tree) {
             Ok(object) => Ok(Self(Ok(object))),
             Err(error) => {
@@ -51,13 +53,76 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
 /// The managers whose values on pods the operator tells from others'.
 const OURS: [&str; 2] = [DELETION_COST_MANAGER, NOMINATION_MANAGER];
 
-/// Leaves of `managedFields`, which are as large as the rest, what tells our own values from others'.
-fn forget_managers(object: &mut Value) {
-    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let Some(Value::Array(managers)) = metadata.get_mut("managedFields") else { return };
-    managers.retain(|entry| OURS.iter().any(|ours| entry["manager"] == *ours));
-    if managers.is_empty() {
-        metadata.remove("managedFields");
+/// Who has written something of an object, and how; not what, which is as large as the rest of the object and is skipped without being built.
+#[derive(Deserialize)]
+struct Manager {
+    manager: Option<String>,
+    operation: Option<String>,
+}
+
+/// How a field is read that is not taken as it is.
+#[derive(Clone, Copy)]
+enum Read {
+    /// `metadata`.
+    Metadata,
+    /// `metadata.managedFields`: our own entries, which tell our own values from others'.
+    Managers,
+}
+
+impl<'de> DeserializeSeed<'de> for Read {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        match self {
+            Self::Metadata => {
+                Lean(&[("managedFields", Self::Managers)]).deserialize(deserializer).map(Some)
+            }
+            Self::Managers => {
+                let managers: Vec<Manager> = Option::deserialize(deserializer)?.unwrap_or_default();
+                let is_ours = |entry: &Manager| {
+                    OURS.iter().any(|ours| entry.manager.as_deref() == Some(ours))
+                };
+                let ours: Vec<Value> = managers
+                    .into_iter()
+                    .filter(is_ours)
+                    .map(|it| json!({ "manager": it.manager, "operation": it.operation }))
+                    .collect();
+                Ok(Some(ours).filter(|ours| !ours.is_empty()).map(Value::Array))
+            }
+        }
+    }
+}
+
+/// Builds the tree of an object of which some fields are read in another way.
+struct Lean<'a>(&'a [(&'static str, Read)]);
+
+impl<'de> DeserializeSeed<'de> for Lean<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Lean<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = match self.0.iter().find(|(field, _)| **field == name) {
+                Some((_, read)) => map.next_value_seed(*read)?,
+                None => Some(map.next_value()?),
+            };
+            if let Some(value) = value {
+                fields.insert(name, value);
+            }
+        }
+        Ok(Value::Object(fields))
     }
 }
 
@@ -122,7 +187,7 @@ mod tests {
                 .iter()
                 .map(|name| json!({"manager": name, "operation": "Apply", "fieldsV1": {}}))
                 .collect();
-            let guarded: Guarded<tenon_state::wire::Pod> =
+            let guarded: Guarded<crate::wire::Pod> =
                 serde_json::from_value(json!({"metadata": {"managedFields": entries}})).unwrap();
             let kept = guarded.meta().managed_fields.clone();
             kept.map(|kept| kept.into_iter().filter_map(|it| it.manager).collect::<Vec<_>>())
