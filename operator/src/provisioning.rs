@@ -11,6 +11,7 @@ pub mod replicas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -152,8 +153,10 @@ async fn batches<P: CloudProvider>(
     stop: &CancellationToken,
 ) {
     let mut pass = 0;
+    let without_place = AtomicUsize::new(0);
     // Of many pods that are alike it is known what they need: others that come later go where these leave room.
-    let enough = || operator.state.read().are_waiting_pods_alike();
+    let enough =
+        || operator.state.read().are_waiting_pods_alike(without_place.load(Ordering::Relaxed));
     while stop.run_until_cancelled(batcher.wait(enough)).await.is_some() {
         if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
             return;
@@ -180,6 +183,7 @@ async fn batches<P: CloudProvider>(
                 }
             };
             metrics::pods::decided(&operator.context.metrics, &plan, operator.now());
+            without_place.store(plan.report.pods.len(), Ordering::Relaxed);
             let (launches, nominations) = (plan.launches.len(), plan.nominations.len());
             let acting = carry_out(operator, &plan, &virtual_pods, stop).instrument(span!(
                 "actuate",

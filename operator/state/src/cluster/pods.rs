@@ -89,8 +89,9 @@ impl Cluster {
         self.untried > BACKLOG
     }
 
-    /// Whether more than [`BACKLOG`] pods wait that were not planned for yet, and nine in ten of them are alike.
-    pub fn are_waiting_pods_alike(&self) -> bool {
+    /// Whether more than [`BACKLOG`] pods wait that were not planned for yet, besides as many as the last plan had no place for, and nine in ten of them are
+    /// alike.
+    pub fn are_waiting_pods_alike(&self, without_place: usize) -> bool {
         let (mut waiting, mut alike) = (0, BTreeMap::new());
         let unplanned =
             |(key, pod): &(&ObjectKey, &Pod)| pod.awaits_node() && !self.is_planned(key);
@@ -98,7 +99,7 @@ impl Cluster {
             waiting += 1;
             *alike.entry(Arc::as_ptr(&pod.shape)).or_insert(0_usize) += 1;
         }
-        waiting > BACKLOG && alike.values().any(|count| count * 10 >= waiting * 9)
+        waiting > without_place + BACKLOG && alike.values().any(|count| count * 10 >= waiting * 9)
     }
 
     fn release(&mut self, key: &ObjectKey, pod: &Pod) {
