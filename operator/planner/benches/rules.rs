@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use tenon_planner::snapshot::{Operator, Placement, PodShape};
+use tenon_planner::snapshot::{Operator, Placement, PodShape, Requirement};
 use tenon_planner::testing::apply;
-use tenon_planner::testing::mixes::{HOSTNAME, ZONE, shape, spread, term};
+use tenon_planner::testing::mixes::{Draw, HOSTNAME, ZONE, shape, spread, term};
 use tenon_planner::{Policy, Snapshot, provision};
 
 use crate::worlds::{cluster, ruled_services};
@@ -62,15 +62,43 @@ pub(crate) fn spread_over_zones(pod: &mut PodShape, selector: LabelSelector) {
     spread_over(pod, ZONE, selector);
 }
 
+pub(crate) fn no_rule(_: &mut PodShape, _: LabelSelector) {}
+
 /// The same, where each pod requires something else of its machine, too.
-pub(crate) fn not_in_classes(n: i64, rule: fn(&mut PodShape, LabelSelector)) -> Snapshot {
+pub(crate) fn not_in_classes(
+    n: i64,
+    rule: fn(&mut PodShape, LabelSelector),
+    requires: fn(usize) -> Vec<Requirement>,
+) -> Snapshot {
     let mut snapshot = not_in(n, rule);
     for (number, shape) in snapshot.shapes.iter_mut().enumerate() {
-        let but = vec![format!("type-{number}")];
-        let term = need("node.kubernetes.io/instance-type", Operator::NotIn, but);
-        std::sync::Arc::make_mut(shape).required_affinity = vec![vec![term]];
+        std::sync::Arc::make_mut(shape).required_affinity = vec![requires(number)];
     }
     snapshot
+}
+
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+
+/// To be on no machine of a type that there is not.
+pub(crate) fn no_such_type(number: usize) -> Vec<Requirement> {
+    vec![need(INSTANCE_TYPE, Operator::NotIn, vec![format!("type-{number}")])]
+}
+
+/// The same for another label, too.
+pub(crate) fn no_such_type_or_arch(number: usize) -> Vec<Requirement> {
+    let but = vec![format!("arch-{number}")];
+    vec![no_such_type(number).remove(0), need("kubernetes.io/arch", Operator::NotIn, but)]
+}
+
+/// To be on a machine of one of about half the types.
+pub(crate) fn half_the_types(number: usize) -> Vec<Requirement> {
+    let mut draw = Draw(number as u64 + 1);
+    let kinds = common().into_iter().map(|kind| kind.name);
+    vec![need(
+        INSTANCE_TYPE,
+        Operator::In,
+        kinds.filter(|_| draw.number().is_multiple_of(2)).collect(),
+    )]
 }
 
 /// The same pods, but for one in fifty on machines.

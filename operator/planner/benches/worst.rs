@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rules::{
-    bound, keep_off_hosts, keep_off_zones, many_keys, not_in, not_in_classes, own, shrunk,
-    spread_over_hosts, spread_over_zones, values,
+    bound, half_the_types, keep_off_hosts, keep_off_zones, many_keys, no_rule, no_such_type,
+    no_such_type_or_arch, not_in, not_in_classes, own, shrunk, spread_over_hosts,
+    spread_over_zones, values,
 };
 use tenon_planner::snapshot::{
     Budget, BudgetNodes, CapacityType, ClaimState, Eviction, InstanceType, Node, NodePhase,
-    NodePool, Operator, Placement, Requirement, SharedVolume,
+    NodePool, Operator, Placement, PodShape, Requirement, SharedVolume,
 };
 use tenon_planner::testing::mixes::{HOSTNAME, ZONE, shape, spread, term};
 use tenon_planner::testing::{Builder, apply};
@@ -33,7 +35,7 @@ enum Pass {
     Disrupt,
 }
 
-const INPUTS: [Input; 31] = [
+const INPUTS: [Input; 37] = [
     ("three-keys", Pass::Provision, three_keys, 50, 50),
     ("three-keys-of-types", Pass::Provision, three_keys_of_types, 50, 50),
     ("nowhere-400x400", Pass::Provision, || nowhere(400, 400), 500, 150),
@@ -43,12 +45,24 @@ const INPUTS: [Input; 31] = [
     ("not-in-zones-2000", Pass::Provision, || not_in(2000, keep_off_zones), 200, 100),
     ("not-in-spread-2000", Pass::Provision, || not_in(2000, spread_over_hosts), 200, 100),
     ("not-in-spread-zones-2000", Pass::Provision, || not_in(2000, spread_over_zones), 200, 100),
-    ("classes-spread-2000", Pass::Provision, || not_in_classes(2000, spread_over_hosts), 500, 150),
+    ("classes-2000", Pass::Provision, || classes(2000, no_rule), 1000, 150),
+    ("classes-8000", Pass::Provision, || classes(8000, no_rule), 4000, 600),
+    ("classes-apart-2000", Pass::Provision, || classes(2000, keep_off_hosts), 1000, 150),
+    ("classes-spread-2000", Pass::Provision, || classes(2000, spread_over_hosts), 1000, 150),
+    ("classes-spread-zones-2000", Pass::Provision, || classes(2000, spread_over_zones), 1000, 150),
+    ("classes-spread-zones-8000", Pass::Provision, || classes(8000, spread_over_zones), 4000, 600),
     (
-        "classes-spread-zones-2000",
+        "classes-two-keys-2000",
         Pass::Provision,
-        || not_in_classes(2000, spread_over_zones),
-        500,
+        || not_in_classes(2000, spread_over_zones, no_such_type_or_arch),
+        1000,
+        150,
+    ),
+    (
+        "classes-types-2000",
+        Pass::Provision,
+        || not_in_classes(2000, spread_over_zones, half_the_types),
+        1000,
         150,
     ),
     ("bound-2000", Pass::Provision, || bound(&not_in(2000, keep_off_hosts)), 200, 100),
@@ -156,6 +170,11 @@ fn pools(n: usize) -> Snapshot {
         world = world.pending(&format!("pod-{number:04}"), pod);
     }
     world.build()
+}
+
+/// Pods with a rule each, of which each does without a type of its own.
+fn classes(n: i64, rule: fn(&mut PodShape, LabelSelector)) -> Snapshot {
+    not_in_classes(n, rule, no_such_type)
 }
 
 /// Pods of which no two are alike.

@@ -3,6 +3,8 @@
 //! A machine to come is in one cell at a time and moves to a narrower one with each pod that asks for more. Cells are interned: the instance types that
 //! meet a set of requirements, and what each costs then, are worked out once however many machines and pods arrive at it.
 
+mod stock;
+
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -10,7 +12,7 @@ use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashMap;
 
 use crate::compile::taints::untolerated;
-use crate::compile::types::{NOT_FOR_SALE, markets_meeting};
+use crate::compile::types::markets_meeting;
 use crate::compile::variants::Variant;
 use crate::compile::{Problem, shapes::ClassId};
 use crate::intern::{Key, Value};
@@ -18,6 +20,21 @@ use crate::plan::Exclusion;
 use crate::reasons::no_type;
 use crate::requirements::{Requirements, ValueSet};
 use crate::topology::cell_values;
+use stock::Stocks;
+pub(crate) use stock::{Stock, by_price, frontier};
+
+/// How many cells there are before each owner gets no more than [`SPARED`] further ones. Tenants choose what their pods require, and each pod that comes to a machine may make
+/// another cell of it: there would be as many as pods × machines.
+pub(crate) const MOST: usize = 16_384;
+
+/// How many cells of its own a class or a template gets beyond that: pods find a machine that nobody shares with them, in a domain that their rules choose.
+pub(crate) const SPARED: u32 = 16;
+
+/// How many answers to the question what joins what are remembered. Beyond that, as with more cells than [`MOST`], pods come to machines that become no narrower by it.
+const JOINS: usize = 1 << 18;
+
+/// With more classes than this nobody looks for a type that meets two of them before they share a machine.
+const FEW_CLASSES: usize = 256;
 
 /// Index of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +44,16 @@ pub(crate) struct CellId(u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) template: usize,
-    pub(crate) requirements: Requirements,
+    pub(crate) requirements: Arc<Requirements>,
     stock: Arc<Stock>,
+    owner: Option<Owner>,
+}
+
+/// Whom a cell is for as long as nobody shares it: a template's own pods without requirements, or one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Template(usize),
+    Class(ClassId),
 }
 
 impl std::ops::Deref for Cell {
@@ -37,20 +62,6 @@ impl std::ops::Deref for Cell {
     fn deref(&self) -> &Stock {
         &self.stock
     }
-}
-
-/// What can be bought in a cell. Cells that differ only in labels which no instance type has share it.
-#[derive(Clone, Debug)]
-pub(crate) struct Stock {
-    /// Types that meet the requirements and are on sale so.
-    pub(crate) types: FixedBitSet,
-    pub(crate) markets: FixedBitSet,
-    /// By type: the cheapest offering that meets the requirements.
-    pub(crate) prices: Vec<i64>,
-    /// Types that no other type beats in price and every resource; by index.
-    pub(crate) frontier: Vec<usize>,
-    /// The types, the cheapest first.
-    by_price: Vec<usize>,
 }
 
 /// A pod can't be in a cell, or a cell can't be narrowed. [`Cells::why_not`] says why: most that ask whether it can don't want to know.
@@ -63,9 +74,10 @@ pub(crate) struct Cells {
     list: Vec<Arc<Cell>>,
     /// By template.
     bases: Vec<Option<CellId>>,
-    index: FxHashMap<(usize, Requirements), CellId>,
-    /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels that types have.
-    stocks: FxHashMap<(usize, Requirements), Option<Arc<Stock>>>,
+    index: FxHashMap<(usize, Arc<Requirements>), CellId>,
+    stocks: Stocks,
+    /// By owner: cells beyond [`MOST`].
+    spared: FxHashMap<Owner, u32>,
     joins: FxHashMap<(CellId, ClassId, usize), Option<CellId>>,
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
     values: FxHashMap<(CellId, Key), Vec<Value>>,
@@ -83,15 +95,22 @@ impl std::ops::Index<CellId> for Cells {
 }
 
 impl Cells {
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// The cell of a template on which nothing runs yet.
     pub(crate) fn base(&mut self, problem: &Problem<'_>, template: usize) -> CellId {
         if let Some(&Some(known)) = self.bases.get(template) {
             return known;
         }
-        let compiled = &problem.templates[template];
-        let base = self
-            .intern(problem, template, compiled.requirements.clone(), &compiled.types)
-            .expect("templates without types are left out when the snapshot is compiled");
+        let stock = self.stocks.base(problem, template);
+        let stock =
+            stock.expect("templates without types are left out when the snapshot is compiled");
+        let requirements = Arc::new(problem.templates[template].requirements.clone());
+        let base = self.add((template, requirements), stock, Some(Owner::Template(template)));
         self.bases.resize(problem.templates.len(), None);
         self.bases[template] = Some(base);
         base
@@ -108,13 +127,52 @@ impl Cells {
         if let Some(known) = self.joins.get(&(cell, class, variant)) {
             return known.ok_or(Shut);
         }
+        let is_base = self.bases[self[cell].template] == Some(cell);
+        if !is_base && (self.list.len() >= MOST || self.joins.len() >= JOINS) {
+            return if self.keeps(problem, cell, class, variant) { Ok(cell) } else { Err(Shut) };
+        }
         let compiled = &problem.classes[class];
         let wanted = compiled.variants.at(variant, &problem.symbols);
         // There may be as many NodePools as pods. What is seen at a glance is not remembered.
         self.glance(problem, cell, class, &wanted).map_err(|_| Shut)?;
-        let found = self.narrow(problem, cell, &wanted.requirements);
+        let owner = is_base.then_some(Owner::Class(class));
+        let found = self.narrow_for(problem, cell, &wanted.requirements, owner);
         self.joins.insert((cell, class, variant), found.ok());
         found
+    }
+
+    /// Whether pods of a class make nothing of a machine in a cell that it is not yet.
+    pub(crate) fn keeps(
+        &self,
+        problem: &Problem<'_>,
+        cell: CellId,
+        class: ClassId,
+        variant: usize,
+    ) -> bool {
+        let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
+        let entailed = |(key, set)| {
+            let have = self[cell].requirements.get(key);
+            have.is_some_and(|have| have.entails(set, &problem.symbols))
+        };
+        wanted.requirements.iter().all(entailed)
+            && self.glance(problem, cell, class, &wanted).is_ok()
+    }
+
+    /// Whether a pod of a class narrows a machine in a cell, if it may come as far as can be told without another cell for it; nothing if it may not.
+    pub(crate) fn narrows(
+        &mut self,
+        problem: &Problem<'_>,
+        cell: CellId,
+        class: ClassId,
+        variant: usize,
+    ) -> Option<bool> {
+        if problem.classes.len() <= FEW_CLASSES || self.joins.contains_key(&(cell, class, variant))
+        {
+            return self.join(problem, cell, class, variant).ok().map(|joined| joined != cell);
+        }
+        let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
+        self.glance(problem, cell, class, &wanted).ok()?;
+        Some(!self.keeps(problem, cell, class, variant))
     }
 
     /// The same.
@@ -128,18 +186,18 @@ impl Cells {
         self.join(problem, cell, class, variant).ok()
     }
 
-    /// The first thing that keeps a pod of a class off a cell.
+    /// The first thing that keeps a pod of a class off a cell; nothing if it is only that there are too many cells.
     pub(crate) fn why_not(
         &self,
         problem: &Problem<'_>,
         id: CellId,
         class: ClassId,
         variant: usize,
-    ) -> Exclusion {
+    ) -> Option<Exclusion> {
         let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
         let cell = &self[id];
         let symbols = &problem.symbols;
-        match self.glance(problem, id, class, &wanted) {
+        Some(match self.glance(problem, id, class, &wanted) {
             Err(Glance::Taint(taint)) => Exclusion::Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
@@ -157,14 +215,15 @@ impl Cells {
                     .get(key)
                     .map_or_else(|| "not defined".to_owned(), |set| set.describe(symbols)),
             },
+            Ok(()) if self.is_full(Some(Owner::Class(class))) => return None,
             Ok(()) => {
-                let mut requirements = cell.requirements.clone();
+                let mut requirements = (*cell.requirements).clone();
                 requirements.extend(&wanted.requirements, symbols);
                 let catalog = problem.templates[cell.template].catalog;
                 let markets = markets_meeting(problem, catalog, &requirements);
                 no_type(problem, cell.template, &requirements, &markets, &cell.types)
             }
-        }
+        })
     }
 
     /// What keeps a pod off a cell, as far as taints and labels tell.
@@ -208,15 +267,57 @@ impl Cells {
         id: CellId,
         wanted: &Requirements,
     ) -> Result<CellId, Shut> {
+        let owner = self[id].owner;
+        self.narrow_for(problem, id, wanted, owner)
+    }
+
+    fn narrow_for(
+        &mut self,
+        problem: &Problem<'_>,
+        id: CellId,
+        wanted: &Requirements,
+        owner: Option<Owner>,
+    ) -> Result<CellId, Shut> {
         if wanted.is_empty() {
             return Ok(id);
         }
         self.compatible(problem, id, wanted).map_err(|_| Shut)?;
-        let cell = &self[id];
-        let mut requirements = cell.requirements.clone();
+        let cell = &self.list[id.0 as usize];
+        let mut requirements = (*cell.requirements).clone();
         requirements.extend(wanted, &problem.symbols);
-        let (template, stock) = (cell.template, Arc::clone(&cell.stock));
-        self.intern(problem, template, requirements, &stock.types).ok_or(Shut)
+        let key = (cell.template, Arc::new(requirements));
+        if let Some(&known) = self.index.get(&key) {
+            return Ok(known);
+        }
+        if self.is_full(owner) {
+            return Err(Shut);
+        }
+        let keys = wanted.iter().map(|(key, _)| key);
+        // What can't be had is remembered by whoever asked.
+        let stock = self.stocks.narrowed(problem, key.0, &key.1, keys, &cell.stock).ok_or(Shut)?;
+        Ok(self.add(key, stock, owner))
+    }
+
+    /// Whether there are no more cells for an owner.
+    fn is_full(&self, owner: Option<Owner>) -> bool {
+        let spared = || owner.map_or(SPARED, |owner| self.spared.get(&owner).copied().unwrap_or(0));
+        self.list.len() >= MOST && spared() >= SPARED
+    }
+
+    fn add(
+        &mut self,
+        key: (usize, Arc<Requirements>),
+        stock: Arc<Stock>,
+        owner: Option<Owner>,
+    ) -> CellId {
+        if let Some(owner) = owner.filter(|_| self.list.len() >= MOST) {
+            *self.spared.entry(owner).or_insert(0) += 1;
+        }
+        let id = CellId(u32::try_from(self.list.len()).expect("cells are counted"));
+        let (template, requirements) = (key.0, Arc::clone(&key.1));
+        self.list.push(Arc::new(Cell { template, requirements, stock, owner }));
+        self.index.insert(key, id);
+        id
     }
 
     /// The cell in which a label has one value, if there is any machine in it.
@@ -280,85 +381,12 @@ impl Cells {
             Arc::new((0..table.len()).filter(meets).collect())
         })
     }
-
-    fn intern(
-        &mut self,
-        problem: &Problem<'_>,
-        template: usize,
-        requirements: Requirements,
-        candidates: &FixedBitSet,
-    ) -> Option<CellId> {
-        let key = (template, requirements);
-        if let Some(&known) = self.index.get(&key) {
-            return Some(known);
-        }
-        // What can't be had is remembered by whoever asked.
-        let stock = self.stock(problem, template, &key.1, candidates)?;
-        let id = CellId(u32::try_from(self.list.len()).expect("cells are fewer than pods"));
-        self.list.push(Arc::new(Cell { template, requirements: key.1.clone(), stock }));
-        self.index.insert(key, id);
-        Some(id)
-    }
-
-    fn stock(
-        &mut self,
-        problem: &Problem<'_>,
-        template: usize,
-        requirements: &Requirements,
-        candidates: &FixedBitSet,
-    ) -> Option<Arc<Stock>> {
-        let compiled = &problem.templates[template];
-        let about = problem.catalogs[compiled.catalog].about(requirements);
-        let made = self.stocks.entry((compiled.id, about)).or_insert_with_key(|(_, about)| {
-            Stock::new(problem, template, about, candidates).map(Arc::new)
-        });
-        made.clone()
-    }
 }
 
 /// What is seen of a pod and a cell at a glance.
 enum Glance<'p> {
     Taint(&'p Taint),
     Key(Key),
-}
-
-impl Stock {
-    fn new(
-        problem: &Problem<'_>,
-        template: usize,
-        requirements: &Requirements,
-        candidates: &FixedBitSet,
-    ) -> Option<Self> {
-        let compiled = &problem.templates[template];
-        let table = &problem.catalogs[compiled.catalog];
-        let markets = markets_meeting(problem, compiled.catalog, requirements);
-        let mut prices = vec![NOT_FOR_SALE; table.len()];
-        let mut types = FixedBitSet::with_capacity(table.len());
-        for kind in candidates.ones() {
-            if table.requirements[kind].intersects(requirements, &problem.symbols).is_err() {
-                continue;
-            }
-            let on_sale = markets.ones().map(|market| table.prices(kind)[market]).min();
-            prices[kind] = on_sale.unwrap_or(NOT_FOR_SALE);
-            types.set(kind, prices[kind] != NOT_FOR_SALE);
-        }
-        if types.is_clear() {
-            return None;
-        }
-        let by_price = by_price(&types, &prices);
-        let frontier = frontier(problem, template, &by_price);
-        Some(Self { types, markets, prices, frontier, by_price })
-    }
-
-    /// The cheapest of some of its types.
-    pub(crate) fn cheapest(&self, types: &FixedBitSet) -> Option<usize> {
-        self.ranked(types).next()
-    }
-
-    /// Those of its types that are in a set, the cheapest first.
-    pub(crate) fn ranked<'s>(&'s self, types: &'s FixedBitSet) -> impl Iterator<Item = usize> + 's {
-        self.by_price.iter().copied().filter(|&kind| types[kind])
-    }
 }
 
 /// What a request costs in a cell, in micro-dollars: its dominant share of the type where that is cheapest, and at least so much of a machine.
@@ -378,35 +406,9 @@ pub(crate) fn share_price(
         let shares = requests.iter().zip(template.net(kind)).filter(|(want, _)| **want > 0);
         let shares = shares.map(|(&want, &have)| want as f64 / have.max(1) as f64);
         let share = shares.fold(0.0, f64::max);
-        let each = cell.prices[kind].saturating_add(problem.policy.node_price.0) as f64;
+        let each = cell.price(kind).saturating_add(problem.policy.node_price.0) as f64;
         (share <= 1.0).then_some(each * share.max(at_least))
     };
-    let least = cell.frontier.iter().filter_map(price).fold(f64::INFINITY, f64::min);
+    let least = cell.frontier(problem).iter().filter_map(price).fold(f64::INFINITY, f64::min);
     if least.is_finite() { least.ceil() as i64 } else { i64::MAX }
-}
-
-/// Types, the cheapest first.
-pub(crate) fn by_price(types: &FixedBitSet, prices: &[i64]) -> Vec<usize> {
-    let mut order: Vec<usize> = types.ones().collect();
-    order.sort_by_key(|&kind| (prices[kind], kind));
-    order
-}
-
-/// The types that are worth considering, of types the cheapest first: a type that costs no less than another and has no more of anything never is.
-pub(crate) fn frontier(problem: &Problem<'_>, template: usize, by_price: &[usize]) -> Vec<usize> {
-    let compiled = &problem.templates[template];
-    let mut best: Vec<usize> = Vec::new();
-    for &kind in by_price {
-        let net = compiled.net(kind);
-        // The dearer ones are larger, so that they come closer to it.
-        let beaten = best
-            .iter()
-            .rev()
-            .any(|&other| compiled.net(other).iter().zip(net).all(|(have, want)| have >= want));
-        if !beaten {
-            best.push(kind);
-        }
-    }
-    best.sort_unstable();
-    best
 }

@@ -51,7 +51,7 @@ pub(crate) fn prices(
     capacity_type: Option<CapacityType>,
 ) -> Vec<i64> {
     let cell = &solver.cells[cell];
-    let Some(capacity_type) = capacity_type else { return cell.prices.clone() };
+    let Some(capacity_type) = capacity_type else { return cell.prices() };
     let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
     (0..table.len())
         .map(|kind| {
@@ -202,7 +202,7 @@ fn ranked(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> Vec<us
         None => cell.ranked(&narrowed.types).collect(),
         Some(_) => {
             let prices = prices(solver, claim.cell, narrowed.capacity_type);
-            let mut ranked = crate::cells::by_price(&narrowed.types, &prices);
+            let mut ranked = crate::cells::by_price(&narrowed.types, |kind| prices[kind]);
             ranked.retain(|&kind| prices[kind] != NOT_FOR_SALE);
             ranked
         }
@@ -249,7 +249,7 @@ impl Draft {
         let relaxed = if min_values.is_empty() { "false" } else { "true" };
         annotations.insert(MIN_VALUES_RELAXED.to_owned(), relaxed.to_owned());
         let price = match choice.capacity_type {
-            None => ranked.first().map_or(0, |&kind| cell.prices[kind]),
+            None => ranked.first().map_or(0, |&kind| cell.price(kind)),
             pinned => {
                 let prices = prices(solver, choice.cell, pinned);
                 ranked.first().map_or(0, |&kind| prices[kind])

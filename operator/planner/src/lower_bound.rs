@@ -141,8 +141,8 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         for zone in 0..zones.alike.len() {
             let Some(cell) = zones.cell(problem, &mut cells, base, zone) else { continue };
             offers.push(Offer { template, zone, first_kind: kinds.len() });
-            for kind in 0..cells[cell].prices.len() {
-                kinds.push(relaxed(problem, template, kind, cells[cell].prices[kind]));
+            for kind in 0..cells[cell].n_types() {
+                kinds.push(relaxed(problem, template, kind, cells[cell].price(kind)));
                 sold_in.push(zone);
             }
         }

@@ -308,7 +308,7 @@ fn parts(
         }
         let demand = &demands[index];
         let shape = &problem.shapes[demand.shape];
-        if let Ok(joined) = solver.cells.join(problem, cell, shape.class, demand.variant) {
+        if let Some(narrows) = solver.cells.narrows(problem, cell, shape.class, demand.variant) {
             parts.push(Part {
                 demand: index,
                 left: demand.left(),
@@ -316,7 +316,7 @@ fn parts(
                 requests: shape.requests.clone(),
                 ports: shape.ports.clone(),
                 groups: Vec::new(),
-                narrows: joined != cell,
+                narrows,
             });
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> 
         let short = requests.iter().zip(template.net(kind)).filter(|&(&want, &have)| want > have);
         short.map(|(&want, &have)| (want - have) as f64 / want as f64).sum::<f64>()
     };
-    let candidates = cell.types.ones().map(|kind| (lacks(kind), cell.prices[kind], kind));
+    let candidates = cell.types.ones().map(|kind| (lacks(kind), cell.price(kind), kind));
     let closest = candidates.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
     let name = |kind: usize| table.names[kind].clone();
     let Some((column, requested, largest)) = worst else {

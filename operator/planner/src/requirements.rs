@@ -177,6 +177,21 @@ impl ValueSet {
         }
     }
 
+    /// Whether the intersection with another set would be this one.
+    pub fn entails(&self, other: &Self, symbols: &Symbols) -> bool {
+        let (gte, lte) = (self.gte.max(other.gte), tighter(self.lte, other.lte));
+        if other.present && !self.present || other.min_values > self.min_values || crosses(gte, lte)
+        {
+            return false;
+        }
+        if !self.complement {
+            return self.values.iter().all(|&value| other.has(value, symbols));
+        }
+        let excluded =
+            |&v: &Value| self.values.binary_search(&v).is_ok() || !self.within(v, symbols);
+        other.complement && (gte, lte) == (self.gte, self.lte) && other.values.iter().all(excluded)
+    }
+
     /// Whether a machine without the label meets it.
     pub fn admits_absence(&self) -> bool {
         !self.present && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
@@ -410,7 +425,7 @@ impl Requirements {
 }
 
 /// Two sets that both allow absence are compatible although they have no value in common.
-fn overlap(have: &ValueSet, wanted: &ValueSet, symbols: &Symbols) -> bool {
+pub(crate) fn overlap(have: &ValueSet, wanted: &ValueSet, symbols: &Symbols) -> bool {
     have.intersects(wanted, symbols) || (have.admits_absence() && wanted.admits_absence())
 }
 

@@ -3,6 +3,7 @@
 //! A machine to come that such a pod opens aims at the type that holds its like at the best price. It takes further pods while they fit that type, and
 //! becomes larger only where that costs no more than a place elsewhere.
 
+mod admission;
 mod company;
 
 use fixedbitset::FixedBitSet;
@@ -95,8 +96,8 @@ pub(crate) struct Placing {
     /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
     ruled: bool,
     admitted: Vec<(usize, Narrowed)>,
-    /// How many cells were looked at for `admitted`.
-    known: usize,
+    /// The cells that were looked at for `admitted`.
+    known: FixedBitSet,
     /// What a place elsewhere costs, by cell.
     elsewhere: SmallVec<[(CellId, i64); 4]>,
     /// The type that a new machine aims at, by cell and by how many pods it could be for.
@@ -116,36 +117,10 @@ impl Placing {
                 || problem.rules.one_per_host(demand.shape, demand.dropped),
             ruled: problem.rules.has_domains(demand.shape, demand.dropped),
             admitted: Vec::new(),
-            known: 0,
+            known: FixedBitSet::new(),
             elsewhere: SmallVec::new(),
             targets: SmallVec::new(),
         }
-    }
-
-    /// The cells with machines to come in which a pod may be, the best first.
-    fn admit(&mut self, solver: &mut Solver<'_, '_>, bins: &Bins, demand: &Demand) {
-        if self.ruled {
-            self.admitted.clear();
-            self.known = 0;
-        }
-        if self.known == bins.n_cells() {
-            return;
-        }
-        let problem = solver.problem;
-        let class = problem.shapes[demand.shape].class;
-        for slot in self.known..bins.n_cells() {
-            let joined = solver.cells.joined(problem, bins.cell(slot), class, demand.variant);
-            let Some(cell) = joined else { continue };
-            let (cells, counts) = (&mut solver.cells, &mut solver.counts);
-            // Whether a machine holds the pod is another question for each.
-            let any = &mut |_: &Cells, _| true;
-            if let Ok(to) = counts.narrow(problem, cells, demand.shape, demand.dropped, cell, any) {
-                self.admitted.push((slot, to));
-            }
-        }
-        self.known = bins.n_cells();
-        // Machines that have to be narrowed come last: they stay free for others.
-        self.admitted.sort_by_key(|(slot, to)| (to.rank, to.cell != bins.cell(*slot), *slot));
     }
 
     /// Puts pods on a machine to come. Returns whether it did.
@@ -233,7 +208,7 @@ impl Placing {
             let mut types = solver.cells[cell].types.clone();
             solver.keep_fitting(&mut types, solver.cells[cell].template, requests, &[]);
             let cheapest = solver.cells[cell].cheapest(&types);
-            cheapest.map_or(0, |kind| solver.cells[cell].prices[kind])
+            cheapest.map_or(0, |kind| solver.cells[cell].price(kind))
         } else {
             value(solver, cell, requests).ceil() as i64
         };
@@ -352,9 +327,10 @@ impl Placing {
             self.targets.push((cell, most, best));
             return best;
         }
-        let prices = &solver.cells[cell].prices;
-        let price =
-            |kind: usize, n: usize| (prices[kind] + problem.policy.node_price.0) as f64 / n as f64;
+        let in_cell = &solver.cells[cell];
+        let price = |kind: usize, n: usize| {
+            (in_cell.price(kind) + problem.policy.node_price.0) as f64 / n as f64
+        };
         let mut best: Option<(f64, usize)> = None;
         for kind in solver.cells[cell].ranked(types) {
             // From here on they cost more even if all pods went on one of them.
@@ -429,7 +405,7 @@ fn join(
     let template = &problem.templates[after.template];
     let exact = after.requirements.has_min_values();
     if strategy != Strategy::Fill && !exact {
-        let dearer = !after.types[target] || after.prices[target] > before.prices[target];
+        let dearer = !after.types[target] || after.price(target) > before.price(target);
         debug_assert!(n <= times(&shape.requests, bins.room(claim)), "pods that the target holds");
         if dearer || ports_conflict(&shape.ports, template.overheads.ports(target)) {
             return false;
@@ -469,8 +445,8 @@ fn grown(
         return None;
     }
     let claim = &solver.claims[claim];
-    let before = solver.cells[claim.cell].prices[claim.target];
-    Some((solver.cells[to].prices[target] - before, target))
+    let before = solver.cells[claim.cell].price(claim.target);
+    Some((solver.cells[to].price(target) - before, target))
 }
 
 /// Records pods on a machine to come.

@@ -10,6 +10,7 @@ mod disrupting;
 mod formats;
 mod garbage;
 mod idle_rules;
+mod many_classes;
 mod mutations;
 mod oracle;
 mod overlays;

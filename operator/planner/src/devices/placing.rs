@@ -119,7 +119,7 @@ fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place
     }
     let target = solver.cells[cell].cheapest(&types)?;
     let claim = &solver.claims[at];
-    let dearer = solver.cells[cell].prices[target] - solver.cells[before].prices[claim.target];
+    let dearer = solver.cells[cell].price(target) - solver.cells[before].price(claim.target);
     Some(Place { at, cell, types, proposal, target, dearer })
 }
 
@@ -150,7 +150,7 @@ fn open(solver: &mut Solver<'_, '_>, demand: &Demand, template: usize) -> Result
     }
     let target = solver.cells[cell].cheapest(&types);
     let target = target.expect("types that serve the claims are of the cell");
-    let dearer = solver.cells[cell].prices[target];
+    let dearer = solver.cells[cell].price(target);
     Ok(Place { at, cell, types, proposal, target, dearer })
 }
 

@@ -16,7 +16,9 @@ impl Bargains {
         for (index, template) in problem.templates.iter().enumerate() {
             let base = solver.cells.base(problem, index);
             let cell = &solver.cells[base];
-            all.extend(cell.frontier.iter().map(|&kind| (cell.prices[kind], template.net(kind))));
+            all.extend(
+                cell.frontier(problem).iter().map(|&kind| (cell.price(kind), template.net(kind))),
+            );
         }
         all.sort_unstable();
         let mut offers: Vec<(i64, Vec<i64>)> = Vec::new();

@@ -172,8 +172,8 @@ pub(super) fn launch(
 }
 
 fn empty_claim(solver: &Solver<'_, '_>, cell: crate::cells::CellId, types: FixedBitSet) -> Claim {
-    let prices = &solver.cells[cell].prices;
-    let target = types.ones().min_by_key(|&kind| (prices[kind], kind)).unwrap_or(0);
+    let prices = &solver.cells[cell];
+    let target = types.ones().min_by_key(|&kind| (prices.price(kind), kind)).unwrap_or(0);
     Claim {
         cell,
         used: vec![0; solver.problem.columns.len()],

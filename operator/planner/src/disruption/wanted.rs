@@ -46,7 +46,7 @@ impl Wanted {
             shapes.sort_unstable();
             shapes.dedup();
             let cell = &trial.cells[claim.cell];
-            let price = cell.cheapest(&claim.types).map_or(0, |kind| cell.prices[kind]);
+            let price = cell.cheapest(&claim.types).map_or(0, |kind| cell.price(kind));
             machines.insert((claim.used.clone(), shapes), price);
             pods.extend_from_slice(&claim.pods);
         }

@@ -150,7 +150,7 @@ fn alike(problem: &Problem<'_>, cells: &mut Cells, key: Key) -> Option<Vec<Vec<V
     for &value in &values {
         let mut prices = |&base: &CellId| {
             let there = cells.at(problem, base, key, value)?;
-            Some(cells[there].prices.clone())
+            Some(cells[there].prices())
         };
         by_price.entry(bases.iter().map(&mut prices).collect()).or_default().push(value);
     }

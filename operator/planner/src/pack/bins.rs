@@ -18,8 +18,20 @@ pub(crate) struct Bins {
     width: usize,
     /// By claim, its place in `cells`.
     slots: Vec<usize>,
-    cells: Vec<(CellId, FixedBitSet)>,
+    cells: Vec<Slot>,
+    /// Those of them that have claims.
+    live: FixedBitSet,
     by_cell: FxHashMap<CellId, usize>,
+}
+
+/// The claims of a cell.
+#[derive(Debug)]
+struct Slot {
+    cell: CellId,
+    claims: FixedBitSet,
+    n: usize,
+    /// None of them comes before this one.
+    first: usize,
 }
 
 impl Bins {
@@ -34,6 +46,7 @@ impl Bins {
             width,
             slots: Vec::new(),
             cells: Vec::new(),
+            live: FixedBitSet::new(),
             by_cell: FxHashMap::default(),
         };
         bins.sync(solver);
@@ -48,7 +61,7 @@ impl Bins {
             self.rows.extend(row);
             let slot = self.slot(solver.claims[claim].cell);
             self.slots.push(slot);
-            self.cells[slot].1.grow_and_insert(claim);
+            self.enter(claim, slot);
         }
     }
 
@@ -60,15 +73,39 @@ impl Bins {
         known.copy_from_slice(&row);
         let slot = self.slot(solver.claims[claim].cell);
         if slot != self.slots[claim] {
-            self.cells[self.slots[claim]].1.set(claim, false);
-            self.cells[slot].1.grow_and_insert(claim);
+            self.leave(claim);
+            self.enter(claim, slot);
             self.slots[claim] = slot;
         }
     }
 
     /// Leaves a claim out from now on.
     pub(super) fn close(&mut self, claim: usize) {
-        self.cells[self.slots[claim]].1.set(claim, false);
+        self.leave(claim);
+    }
+
+    fn enter(&mut self, claim: usize, slot: usize) {
+        let entered = &mut self.cells[slot];
+        entered.first = if entered.n == 0 { claim } else { entered.first.min(claim) };
+        entered.n += 1;
+        entered.claims.grow_and_insert(claim);
+        self.live.grow_and_insert(slot);
+    }
+
+    fn leave(&mut self, claim: usize) {
+        let slot = self.slots[claim];
+        let left = &mut self.cells[slot];
+        if !left.claims.contains(claim) {
+            return;
+        }
+        left.n -= 1;
+        if left.n > 0 {
+            left.claims.set(claim, false);
+        } else {
+            // There may be as many cells without claims as pods.
+            left.claims = FixedBitSet::new();
+            self.live.set(slot, false);
+        }
     }
 
     /// Takes out of all claims the types that no longer hold their pods.
@@ -88,7 +125,17 @@ impl Bins {
 
     /// A cell by its number.
     pub(crate) fn cell(&self, slot: usize) -> CellId {
-        self.cells[slot].0
+        self.cells[slot].cell
+    }
+
+    /// The number of the cell that a claim is in.
+    pub(super) fn slot_of(&self, claim: usize) -> usize {
+        self.slots[claim]
+    }
+
+    /// The cells with claims, by their numbers.
+    pub(crate) fn live(&self) -> impl Iterator<Item = usize> {
+        self.live.ones()
     }
 
     /// What a claim still holds.
@@ -111,15 +158,15 @@ impl Bins {
     ) -> Option<usize> {
         let mut sets = self.rooms.sets(query);
         // The set of the cell is the smallest.
-        sets[0] = &self.cells[slot].1;
-        first(&sets, &[closed], from)
+        sets[0] = &self.cells[slot].claims;
+        first(&sets, &[closed], from.max(self.cells[slot].first))
     }
 
     fn slot(&mut self, cell: CellId) -> usize {
         let next = self.cells.len();
         let slot = *self.by_cell.entry(cell).or_insert(next);
         if slot == next {
-            self.cells.push((cell, FixedBitSet::new()));
+            self.cells.push(Slot { cell, claims: FixedBitSet::new(), n: 0, first: 0 });
         }
         slot
     }

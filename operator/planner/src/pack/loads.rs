@@ -59,9 +59,10 @@ pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> 
             )
             .fold(0.0, f64::max);
         // Free machines still cost a pod slot, so that free pods are packed, too.
-        dominant * (cell.prices[kind] as f64 + 1.0)
+        dominant * (cell.price(kind) as f64 + 1.0)
     };
-    let best = cell.frontier.iter().map(|&kind| share(kind)).fold(f64::INFINITY, f64::min);
+    let best =
+        cell.frontier(solver.problem).iter().map(|&kind| share(kind)).fold(f64::INFINITY, f64::min);
     if best.is_finite() { best } else { 0.0 }
 }
 
@@ -73,7 +74,7 @@ fn worth(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
 /// What its machine costs.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
 fn cost(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
-    let price = solver.cells[load.cell].prices[kind];
+    let price = solver.cells[load.cell].price(kind);
     price.saturating_add(solver.problem.policy.node_price.0.max(1)) as f64
 }
 
@@ -89,11 +90,11 @@ pub(super) fn cheapest_load(
     let current = &solver.cells[cell];
     let template = current.template;
     let kinds = if *allowed == current.types {
-        current.frontier.clone()
+        current.frontier(problem).to_vec()
     } else {
-        frontier(problem, template, &by_price(allowed, &current.prices))
+        frontier(problem, template, &by_price(allowed, |kind| current.price(kind)))
     };
-    let price = |kind: usize| solver.cells[cell].prices[kind];
+    let price = |kind: usize| solver.cells[cell].price(kind);
     let kinds = super::values::thinned(solver, template, kinds, &price);
     let mut loads = Vec::new();
     for kind in kinds {

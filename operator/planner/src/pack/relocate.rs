@@ -22,6 +22,9 @@ const GROWING: usize = 6;
 /// How many machines are looked at for one pod that rules may keep off them.
 const LOOKS: usize = 24;
 
+/// In how many cells besides its own.
+const CELLS: usize = 64;
+
 /// Machines with more pods than this are not dissolved: hardly ever is there a place for all of them.
 const DISSOLVED: usize = 32;
 
@@ -186,7 +189,7 @@ impl Relocation<'_, '_, '_> {
     /// What a machine costs.
     fn price(&self, claim: usize) -> i64 {
         let claim = &self.solver.claims[claim];
-        self.solver.cells[claim.cell].prices[claim.target]
+        self.solver.cells[claim.cell].price(claim.target)
     }
 
     /// How a pod's shape may move.
@@ -222,8 +225,8 @@ impl Relocation<'_, '_, '_> {
         take_times(&mut least, &largest, 1);
         let cell = &self.solver.cells[claim.cell];
         let template = &problem.templates[cell.template];
-        let price = cell.prices[claim.target];
-        let cheaper = cell.ranked(&cell.types).take_while(|&kind| cell.prices[kind] < price);
+        let price = cell.price(claim.target);
+        let cheaper = cell.ranked(&cell.types).take_while(|&kind| cell.price(kind) < price);
         let holds = |&kind: &usize| {
             fits(&least, template.net(kind))
                 && !ports_conflict(&claim.ports, template.overheads.ports(kind))
@@ -264,7 +267,7 @@ impl Relocation<'_, '_, '_> {
             let cell = this.solver.claims[to].cell;
             let types = this.solver.with(to, cell, requests, &[], 1);
             if let Some(target) = this.solver.cells[cell].cheapest(&types) {
-                let dearer = this.solver.cells[cell].prices[target] - this.price(to);
+                let dearer = this.solver.cells[cell].price(target) - this.price(to);
                 if best.is_none_or(|(least, ..)| dearer < least) {
                     best = Some((dearer, to, target));
                 }
@@ -311,18 +314,17 @@ impl Relocation<'_, '_, '_> {
         let own = self.solver.claims[claim].cell;
         let moves_far = self.mobility(shape) == Mobility::InTemplate;
         let class = problem.shapes[shape].class;
-        let cells = &mut self.solver.cells;
-        let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
-        for slot in 0..self.bins.n_cells() {
+        let cells = &self.solver.cells;
+        let others = self.bins.live().filter(|&slot| {
             let cell = self.bins.cell(slot);
-            if cell == own {
-                slots.insert(0, slot);
-            } else if moves_far
+            cell != own
                 && cells[cell].template == cells[own].template
-                && cells.joined(problem, cell, class, 0) == Some(cell)
-            {
-                slots.push(slot);
-            }
+                && cells.keeps(problem, cell, class, 0)
+        });
+        let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
+        slots.push(self.bins.slot_of(claim));
+        if moves_far {
+            slots.extend(others.take(CELLS));
         }
         slots
     }

@@ -67,12 +67,12 @@ impl Valuation {
         cells.sort_unstable();
         cells.dedup();
         for cell in cells {
-            known.extend(solver.cells[cell].frontier.iter().copied());
+            known.extend(solver.cells[cell].frontier(solver.problem).iter().copied());
         }
         let node_price = solver.problem.policy.node_price.0;
         // A type costs the least that any of the demands pays for it.
         let price = |kind: usize| {
-            let prices = homes.iter().map(|&(_, cell)| solver.cells[cell].prices[kind]);
+            let prices = homes.iter().map(|&(_, cell)| solver.cells[cell].price(kind));
             prices.min().unwrap_or(0).saturating_add(node_price).max(1)
         };
         let types = thinned(solver, template, known.ones().collect(), &price);

@@ -218,6 +218,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&b.intersection(&a, &symbols), &ab);
+        prop_assert_eq!(ab.entails(&c, &symbols), ab.intersection(&c, &symbols) == ab);
         prop_assert_eq!(a.intersects(&b, &symbols), b.intersects(&a, &symbols));
         prop_assert!(ab.operator() == Operator::DoesNotExist || ab.is_subset(&a, &symbols) || ab.admits_absence());
     }

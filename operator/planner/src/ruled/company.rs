@@ -38,7 +38,7 @@ pub(super) fn target(
         let net = problem.templates[cell.template].net(kind);
         let one = dominant_share(requests, net);
         let all = dominant_share(&solver.company, net) / machines as f64;
-        (cell.prices[kind] + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
+        (cell.price(kind) + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
     };
     let types = types.ones().map(|kind| (price(kind), kind));
     let best = types.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

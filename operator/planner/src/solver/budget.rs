@@ -22,7 +22,7 @@ impl Solver<'_, '_> {
     /// The price of a claim: that of the cheapest type that holds its pods.
     pub(crate) fn price(&self, claim: &Claim) -> i64 {
         let cell = &self.cells[claim.cell];
-        cell.cheapest(&claim.types).map_or(0, |kind| cell.prices[kind])
+        cell.cheapest(&claim.types).map_or(0, |kind| cell.price(kind))
     }
 
     /// What all machines to come cost, with the price of having a machine.

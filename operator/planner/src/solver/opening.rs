@@ -35,6 +35,20 @@ impl Solver<'_, '_> {
         holds(problem, &self.limits, &self.cells[cell], demand.shape).then_some(cell)
     }
 
+    /// What keeps a pod waiting when there are too many cells for it to have one: its size, if that is enough.
+    fn beyond_count(&self, base: CellId, shape: usize) -> Exclusion {
+        let shape = &self.problem.shapes[shape];
+        let mut types = self.cells[base].types.clone();
+        self.keep_fitting(&mut types, self.cells[base].template, &shape.requests, &shape.ports);
+        if types.is_clear() {
+            return self.shortage(base, &shape.requests);
+        }
+        Exclusion::Pod(
+            "pods require too many different things of machines to plan for all of them at once"
+                .to_owned(),
+        )
+    }
+
     /// The same, or what excludes the demand from the template.
     pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
         let problem = self.problem;
@@ -42,7 +56,10 @@ impl Solver<'_, '_> {
         let base = self.cells.base(problem, template);
         let (class, variant) = (shape.class, demand.variant);
         let cell = self.cells.join(problem, base, class, variant);
-        let cell = cell.map_err(|_| self.cells.why_not(problem, base, class, variant))?;
+        let cell = cell.map_err(|_| {
+            let why = self.cells.why_not(problem, base, class, variant);
+            why.unwrap_or_else(|| self.beyond_count(base, demand.shape))
+        })?;
         let mut types = self.cells[cell].types.clone();
         self.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
         if types.is_clear() {

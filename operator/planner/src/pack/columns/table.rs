@@ -306,17 +306,17 @@ fn bins_of(
         return Vec::new();
     }
     // Pods that would open machines in other cells come along where they narrow nothing.
-    let mut admits = |&(home, class, variant, ..): &Alike| {
+    let admits = |&(home, class, variant, ..): &Alike| {
         home == cell
             || solver.cells[home].template == template
-                && solver.cells.joined(problem, cell, class, variant) == Some(cell)
+                && solver.cells.keeps(problem, cell, class, variant)
     };
     let admitted: Vec<bool> = alike.iter().map(|(row, _)| admits(row)).collect();
     let current = &solver.cells[cell];
     let kinds = if allowed == current.types {
-        current.frontier.clone()
+        current.frontier(problem).to_vec()
     } else {
-        frontier(problem, template, &by_price(&allowed, &current.prices))
+        frontier(problem, template, &by_price(&allowed, |kind| current.price(kind)))
     };
     let bin = |kind: usize| {
         let net = of(problem.templates[template].net(kind));
@@ -326,7 +326,7 @@ fn bins_of(
         };
         let rows: Vec<usize> = (0..alike.len()).filter(holds).collect();
         let room = [net[0].max(1) as f64, net[1].max(1) as f64];
-        let price = current.prices[kind].saturating_add(problem.policy.node_price.0).max(1) as f64;
+        let price = current.price(kind).saturating_add(problem.policy.node_price.0).max(1) as f64;
         Bin { cell, net, room, price, rows, clusters: Vec::new() }
     };
     kinds.into_iter().map(bin).filter(|bin| !bin.rows.is_empty()).collect()
