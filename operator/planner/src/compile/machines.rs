@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::compile::shapes::{Class, HostPort, Shape};
 use crate::compile::{Columns, Problem, label};
@@ -16,10 +16,12 @@ use crate::topology::Rules;
 /// Machines, by index into [`Snapshot::nodes`].
 #[derive(Debug, Default)]
 pub(crate) struct Machines {
-    /// Keys that pods, daemons or topology rules ask machines for, with what machines say; the other labels of machines are not read. Sorted by key.
+    /// Keys that pods, daemons or topology rules ask machines for, with what machines say, or with nothing if none has the label; the other labels of machines are
+    /// not read. Sorted by key.
     labels: Vec<(Key, Vec<Option<Value>>)>,
     /// Requirements of claims that have no instance yet.
     promised: FxHashMap<usize, Requirements>,
+    promised_keys: FxHashSet<Key>,
     /// What pods may still use, daemons to come already taken off.
     room: Vec<i64>,
     width: usize,
@@ -37,7 +39,9 @@ impl Machines {
         let mut machines = Self { labels: labels(snapshot, asked, symbols), ..Self::default() };
         for (index, node) in snapshot.nodes.iter().enumerate() {
             if !node.requirements.is_empty() {
-                machines.promised.insert(index, Requirements::new(&node.requirements, symbols));
+                let promised = Requirements::new(&node.requirements, symbols);
+                machines.promised_keys.extend(promised.iter().map(|(key, _)| key));
+                machines.promised.insert(index, promised);
             }
         }
         machines.order =
@@ -77,7 +81,14 @@ impl Machines {
     pub(crate) fn label(&self, machine: usize, key: Key) -> Option<Value> {
         let at = self.labels.binary_search_by_key(&key, |&(key, _)| key);
         debug_assert!(at.is_ok(), "the label was asked for when the snapshot was compiled");
-        self.labels[at.ok()?].1[machine]
+        self.labels[at.ok()?].1.get(machine).copied().flatten()
+    }
+
+    /// Whether any machine has a label that something asks for, or will have.
+    pub(crate) fn have(&self, key: Key) -> bool {
+        let at = self.labels.binary_search_by_key(&key, |&(key, _)| key);
+        let said = at.is_ok_and(|at| self.labels[at].1.iter().any(Option::is_some));
+        said || self.promised_keys.contains(&key)
     }
 
     /// What a claim that has no instance yet says about a label.
@@ -110,14 +121,26 @@ pub(super) fn asked(
     of_pods.chain(of_sets).chain(rules.domain_keys()).collect()
 }
 
-/// What machines say about some keys, column by column.
+/// With more keys than this it is machines that are looked through for keys.
+const FEW_KEYS: usize = 64;
+
+/// What machines say about some keys, column by column. Pods may name thousands of keys that no machine has.
 fn labels(
     snapshot: &Snapshot,
     asked: &BTreeSet<Key>,
     symbols: &mut Symbols,
 ) -> Vec<(Key, Vec<Option<Value>>)> {
     let mut columns: Vec<_> = asked.iter().map(|&key| (key, Vec::new())).collect();
+    let mut on_nodes = FxHashSet::default();
+    if columns.len() > FEW_KEYS {
+        let labels = snapshot.nodes.iter().flat_map(|node| node.labels.keys());
+        on_nodes.extend(labels.filter_map(|name| symbols.find_key(name)));
+        on_nodes.extend(symbols.find_key(label::HOSTNAME));
+    }
     for (key, values) in &mut columns {
+        if asked.len() > FEW_KEYS && !on_nodes.contains(key) {
+            continue;
+        }
         let name = symbols.key_name(*key).to_owned();
         let of = |node: &Node| {
             let value = node.labels.get(&name).map(String::as_str);

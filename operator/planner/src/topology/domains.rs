@@ -11,10 +11,12 @@ use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::{Key, Value};
 use crate::requirements::ValueSet;
 
-/// The domains of machines that exist, per topology key other than the host name.
+/// The domains of machines that exist, per topology key other than the host name that any of them has: pods may name thousands that none has.
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     tables: Vec<Table>,
+    /// How many machines there are by position.
+    positions: usize,
 }
 
 #[derive(Debug)]
@@ -51,20 +53,21 @@ impl Domains {
             }
             Table { key, of, members, missing }
         };
-        Self { tables: keys.into_iter().map(table).collect() }
+        let keys = keys.into_iter().filter(|&key| problem.machines.have(key));
+        Self { tables: keys.map(table).collect(), positions }
     }
 
-    fn table(&self, key: Key) -> &Table {
+    fn table(&self, key: Key) -> Option<&Table> {
         let at = self.tables.binary_search_by_key(&key, |table| table.key);
-        &self.tables[at.expect("every topology key has a table")]
+        Some(&self.tables[at.ok()?])
     }
 
     /// The domain of a machine.
     pub(crate) fn of(&self, key: Key, machine: usize) -> Option<Value> {
-        self.table(key).of[machine]
+        self.table(key)?.of[machine]
     }
 
-    /// The topology keys.
+    /// The topology keys that machines have.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.tables.iter().map(|table| table.key)
     }
@@ -76,8 +79,7 @@ impl Domains {
 
     /// The positions of all machines.
     pub(super) fn all_positions(&self) -> FixedBitSet {
-        let n = self.tables.first().map_or(0, |table| table.missing.len());
-        let mut all = FixedBitSet::with_capacity(n);
+        let mut all = FixedBitSet::with_capacity(self.positions);
         all.insert_range(..);
         all
     }
@@ -89,12 +91,11 @@ impl Domains {
         missing: bool,
         mut passes: impl FnMut(Value) -> bool,
     ) -> FixedBitSet {
-        let table = self.table(key);
-        let mut set = if missing {
-            table.missing.clone()
-        } else {
-            FixedBitSet::with_capacity(table.missing.len())
+        let none = || FixedBitSet::with_capacity(self.positions);
+        let Some(table) = self.table(key) else {
+            return if missing { self.all_positions() } else { none() };
         };
+        let mut set = if missing { table.missing.clone() } else { none() };
         for (value, members) in &table.members {
             if passes(*value) {
                 set.union_with(members);
