@@ -3,8 +3,12 @@
 //! Most of thousands of such sets have a few members of thousands that are possible, but nobody promises that. Bits alone would take as much room for each
 //! set, lists alone 32 times as much for a full one.
 
+mod inverse;
+
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
+
+pub(crate) use inverse::inverse;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +102,22 @@ impl IdSet {
                 bits.remove(id);
             }
         }
+    }
+}
+
+impl From<FixedBitSet> for IdSet {
+    fn from(bits: FixedBitSet) -> Self {
+        let Some(last) = bits.maximum() else { return Self::default() };
+        let n = bits.count_ones(..);
+        if n <= Self::default().few.inline_size() || n <= last / 32 {
+            let few = bits.ones().map(|id| u32::try_from(id).expect("ids fit into 32 bits"));
+            return Self { few: few.collect(), many: FixedBitSet::new() };
+        }
+        let mut many = FixedBitSet::with_capacity(last + 1);
+        let words = many.as_mut_slice();
+        let n_words = words.len();
+        words.copy_from_slice(&bits.as_slice()[..n_words]);
+        Self { few: SmallVec::new(), many }
     }
 }
 

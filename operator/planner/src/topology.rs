@@ -121,6 +121,9 @@ pub(crate) struct Rules {
     terms: Vec<usize>,
     /// By group: whether it selects shapes that don't carry its rule.
     counts_others: Vec<bool>,
+    /// The groups about hosts that bring pods together, and with those of which a host may have several pods.
+    near_on_hosts: IdSet,
+    several_on_hosts: IdSet,
 }
 
 impl Rules {
@@ -133,17 +136,18 @@ impl Rules {
 
     /// How a shape's pods may change machines to come.
     pub(crate) fn mobility(&self, shape: usize) -> Mobility {
-        let groups = self.deciding(shape, 0).map(|rule| &self.groups[rule.group]);
-        let mut mobility = Mobility::InTemplate;
-        for group in groups {
-            if group.host && group.kind == Kind::Affinity {
-                return Mobility::Stays;
-            }
-            if !group.host {
-                mobility = Mobility::InCell;
-            }
+        let own = || self.carried(shape, 0).map(|rule| &self.groups[rule.group]);
+        if own().any(|group| group.host && group.kind == Kind::Affinity)
+            || self.others[shape].on_hosts.common(&self.near_on_hosts).next().is_some()
+        {
+            return Mobility::Stays;
         }
-        mobility
+        let in_domains = self.selecting[shape].iter().next().is_some();
+        if in_domains || own().any(|group| !group.host) {
+            Mobility::InCell
+        } else {
+            Mobility::InTemplate
+        }
     }
 
     /// When a shape's turn is. Those first that rules of others count, so that these rules see them: kube-scheduler may bind them in any order. Those
@@ -221,7 +225,11 @@ impl Rules {
 
     /// Whether hosts matter to a shape only as far as groups are concerned of which a host has one pod at most.
     pub(crate) fn is_alone_on_hosts(&self, shape: usize) -> bool {
-        self.groups_on_hosts(shape).all(|group| self.groups[group].most_together() == Some(1))
+        let others = &self.others[shape];
+        let several = |groups: &IdSet| groups.common(&self.several_on_hosts).next().is_some();
+        self.carried_about_hosts(shape, 0).all(|rule| !self.several_on_hosts.contains(rule.group))
+            && !several(&others.on_hosts)
+            && !several(&others.spread_on_hosts)
     }
 
     /// The groups of which a host has one pod at most, as far as a shape has to do with them. None when hosts matter to it in another way.

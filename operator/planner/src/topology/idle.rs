@@ -82,7 +82,18 @@ pub(super) fn idle(
     }
     let everywhere = everywhere(snapshot, symbols);
     let idle = |(group, &(many, one, is_soft)): (&Draft, &(usize, Option<usize>, bool))| {
-        let selected: usize = group.selects.iter().map(|shape| pods[shape]).sum();
+        // Nobody asks how many there are beyond what the rule allows.
+        let most = match group.kind {
+            Kind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(0),
+            Kind::Anti | Kind::Affinity => 1,
+        };
+        let mut selected = 0;
+        for shape in group.selects.iter() {
+            selected += pods[shape];
+            if selected > most {
+                break;
+            }
+        }
         let is_itself = || many == 1 && one.is_some_and(|shape| group.selects.contains(shape));
         let has_keys = || group.keys.iter().all(|key| everywhere.contains(key));
         match group.kind {

@@ -18,9 +18,17 @@ pub(super) struct Occupants {
     on: FxHashMap<usize, SmallVec<[(u32, u32); 4]>>,
     /// By shape: where its pods are, as places in bitsets.
     places: Vec<IdSet>,
+    /// By shape: the only one of these, [`NOWHERE`] or [`SEVERAL`]. Each of thousands of pods may be selected by thousands of rules, so that it is looked up often.
+    only: Vec<u32>,
     /// How many such places there are.
     width: usize,
 }
+
+/// There is no such place.
+const NOWHERE: u32 = u32::MAX;
+
+/// There are several.
+const SEVERAL: u32 = NOWHERE - 1;
 
 impl Occupants {
     /// Counts pods of a shape on a host in, or out (negative). The host's place in bitsets, if it has one.
@@ -39,10 +47,30 @@ impl Occupants {
         let Some(place) = place else { return };
         if self.places.len() <= shape {
             self.places.resize_with(shape + 1, IdSet::default);
+            self.only.resize(shape + 1, NOWHERE);
         }
         self.width = self.width.max(place + 1);
         let places = &mut self.places[shape];
-        if is_there { places.insert(place) } else { places.remove(place) }
+        if is_there {
+            places.insert(place);
+        } else {
+            places.remove(place);
+        }
+        let mut left = places.iter();
+        self.only[shape] = match (left.next(), left.next()) {
+            (None, _) => NOWHERE,
+            (Some(only), None) => u32::try_from(only).expect("fewer places than fit into memory"),
+            (Some(_), Some(_)) => SEVERAL,
+        };
+    }
+
+    /// Adds the places of a shape's pods.
+    fn add_places(&self, shape: usize, places: &mut FixedBitSet) {
+        match self.only.get(shape) {
+            None | Some(&NOWHERE) => {}
+            Some(&SEVERAL) => self.places[shape].add_to(places),
+            Some(&only) => places.grow_and_insert(only as usize),
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -91,15 +119,16 @@ impl Occupants {
 
     /// Adds the places of hosts with pods that a group selects.
     pub(super) fn add_selected(&self, group: &Group, places: &mut FixedBitSet) {
-        for shape in group.selects.iter().map_while(|shape| self.places.get(shape)) {
-            shape.add_to(places);
+        let placed = self.only.len();
+        for shape in group.selects.iter().take_while(|&shape| shape < placed) {
+            self.add_places(shape, places);
         }
     }
 
     /// Adds the places of hosts with pods that carry a group's rule.
     pub(super) fn add_carrying(&self, group: &Group, places: &mut FixedBitSet) {
-        for shape in group.carriers.iter().filter_map(|&shape| self.places.get(shape as usize)) {
-            shape.add_to(places);
+        for &shape in &group.carriers {
+            self.add_places(shape as usize, places);
         }
     }
 

@@ -10,7 +10,7 @@ use super::selectors::{ByLabel, Names, Scope, Selectable};
 use super::{Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
 use crate::compile::label;
 use crate::compile::shapes::ClassId;
-use crate::id_set::IdSet;
+use crate::id_set::{IdSet, inverse};
 use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
 use crate::snapshot::{PodAffinityTerm, Snapshot};
@@ -139,6 +139,11 @@ impl Rules {
         let groups = groups.collect();
         let families = families.into_iter().map(|(about, groups)| Family { about, groups });
         let mut rules = Self { groups, families: families.collect(), terms, ..Self::default() };
+        let on_hosts = || rules.groups.iter().enumerate().filter(|(_, group)| group.host);
+        let near = on_hosts().filter(|(_, group)| group.kind == Kind::Affinity);
+        rules.near_on_hosts = near.map(|(id, _)| id).collect();
+        let several = on_hosts().filter(|(_, group)| group.most_together() != Some(1));
+        rules.several_on_hosts = several.map(|(id, _)| id).collect();
         rules.carry(&carried, &preferred);
         rules.select();
         rules.weigh();
@@ -168,20 +173,29 @@ impl Rules {
     /// Notes which groups select shapes.
     fn select(&mut self) {
         let n = self.required.len();
-        self.others.resize_with(n, Others::default);
-        self.selecting.resize_with(n, IdSet::default);
+        let groups = || self.groups.iter().enumerate();
+        let is_spread = |group: &Group| matches!(group.kind, Kind::Spread { .. });
+        let of = |wanted: &dyn Fn(&Group) -> bool| {
+            let wanted = groups().filter(|(_, group)| wanted(group));
+            inverse(wanted.map(|(id, group)| (id, &group.selects)), n)
+        };
+        self.selecting = of(&|group| !group.host);
+        let spread = of(&|group| group.host && is_spread(group));
+        let others = of(&|group| group.host && !is_spread(group));
+        let on_hosts = spread.into_iter().zip(others);
+        self.others = on_hosts
+            .map(|(spread_on_hosts, on_hosts)| Others {
+                spread_on_hosts,
+                on_hosts,
+                ..Others::default()
+            })
+            .collect();
         self.counting.resize_with(n, IdSet::default);
-        for (id, group) in self.groups.iter().enumerate() {
-            if !group.host {
-                group.selects.iter().for_each(|shape| self.selecting[shape].insert(id));
-                continue;
-            }
-            for shape in group.selects.iter().filter(|&it| !contains(&group.carriers, it)) {
-                let others = &mut self.others[shape];
-                match group.kind {
-                    Kind::Spread { .. } => others.spread_on_hosts.insert(id),
-                    _ => others.on_hosts.insert(id),
-                }
+        for (id, group) in self.groups.iter().enumerate().filter(|(_, group)| group.host) {
+            for &shape in &group.carriers {
+                let others = &mut self.others[shape as usize];
+                others.spread_on_hosts.remove(id);
+                others.on_hosts.remove(id);
             }
         }
         let mut selected = FixedBitSet::with_capacity(n);

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use fixedbitset::FixedBitSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -59,31 +60,79 @@ impl Selectable {
     }
 }
 
-/// Pods by their labels.
-#[derive(Debug)]
+/// Pods by their namespace and labels.
+#[derive(Debug, Default)]
 pub(super) struct ByLabel {
-    pods: FxHashMap<(u32, u32), Vec<usize>>,
+    n: usize,
+    namespaces: FxHashMap<u32, IdSet>,
+    /// By key: those that have the label.
+    having: FxHashMap<u32, IdSet>,
+    /// By key and value.
+    labelled: FxHashMap<(u32, u32), IdSet>,
 }
 
 impl ByLabel {
     pub(super) fn new(pods: &[Selectable]) -> Self {
-        let mut by_label: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
+        let mut found = Self { n: pods.len(), ..Self::default() };
         for (index, pod) in pods.iter().enumerate() {
-            for &label in &pod.labels {
-                by_label.entry(label).or_default().push(index);
+            found.namespaces.entry(pod.namespace).or_default().insert(index);
+            for &(key, value) in &pod.labels {
+                found.having.entry(key).or_default().insert(index);
+                found.labelled.entry((key, value)).or_default().insert(index);
             }
         }
-        Self { pods: by_label }
+        found
     }
 
-    /// The pods among `pods` that are in a scope. One that asks for a label's value is compared only with the pods that have it.
+    /// The pods among `pods` that are in a scope. One that asks for a label's value is compared only with the pods that have it; else it is sets that are compared,
+    /// not pods.
     pub(super) fn selected(&self, pods: &[Selectable], scope: &Scope) -> IdSet {
-        let in_scope = |&index: &usize| scope.selects(&pods[index]);
-        match scope.label() {
-            Some(label) => {
-                self.pods.get(&label).into_iter().flatten().copied().filter(in_scope).collect()
+        if let Some(label) = scope.label() {
+            let labelled = self.labelled.get(&label).into_iter().flat_map(IdSet::iter);
+            return labelled.filter(|&index| scope.selects(&pods[index])).collect();
+        }
+        let Some(expressions) = &scope.expressions else { return IdSet::default() };
+        let mut selected = FixedBitSet::with_capacity(self.n);
+        for namespace in scope.namespaces.iter().filter_map(|name| self.namespaces.get(name)) {
+            namespace.add_to(&mut selected);
+        }
+        for expression in expressions {
+            if expression.values.len() > self.n {
+                for index in selected.ones().collect::<Vec<_>>() {
+                    selected.set(index, expression.holds(&pods[index].labels));
+                }
+            } else {
+                self.keep(expression, &mut selected);
             }
-            None => (0..pods.len()).filter(in_scope).collect(),
+        }
+        selected.into()
+    }
+
+    /// Takes out the pods for which an expression does not hold.
+    fn keep(&self, expression: &Expression, pods: &mut FixedBitSet) {
+        let having = self.having.get(&expression.key);
+        let values = expression.values.iter().map(|&value| (expression.key, value));
+        let listed = values.filter_map(|label| self.labelled.get(&label));
+        match expression.operator {
+            Operator::NotIn => listed.for_each(|labelled| labelled.take_from(pods)),
+            Operator::DoesNotExist => {
+                if let Some(having) = having {
+                    having.take_from(pods);
+                }
+            }
+            Operator::In => {
+                let mut admitted = FixedBitSet::with_capacity(self.n);
+                listed.for_each(|labelled| labelled.add_to(&mut admitted));
+                pods.intersect_with(&admitted);
+            }
+            Operator::Exists => {
+                let mut admitted = FixedBitSet::with_capacity(self.n);
+                if let Some(having) = having {
+                    having.add_to(&mut admitted);
+                }
+                pods.intersect_with(&admitted);
+            }
+            Operator::Unknown => pods.clear(),
         }
     }
 }
