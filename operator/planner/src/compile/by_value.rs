@@ -42,9 +42,13 @@ impl ByValue {
         found
     }
 
-    /// The templates that may meet `wanted`: all but those that list other values of some label.
+    /// The templates that may meet `wanted`: all but those that list other values of some label; none if nothing can meet it.
     pub(crate) fn admitting(&self, wanted: &Requirements) -> FixedBitSet {
         let mut admitting = FixedBitSet::with_capacity(self.templates);
+        // A term and the place of a volume may have nothing in common, and pods may have hundreds of both.
+        if wanted.iter().any(|(_, set)| set.is_contradiction()) {
+            return admitting;
+        }
         admitting.insert_range(..);
         for (key, set) in wanted.iter() {
             let values = set.listed().unwrap_or_default();
@@ -91,6 +95,8 @@ mod tests {
         assert_eq!(admitting(&[]), [0, 1, 2, 3]);
         assert_eq!(admitting(&[("pool", is_in, &["b", "d", "e"])]), [1, 3]);
         assert_eq!(admitting(&[("pool", is_in, &["e"])]), [0_usize; 0]);
+        assert_eq!(admitting(&[("zone", is_in, &["e"])]), [0, 1, 2, 3]);
+        assert_eq!(admitting(&[("zone", is_in, &["e"]), ("zone", is_in, &["f"])]), [0_usize; 0]);
         assert_eq!(admitting(&[("pool", not_in, &["b"])]), [0, 1, 2, 3]);
         // What a template does not list is for others to judge.
         assert_eq!(admitting(&[("team", is_in, &["red"])]), [0, 1, 2, 3]);
