@@ -373,12 +373,10 @@ impl Cells {
         class: ClassId,
         term: usize,
     ) -> &FixedBitSet {
+        let stocks = &mut self.stocks;
         self.meeting.entry((catalog, class, term)).or_insert_with(|| {
-            let (table, symbols) = (&problem.catalogs[catalog], &problem.symbols);
             let required = &problem.classes[class].required[term];
-            let meets =
-                |&kind: &usize| table.requirements[kind].intersects(required, symbols).is_ok();
-            Arc::new((0..table.len()).filter(meets).collect())
+            Arc::new(stocks.meeting(problem, catalog, required))
         })
     }
 }

@@ -37,8 +37,8 @@ struct PriceList {
 /// What types of a catalog say about one label.
 #[derive(Debug)]
 struct Column {
-    /// For each set of values that occurs: one of the types that have it, and all of them.
-    alike: Vec<(usize, FixedBitSet)>,
+    /// Each set of values that occurs, with the types that have it.
+    alike: Vec<(ValueSet, FixedBitSet)>,
 }
 
 /// All stocks that were needed so far.
@@ -97,6 +97,26 @@ impl Stocks {
         made
     }
 
+    /// The types of a catalog that meet a set.
+    pub(super) fn meeting(
+        &mut self,
+        problem: &Problem<'_>,
+        catalog: usize,
+        wanted: &Requirements,
+    ) -> FixedBitSet {
+        let mut types = FixedBitSet::with_capacity(problem.catalogs[catalog].len());
+        types.insert_range(..);
+        for (key, set) in wanted.iter() {
+            self.column(problem, catalog, key).keep(set, &mut types, &problem.symbols);
+        }
+        types
+    }
+
+    fn column(&mut self, problem: &Problem<'_>, catalog: usize, key: Key) -> &Column {
+        let column = self.columns.entry((catalog, key));
+        column.or_insert_with(|| Arc::new(Column::new(&problem.catalogs[catalog], key)))
+    }
+
     fn make(
         &mut self,
         problem: &Problem<'_>,
@@ -110,10 +130,7 @@ impl Stocks {
         let table = &problem.catalogs[catalog];
         let (mut types, mut markets) = (types.clone(), markets.clone());
         for (key, wanted) in keys.filter_map(|key| Some((key, about.get(key)?))) {
-            let column = self.columns.entry((catalog, key));
-            column
-                .or_insert_with(|| Arc::new(Column::new(table, key)))
-                .keep(table, key, wanted, &mut types, symbols);
+            self.column(problem, catalog, key).keep(wanted, &mut types, symbols);
             for market in markets.ones().collect::<Vec<_>>() {
                 let have = table.markets[market].requirements.get(key);
                 if have.is_some_and(|have| !overlap(have, wanted, symbols)) {
@@ -148,12 +165,12 @@ impl Stocks {
 impl Column {
     fn new(table: &TypeTable, key: Key) -> Self {
         let mut by_set: FxHashMap<&ValueSet, usize> = FxHashMap::default();
-        let mut alike: Vec<(usize, FixedBitSet)> = Vec::new();
+        let mut alike: Vec<(ValueSet, FixedBitSet)> = Vec::new();
         for (kind, requirements) in table.requirements.iter().enumerate() {
             let Some(set) = requirements.get(key) else { continue };
             let at = *by_set.entry(set).or_insert(alike.len());
             if at == alike.len() {
-                alike.push((kind, FixedBitSet::with_capacity(table.len())));
+                alike.push((set.clone(), FixedBitSet::with_capacity(table.len())));
             }
             alike[at].1.insert(kind);
         }
@@ -161,19 +178,9 @@ impl Column {
     }
 
     /// Takes out the types that don't meet what is wanted of the label.
-    fn keep(
-        &self,
-        table: &TypeTable,
-        key: Key,
-        wanted: &ValueSet,
-        types: &mut FixedBitSet,
-        symbols: &Symbols,
-    ) {
-        for (first, alike) in &self.alike {
-            let have = table.requirements[*first].get(key);
-            if have.is_some_and(|have| !overlap(have, wanted, symbols)) {
-                types.difference_with(alike);
-            }
+    fn keep(&self, wanted: &ValueSet, types: &mut FixedBitSet, symbols: &Symbols) {
+        for (_, alike) in self.alike.iter().filter(|(have, _)| !overlap(have, wanted, symbols)) {
+            types.difference_with(alike);
         }
     }
 }

@@ -100,9 +100,18 @@ impl Counts {
         let by = i32::try_from(n).unwrap_or(i32::MAX);
         let rules = &problem.rules;
         let mut place = Place::new(cell, shape);
+        // There may be a family for each pod, all about the same key.
+        let mut known: Option<(Key, Option<Value>)> = None;
         for family in rules.counting[shape].iter() {
             let about = &rules.families[family].about;
-            if let [domain] = *cells.values(problem, cell, about.key)
+            if known.is_none_or(|(key, _)| key != about.key) {
+                let only = match *cells.values(problem, cell, about.key) {
+                    [domain] => Some(domain),
+                    _ => None,
+                };
+                known = Some((about.key, only));
+            }
+            if let Some((_, Some(domain))) = known
                 && about.counts_in(problem, cells, &mut place)
             {
                 self.count(rules, Change::Selected { shape, family, domain, by });
