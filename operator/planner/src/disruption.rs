@@ -35,7 +35,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Cancel;
 use crate::compile::Problem;
-use crate::launch::pod_ref;
+use crate::launch::{pod_ref, tell_apart};
 use crate::plan::{Candidate, Command, Launch, Method, PLAN_VERSION, Plan, Stay, StayingNode};
 use crate::policy::{Policy, Resume};
 use crate::provision::{demands, nominations};
@@ -73,7 +73,7 @@ pub fn disrupt(
     let overlaid = crate::overlays::apply(snapshot);
     let snapshot = &*overlaid.snapshot;
     let (problem, candidates) = prepare(snapshot, policy, now);
-    let (mut pass, mut nodes) = Pass::new(&problem, candidates, now, seed);
+    let (mut pass, mut nodes) = Pass::new(&problem, candidates, now);
     for (index, stay) in candidates::stays(&pass) {
         pass.stay(index, stay);
     }
@@ -96,6 +96,11 @@ pub fn disrupt(
     }
     let mut plan = pass.into_plan(cancel);
     Reservations::new(snapshot).settle_commands(&mut plan);
+    let launches = plan.commands.iter_mut().flat_map(|command| {
+        let first = command.terminate_first.as_mut();
+        command.replacements.iter_mut().chain(first.and_then(|first| first.launch.as_mut()))
+    });
+    tell_apart(snapshot, launches, seed);
     let replacements = plan.commands.iter_mut().flat_map(|command| &mut command.replacements);
     replacements.for_each(|launch| overlaid.mark(launch));
     plan
@@ -121,7 +126,6 @@ struct Pass<'p, 'a> {
     solver: Solver<'p, 'a>,
     budgets: Budgets,
     now: Timestamp,
-    seed: u64,
     commands: Vec<Command>,
     /// Why nodes stay, by index.
     stays: BTreeMap<usize, Stay>,
@@ -166,12 +170,7 @@ struct Pass<'p, 'a> {
 
 impl<'p, 'a> Pass<'p, 'a> {
     /// A pass over a snapshot, and the nodes that may go, without those that waiting pods will be on.
-    fn new(
-        problem: &'p Problem<'a>,
-        mut nodes: Vec<Node>,
-        now: Timestamp,
-        seed: u64,
-    ) -> (Self, Vec<Node>) {
+    fn new(problem: &'p Problem<'a>, mut nodes: Vec<Node>, now: Timestamp) -> (Self, Vec<Node>) {
         let n = problem.snapshot.nodes.len();
         let mut solver = Solver::new(problem);
         let bargains = Arc::new(Bargains::new(&mut solver));
@@ -180,7 +179,6 @@ impl<'p, 'a> Pass<'p, 'a> {
             solver,
             budgets: Budgets::new(problem.snapshot),
             now,
-            seed,
             commands: Vec::new(),
             stays: BTreeMap::new(),
             receiving: FixedBitSet::with_capacity(n),

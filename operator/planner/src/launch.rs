@@ -1,5 +1,6 @@
 //! From a machine to come to a [`Launch`]: ranked types, requirements as the NodeClaim will carry them, labels with values.
 
+mod open_labels;
 mod prices;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef, PriceR
 use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, Operator, Pod, Requirement, Snapshot};
 use crate::solver::{Claim, Solver, distinct_values};
+pub(crate) use open_labels::tell_apart;
 
 /// Says on a NodeClaim whether `minValues` had to be lowered.
 const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
@@ -126,7 +128,6 @@ impl Launches {
         claim: &Claim,
         narrowed: &Narrowed,
         reason: LaunchReason,
-        seed: u64,
     ) -> Result<Launch, Exclusion> {
         let problem = solver.problem;
         let choice = Choice {
@@ -136,7 +137,7 @@ impl Launches {
             relaxed: claim.relaxed.clone(),
         };
         if !self.drafts.contains_key(&choice) {
-            let draft = Draft::new(solver, &choice, seed);
+            let draft = Draft::new(solver, &choice);
             self.drafts.insert(choice.clone(), draft);
         }
         let mut draft = self.drafts[&choice].clone()?;
@@ -187,9 +188,8 @@ pub(crate) fn launch(
     claim: &Claim,
     narrowed: &Narrowed,
     reason: LaunchReason,
-    seed: u64,
 ) -> Result<Launch, Exclusion> {
-    Launches::default().make(solver, claim, narrowed, reason, seed)
+    Launches::default().make(solver, claim, narrowed, reason)
 }
 
 /// The types that a launch carries, the cheapest first.
@@ -212,7 +212,7 @@ fn ranked(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> Vec<us
 }
 
 impl Draft {
-    fn new(solver: &Solver<'_, '_>, choice: &Choice, seed: u64) -> Result<Self, Exclusion> {
+    fn new(solver: &Solver<'_, '_>, choice: &Choice) -> Result<Self, Exclusion> {
         let problem = solver.problem;
         let symbols = &problem.symbols;
         let cell = &solver.cells[choice.cell];
@@ -256,7 +256,7 @@ impl Draft {
             }
         };
         Ok(Self {
-            labels: Shared::from(labels(solver, cell, seed)),
+            labels: Shared::from(labels(solver, cell)),
             annotations: Shared::from(annotations),
             requirements: Shared::from(requirements),
             instance_types: Shared::from(instance_types),
@@ -313,7 +313,7 @@ fn requirements(
 }
 
 /// The pool's labels, with a value for each custom requirement.
-fn labels(solver: &Solver<'_, '_>, cell: &Cell, seed: u64) -> BTreeMap<String, String> {
+fn labels(solver: &Solver<'_, '_>, cell: &Cell) -> BTreeMap<String, String> {
     let problem = solver.problem;
     let symbols = &problem.symbols;
     let template = &problem.templates[cell.template];
@@ -335,8 +335,8 @@ fn labels(solver: &Solver<'_, '_>, cell: &Cell, seed: u64) -> BTreeMap<String, S
         let value = match set.operator() {
             Operator::DoesNotExist => continue,
             Operator::In => set.names(symbols).swap_remove(0),
-            // Any integer will do; the seed keeps pods of different plans from being told apart by it.
-            _ => set.any_integer(i64::try_from(seed % 1_000_000).unwrap_or(0), symbols).to_string(),
+            // Any will do until the plan is made; then each launch gets its own.
+            _ => set.any_integer(symbols).to_string(),
         };
         labels.entry(name.to_owned()).or_insert(value);
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::Cancel;
 use crate::cells::Cells;
 use crate::compile::Problem;
-use crate::launch::{Launches, Narrowed, pod_ref};
+use crate::launch::{Launches, Narrowed, pod_ref, tell_apart};
 use crate::pack::{Strategy, pack, relocate, repack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
@@ -42,7 +42,7 @@ pub fn provision(
     for claim in &packed.solver.claims {
         let narrowed = Narrowed::nothing(&packed.solver, claim);
         let reason = LaunchReason::Provisioned;
-        match launches.make(&packed.solver, claim, &narrowed, reason, seed) {
+        match launches.make(&packed.solver, claim, &narrowed, reason) {
             Ok(launch) => plan.launches.push(launch),
             Err(reason) => {
                 let template = packed.solver.cells[claim.cell].template;
@@ -61,6 +61,7 @@ pub fn provision(
             reasons: vec![(launch.node_pool.clone(), reason.clone())],
         }));
     }
+    tell_apart(snapshot, plan.launches.iter_mut(), seed);
     plan.report.prices = launches.price_ranges(snapshot, &plan.launches);
     plan.launches.iter_mut().for_each(|launch| overlaid.mark(launch));
     let (virtual_pods, placed): (Vec<_>, Vec<_>) =

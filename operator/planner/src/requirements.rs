@@ -202,11 +202,11 @@ impl ValueSet {
         self.present && self.operator() == Operator::DoesNotExist
     }
 
-    /// An integer that it admits, at or after `from` where the bounds let it; for labels that need some value.
-    pub fn any_integer(&self, from: i64, symbols: &Symbols) -> i64 {
+    /// An integer that it admits, if there is one; for labels that need some value.
+    pub fn any_integer(&self, symbols: &Symbols) -> i64 {
         let lowest = self.gte.unwrap_or(0);
         let highest = self.lte.unwrap_or(i64::MAX).max(lowest);
-        let mut candidate = from.clamp(lowest, highest);
+        let mut candidate = lowest;
         let excluded = |n: i64| self.values.iter().any(|&value| symbols.integer(value) == Some(n));
         while excluded(candidate) && candidate < highest {
             candidate += 1;

@@ -12,6 +12,7 @@ mod garbage;
 mod idle_rules;
 mod many_classes;
 mod mutations;
+mod open_labels;
 mod oracle;
 mod overlays;
 mod partial;

@@ -123,7 +123,7 @@ impl Pass<'_, '_> {
         for claim in &self.solver.claims {
             let narrowed = Narrowed::nothing(&self.solver, claim);
             let reason = LaunchReason::Replacement(reason);
-            let Ok(launch) = launch(&self.solver, claim, &narrowed, reason, self.seed) else {
+            let Ok(launch) = launch(&self.solver, claim, &narrowed, reason) else {
                 let pod = pod_ref(&self.problem.snapshot.pods[claim.pods[0]]);
                 self.take_back(&[node], moves);
                 return Err(Stay::PodsDontFit(pod));

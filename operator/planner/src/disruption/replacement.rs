@@ -77,7 +77,7 @@ fn launched(
         return Err(Stay::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
-    launch(solver, claim, &narrowed, reason, pass.seed)
+    launch(solver, claim, &narrowed, reason)
         .map_err(|_| Stay::PodsDontFit(pod_ref(&pass.problem.snapshot.pods[claim.pods[0]])))
 }
 

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::compile::Problem;
 use crate::disruption::cost::reschedule_cost;
-use crate::launch::{Narrowed, launch as launch_claim};
+use crate::launch::{Narrowed, launch as launch_claim, tell_apart};
 use crate::plan::{Exclusion, Launch, LaunchReason, PLAN_VERSION, Plan, Removal, SkippedPool};
 use crate::policy::Policy;
 use crate::provision::is_reschedulable;
@@ -53,11 +53,12 @@ pub fn replicas(snapshot: &Snapshot, policy: &Policy, now: Timestamp, seed: u64)
             }
             continue;
         }
-        match launch(snapshot, policy, index, LaunchReason::Provisioned, seed) {
+        match launch(snapshot, policy, index, LaunchReason::Provisioned) {
             Some(launch) => plan.launches.extend((0..missing).map(|_| launch.clone())),
             None => skip("none of its instance types can be launched".to_owned()),
         }
     }
+    tell_apart(snapshot, plan.launches.iter_mut(), seed);
     plan
 }
 
@@ -141,7 +142,6 @@ pub(super) fn launch(
     policy: &Policy,
     pool: usize,
     reason: LaunchReason,
-    seed: u64,
 ) -> Option<Launch> {
     // Static pools take no part in scheduling, so that the compiled snapshot does not have them; alone and without replicas it is a pool like others.
     let mut source = snapshot.node_pools[pool].clone();
@@ -163,7 +163,7 @@ pub(super) fn launch(
     let types = solver.cells[cell].types.clone();
     let claim = empty_claim(&solver, cell, types);
     let narrowed = Narrowed::nothing(&solver, &claim);
-    let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &narrowed, reason, seed);
+    let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &narrowed, reason);
     let mut launch = found.ok()?;
     // The NodeClaim carries the pool's requirements as they are, not a list of types.
     launch.requirements = snapshot.node_pools[pool].template.requirements.clone().into();

@@ -75,7 +75,7 @@ fn check_alike(
     now: Timestamp,
 ) -> Vec<Result<(), Stay>> {
     let (problem, candidates) = prepare(snapshot, policy, now);
-    let (mut pass, _) = Pass::new(&problem, candidates.clone(), now, 0);
+    let (mut pass, _) = Pass::new(&problem, candidates.clone(), now);
     // Where pods that wait are put may depend on every node there is only where rules count nodes.
     let settled = problem.rules.len() == 0 || demands(&problem, |_| true).0.is_empty();
     let mut verdicts = Vec::new();
@@ -158,7 +158,7 @@ fn check(
     pass.release_devices(&nodes.iter().collect::<Vec<_>>());
     if let Err(taken) = places_are_free(pass, command, &nodes) {
         // Other places will do, with no more new machines than planned.
-        let (mut pass, _) = Pass::new(problem, candidates.to_vec(), pass.now, 0);
+        let (mut pass, _) = Pass::new(problem, candidates.to_vec(), pass.now);
         let nodes: Vec<_> = nodes.iter().collect();
         let price = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
         let search = match command.method {

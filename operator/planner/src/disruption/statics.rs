@@ -94,7 +94,7 @@ impl Slot {
         Self {
             census: replicas::Census::of(snapshot, source),
             wanted: source.replicas.unwrap_or(0),
-            launch: replicas::launch(snapshot, policy, pool, reason, pass.seed),
+            launch: replicas::launch(snapshot, policy, pool, reason),
             reserved: Reserved::of(snapshot, source),
         }
     }

@@ -82,7 +82,7 @@ fn command_after(
     let id = reservation(snapshot, node.index)?;
     let credited = with_room_for_one_more(snapshot, id)?;
     let (problem, candidates) = prepare(&credited, pass.problem.policy, pass.now);
-    let (mut after, _) = Pass::new(&problem, candidates, pass.now, pass.seed);
+    let (mut after, _) = Pass::new(&problem, candidates, pass.now);
     after.touched.clone_from(&pass.touched);
     for command in &pass.commands {
         after.replay(command);

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use smallvec::SmallVec;
 
-use super::counts::{ANY, Counts, failed};
+use super::counts::{ANY, Counts, failed, unknown};
 use super::{Kind, Rule};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
@@ -94,7 +94,11 @@ impl Counts {
         }
         chosen.or_else(|rule| match search.refused {
             Some(refused) => Ok(refused),
-            None => Err(failed(problem, rule.or(rules.first()).expect("a rule was there"))),
+            None => {
+                let rule = rule.or(rules.first()).expect("a rule was there");
+                let is_known = cells.has_values(problem, cell, groups[rule.group].key);
+                Err(if is_known { failed(problem, rule) } else { unknown(problem, rule) })
+            }
         })
     }
 

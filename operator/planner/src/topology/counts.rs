@@ -330,3 +330,12 @@ pub(super) fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
         rule: group.describe(),
     }
 }
+
+/// Why machines to come are no domain for a shape: they have no such label, or a value that is made up once they are launched.
+pub(super) fn unknown(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
+    let key = problem.symbols.key_name(problem.rules.groups[rule.group].key).to_owned();
+    Exclusion::Topology {
+        key,
+        rule: "the NodePool does not say which value the label has".to_owned(),
+    }
+}
