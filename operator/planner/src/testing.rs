@@ -1,5 +1,6 @@
 //! For tests and tools (feature `testing`): building snapshots, and carrying plans out on them.
 
+pub mod dealing;
 mod devices;
 pub mod mixes;
 

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{Builder, instance_type, usd};
-use crate::resources::Resources;
+use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
     CapacityType, InstanceType, Offering, PodAffinityTerm, PodShape, Snapshot, TopologySpread,
 };
@@ -64,6 +64,49 @@ pub fn fake_types(n: i32) -> Vec<InstanceType> {
             instance_type(&name, size * 1000, 2 * size * (1 << 30), 10 * size, offerings.to_vec())
         })
         .collect()
+}
+
+/// The types of the provider `kwok` with at most so many cores: three families at prices that grow with cores and memory.
+pub fn kwok_types(cores: i64) -> Vec<InstanceType> {
+    let sizes = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
+    let sizes = sizes.into_iter().filter(|&size| size <= cores);
+    let kinds = sizes.flat_map(|size| [(size, 2, "c"), (size, 4, "s"), (size, 8, "m")]);
+    kinds
+        .map(|(size, factor, family)| {
+            let memory = (size * factor) << 30;
+            let price = MicroUsd(size * 25_000 + memory / 1_000_000);
+            let zones = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];
+            let offerings = zones.map(|zone| Offering {
+                zone: zone.to_owned(),
+                capacity_type: CapacityType::OnDemand,
+                requirements: Vec::new(),
+                price,
+                available: true,
+                reservation_capacity: None,
+                unpriced: None,
+            });
+            let (name, pods) = (format!("{family}-{size}x"), (size * 16).min(1024));
+            instance_type(&name, size * 1000, memory, pods, offerings.to_vec())
+        })
+        .collect()
+}
+
+/// Half of the pods small, half of them large, as in upstream's performance suite.
+pub fn halves(world: Builder, n: usize) -> Snapshot {
+    in_turn(world, n, &[shape(900, 3_100), shape(3_500, 28 << 10)])
+}
+
+/// Three sizes of pods, each for a little more than a third of a usual machine.
+pub fn thirds(world: Builder, n: usize) -> Snapshot {
+    in_turn(world, n, &[shape(700, 2_800), shape(1_400, 5_600), shape(2_800, 11_200)])
+}
+
+/// Pods of some shapes, as many of each.
+fn in_turn(mut world: Builder, n: usize, shapes: &[PodShape]) -> Snapshot {
+    for index in 0..n {
+        world = world.pending(&format!("pod-{index:06}"), shapes[index % shapes.len()].clone());
+    }
+    world.build()
 }
 
 /// A pod that requests millicores and mebibytes.
