@@ -170,9 +170,12 @@ impl Cells {
         {
             return self.join(problem, cell, class, variant).ok().map(|joined| joined != cell);
         }
+        if self.keeps(problem, cell, class, variant) {
+            return Some(false);
+        }
         let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
-        self.glance(problem, cell, class, &wanted).ok()?;
-        Some(!self.keeps(problem, cell, class, variant))
+        let may = !self.is_full(None) && self.glance(problem, cell, class, &wanted).is_ok();
+        may.then_some(true)
     }
 
     /// The same.

@@ -11,6 +11,9 @@ use crate::solver::{Demand, Solver};
 /// How many types are filled in both orders.
 const PROMISING: usize = 12;
 
+/// With more parts than this that narrow the machine only the type is filled that would be best if none did: each pod of each load makes another cell.
+const NARROWING: usize = 256;
+
 /// A load for one machine.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
@@ -95,7 +98,22 @@ pub(super) fn cheapest_load(
         frontier(problem, template, &by_price(allowed, |kind| current.price(kind)))
     };
     let price = |kind: usize| solver.cells[cell].price(kind);
-    let kinds = super::values::thinned(solver, template, kinds, &price);
+    let mut kinds = super::values::thinned(solver, template, kinds, &price);
+    let mut promising = PROMISING;
+    if parts.iter().filter(|part| part.narrows).count() > NARROWING {
+        let mut best: Option<(f64, usize)> = None;
+        for kind in kinds.drain(..) {
+            let Some(load) = fill(solver, demands, parts, cell, kind, Order::Unnarrowed) else {
+                continue;
+            };
+            let worth = worth(solver, &load, kind);
+            if best.is_none_or(|(most, _)| worth > most) {
+                best = Some((worth, kind));
+            }
+        }
+        kinds.extend(best.map(|(_, kind)| kind));
+        promising = 0;
+    }
     let mut loads = Vec::new();
     for kind in kinds {
         if let Some(load) = fill(solver, demands, parts, cell, kind, Order::LargestFirst) {
@@ -104,7 +122,7 @@ pub(super) fn cheapest_load(
     }
     // The other order is dearer to work out: only types that come close get a second chance.
     loads.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let promising: Vec<usize> = loads.iter().take(PROMISING).map(|&(_, kind, _)| kind).collect();
+    let promising: Vec<usize> = loads.iter().take(promising).map(|&(_, kind, _)| kind).collect();
     let mut best = loads.into_iter().next();
     for kind in promising {
         let Some(load) = fill(solver, demands, parts, cell, kind, Order::BestMatchFirst) else {
@@ -127,6 +145,8 @@ pub(super) fn cheapest_load(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     LargestFirst,
+    /// The same, as if no pod narrowed the machine.
+    Unnarrowed,
     /// Worth most per what it uses of what is left, where what is scarce weighs more.
     BestMatchFirst,
 }
@@ -155,7 +175,7 @@ fn fill(
                    index: usize,
                    n: usize| {
         let part = &parts[index];
-        if part.narrows {
+        if part.narrows && order != Order::Unnarrowed {
             let demand = &demands[part.demand];
             let class = problem.shapes[demand.shape].class;
             match solver.cells.join(problem, load.cell, class, demand.variant) {
@@ -188,7 +208,7 @@ fn fill(
         return None;
     }
     match order {
-        Order::LargestFirst => {
+        Order::LargestFirst | Order::Unnarrowed => {
             for index in 0..parts.len() {
                 let n = most(&parts[index], &room, left[index]);
                 if n > 0 {
@@ -253,6 +273,10 @@ pub(super) fn fill_load(
     for (index, part) in parts.iter().enumerate() {
         let demand = &demands[part.demand];
         let class = problem.shapes[demand.shape].class;
+        // What does not fit makes no cell.
+        if index > 0 && most_of(solver, template, &types, &used, part) == 0 {
+            continue;
+        }
         let Ok(joined) = solver.cells.join(problem, load.cell, class, demand.variant) else {
             continue;
         };
