@@ -91,6 +91,8 @@ pub(crate) struct Placing {
     half: Query,
     /// The claims that rules about hosts close.
     closed: FixedBitSet,
+    /// These, and others that have no room for that reason.
+    full: FixedBitSet,
     /// Whether no two of the pods may share a host.
     alone: bool,
     /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
@@ -109,10 +111,12 @@ impl Placing {
         let problem = solver.problem;
         let requests = &problem.shapes[demand.shape].requests;
         let half: Vec<i64> = requests.iter().map(|amount| amount / 2).collect();
+        let closed = solver.counts.closed_hosts(problem, demand.shape, demand.dropped, true);
         Self {
             whole: bins.query(requests),
             half: bins.query(&half),
-            closed: solver.counts.closed_hosts(problem, demand.shape, demand.dropped, true),
+            full: solver.counts.full_hosts(problem, demand.shape, demand.dropped, &closed),
+            closed,
             alone: !problem.shapes[demand.shape].ports.is_empty()
                 || problem.rules.one_per_host(demand.shape, demand.dropped),
             ruled: problem.rules.has_domains(demand.shape, demand.dropped),
@@ -136,7 +140,7 @@ impl Placing {
         for at in 0..self.admitted.len() {
             let (slot, to) = self.admitted[at];
             let mut from = 0;
-            while let Some(claim) = bins.next(&self.whole, slot, &self.closed, from) {
+            while let Some(claim) = bins.next(&self.whole, slot, &self.full, from) {
                 from = claim + 1;
                 let requests = &solver.problem.shapes[demand.shape].requests;
                 let n = times(requests, bins.room(claim)).min(room(solver, demand, claim, &to));
@@ -190,6 +194,7 @@ impl Placing {
         let (counts, host) = (&solver.counts, Host::Claim(claim));
         if counts.closes(solver.problem, demand.shape, demand.dropped, host) {
             self.closed.grow_and_insert(claim);
+            self.full.grow_and_insert(claim);
         }
     }
 

@@ -204,13 +204,19 @@ impl Counts {
         dropped: usize,
     ) -> Option<FixedBitSet> {
         let mut open: Option<FixedBitSet> = None;
+        let mut open_anyway = false;
         for rule in problem.rules.about_domains(shape, dropped) {
             let (rule, group) = (&rule, &problem.rules.groups[rule.group]);
             if !rule.carried && group.kind != Kind::Anti {
                 continue;
             }
-            let least = self.least(problem, cells, rule);
             let unlabelled = passes_unlabelled(group, rule);
+            if unlabelled && !problem.domains.have(group.key) {
+                // Pods may have thousands of rules about labels that no machine has.
+                open_anyway = true;
+                continue;
+            }
+            let least = self.least(problem, cells, rule);
             let set = problem.domains.positions(group.key, unlabelled, |value| {
                 self.room(problem, rule, self.in_domain(rule.group, value), least) > 0
             });
@@ -228,7 +234,7 @@ impl Counts {
                 );
             }
         }
-        open
+        open.or_else(|| open_anyway.then(|| problem.domains.all_positions()))
     }
 
     /// Whether no pods are counted that a group selects.

@@ -62,6 +62,11 @@ impl Domains {
         Some(&self.tables[at.ok()?])
     }
 
+    /// Whether any machine is in a domain of a topology key.
+    pub(super) fn have(&self, key: Key) -> bool {
+        self.table(key).is_some()
+    }
+
     /// The domain of a machine.
     pub(crate) fn of(&self, key: Key, machine: usize) -> Option<Value> {
         self.table(key)?.of[machine]

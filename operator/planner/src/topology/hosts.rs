@@ -91,6 +91,27 @@ impl Counts {
         closed
     }
 
+    /// The same for machines to come, with those on which there are already more pods than spread over hosts allows. That is for rules that select thousands of
+    /// shapes: there may be as many such machines as pods.
+    pub(crate) fn full_hosts(
+        &self,
+        problem: &Problem<'_>,
+        shape: usize,
+        dropped: usize,
+        closed: &FixedBitSet,
+    ) -> FixedBitSet {
+        let mut full = closed.clone();
+        for rule in problem.rules.carried_about_hosts(shape, dropped) {
+            let group = &problem.rules.groups[rule.group];
+            if let Kind::Spread { max_skew, .. } = group.kind {
+                // One that the rule does not select itself may still come to as many as the skew.
+                let most = u32::try_from(max_skew).unwrap_or(0).max(1);
+                self.on_claims.add_crowded(group, most + u32::from(!rule.itself), &mut full);
+            }
+        }
+        full
+    }
+
     /// Whether a host is one of [`Self::closed_hosts`].
     pub(crate) fn closes(
         &self,

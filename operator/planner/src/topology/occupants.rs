@@ -125,6 +125,29 @@ impl Occupants {
         }
     }
 
+    /// Adds the places of hosts with pods of at least so many shapes that a group selects.
+    pub(super) fn add_crowded(&self, group: &Group, least: u32, places: &mut FixedBitSet) {
+        if least <= 1 {
+            self.add_selected(group, places);
+            return;
+        }
+        let mut shapes = vec![0_u32; self.width];
+        let mut add = |place: usize| {
+            shapes[place] += 1;
+            if shapes[place] >= least {
+                places.grow_and_insert(place);
+            }
+        };
+        let placed = self.only.len();
+        for shape in group.selects.iter().take_while(|&shape| shape < placed) {
+            match self.only[shape] {
+                NOWHERE => {}
+                SEVERAL => self.places[shape].iter().for_each(&mut add),
+                only => add(only as usize),
+            }
+        }
+    }
+
     /// Adds the places of hosts with pods that carry a group's rule.
     pub(super) fn add_carrying(&self, group: &Group, places: &mut FixedBitSet) {
         for &shape in &group.carriers {
