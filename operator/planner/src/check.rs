@@ -2,6 +2,7 @@
 //! nothing of cells, patterns or ids. The solver's tests, `tenon simulate` and the operator's own assertions use it.
 
 mod commands;
+mod consolidation;
 mod devices;
 mod labels;
 mod places;
@@ -235,6 +236,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     devices::check_devices(snapshot, plan, &going, &on_machine, in_launches, &mut found);
     reservations::check_reservations(snapshot, &launches, &mut found);
     commands::check_commands(snapshot, plan, &placed, &mut found);
+    consolidation::check_consolidation(snapshot, plan, &mut found);
     found.into_iter().collect()
 }
 

@@ -4,6 +4,7 @@ mod behaviour;
 mod bounds;
 mod buffers;
 mod consolidating;
+mod consolidation_checks;
 mod deleting;
 mod devices;
 mod disrupting;
