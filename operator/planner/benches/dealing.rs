@@ -74,7 +74,10 @@ fn line(name: &str, world: impl FnOnce() -> Snapshot) {
         return;
     }
     let snapshot = world();
-    println!("{name:24} {}", measured(&snapshot, &Policy::default()));
+    for (nominations, what) in [(true, "as planned"), (false, "rehearsed")] {
+        let policy = Policy { nominations, ..Policy::default() };
+        println!("{name:24} {what}: {}", measured(&snapshot, &policy));
+    }
 }
 
 fn catalogs() -> Vec<(&'static str, Vec<InstanceType>, NodePool)> {

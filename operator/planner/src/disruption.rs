@@ -54,6 +54,7 @@ use wanted::Wanted;
 
 pub use budgets::{BudgetUse, budget_uses};
 pub use deletion_costs::{DeletionCost, PresentCost, deletion_costs};
+pub(crate) use rehearsal::shuffle;
 pub use replicas::replicas;
 #[cfg(test)]
 pub(crate) use revalidate::begun;

@@ -16,6 +16,7 @@ mod columns;
 mod exchange;
 mod knapsack;
 mod loads;
+mod rehearsal;
 mod relocate;
 mod repack;
 mod values;
@@ -38,6 +39,7 @@ use values::Valuation;
 
 pub(crate) use bins::Bins;
 pub(crate) use loads::value;
+pub(crate) use rehearsal::rehearse;
 pub(crate) use relocate::relocate;
 pub(crate) use repack::repack;
 

@@ -9,6 +9,10 @@ use crate::snapshot::Snapshot;
 
 /// Options of the planner. Defaults are Karpenter's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent options, as administrators have them"
+)]
 #[serde(remote = "Self", rename_all = "camelCase", default)]
 pub struct Policy {
     /// `--min-values-policy`: what to do when `minValues` can't be met.
@@ -38,6 +42,10 @@ pub struct Policy {
     /// every node that can go, as Karpenter does; at most 100. Nothing is held back in a cluster so small that one node is more than that share,
     /// where all nodes go that could, or of nodes with a quarter of their CPU and memory left.
     pub few_nodes: u8,
+    /// Whether kube-scheduler is told which node each pod was planned for, so that pods go where the plan has them. Where it is not, provisioning
+    /// launches machines that hold the pods however kube-scheduler deals them out, as far as that is cheaper than to launch more for those left over.
+    #[serde(skip_serializing_if = "is_true")]
+    pub nominations: bool,
     /// Where a disruption pass that was cut short stopped ([`crate::plan::Report::resume`]): the next one begins there, so that every node has its turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
@@ -69,9 +77,15 @@ impl Default for Policy {
             eviction_price: MicroUsd(100),
             // One of 50 nodes, two of 100.
             few_nodes: 2,
+            nominations: true,
             resume: None,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 /// What is wrong with a [`Policy`].

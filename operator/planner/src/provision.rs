@@ -8,7 +8,7 @@ use crate::Cancel;
 use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::launch::{Launches, Narrowed, pod_ref, tell_apart};
-use crate::pack::{Strategy, pack, relocate, repack};
+use crate::pack::{Strategy, pack, rehearse, relocate, repack};
 use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
 use crate::policy::Policy;
 use crate::reservations::Reservations;
@@ -154,6 +154,9 @@ fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel)
         if rank(&other) < (left, price) { other } else { best }
     });
     relocate(&mut best.solver, cancel);
+    if !fresh.problem.policy.nominations {
+        rehearse(&mut best.solver, cancel);
+    }
     best
 }
 

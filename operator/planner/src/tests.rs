@@ -5,6 +5,7 @@ mod bounds;
 mod buffers;
 mod consolidating;
 mod consolidation_checks;
+mod dealing;
 mod deleting;
 mod devices;
 mod disrupting;

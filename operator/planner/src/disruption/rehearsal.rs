@@ -205,7 +205,7 @@ fn counts_without(pass: &Pass<'_, '_>, closed: &FixedBitSet) -> Counts {
 }
 
 /// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as they are.
-fn shuffle(pods: &mut [usize], order: u64) {
+pub(crate) fn shuffle(pods: &mut [usize], order: u64) {
     let mut draw = order;
     for at in (1..pods.len()).rev().filter(|_| order > 0) {
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -135,6 +135,24 @@ proptest! {
     }
 
     #[test]
+    fn plans_for_being_dealt_out_are_accepted_and_keep_nobody_waiting(scene in any_scene()) {
+        let snapshot = scene.snapshot();
+        let dealt_out = Policy { nominations: false, ..Policy::default() };
+        let rehearsed = provision(&snapshot, &dealt_out, now(), 1, &());
+        prop_assert_eq!(check(&snapshot, &rehearsed), vec![]);
+        prop_assert_eq!(bytes(&rehearsed), bytes(&provision(&snapshot, &dealt_out, now(), 1, &())));
+        let planned = provision(&snapshot, &Policy::default(), now(), 1, &());
+        prop_assert_eq!(&rehearsed.report.pods, &planned.report.pods);
+        prop_assert_eq!(&rehearsed.nominations, &planned.nominations);
+        let pods = |plan: &Plan| {
+            let mut pods: Vec<_> = plan.launches.iter().flat_map(|it| it.pods.clone()).collect();
+            pods.sort_unstable();
+            pods
+        };
+        prop_assert_eq!(pods(&rehearsed), pods(&planned));
+    }
+
+    #[test]
     fn the_number_of_threads_is_irrelevant(scene in any_scene()) {
         let snapshot = scene.snapshot();
         let plan = |threads| {
