@@ -90,6 +90,11 @@ pub struct Turn(
 );
 
 impl Nominations {
+    /// Whether pods are nominated, as far as the options, the cluster's version and the operator's permissions go.
+    pub fn are_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     /// Whether the Node of a NodeClaim is to be held back until its pods are nominated.
     ///
     /// Not where something else than its readiness opens it: a device plugin, say, is a pod that has to run there first.

@@ -52,6 +52,12 @@ impl<P> std::fmt::Debug for Operator<P> {
 }
 
 impl<P: CloudProvider> Operator<P> {
+    /// What provisioning has to know of the options now: whether pods are nominated shows only once the API server has told its version.
+    pub fn provisioning_policy(&self) -> Policy {
+        let nominations = self.policy.nominations && self.nominations.are_on();
+        Policy { nominations, ..self.policy.clone() }
+    }
+
     /// The planner's input at this moment.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot_for(Work::All, |_| true)

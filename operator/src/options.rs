@@ -302,6 +302,8 @@ impl CoreOptions {
             node_price: self.node_price,
             largest_share: self.largest_share,
             few_nodes: self.few_nodes,
+            // Whether the cluster knows nominations shows later: `Operator::provisioning_policy`.
+            nominations: self.nominate_pods,
             ..self.feature_gates.policy()
         }
     }
@@ -411,6 +413,7 @@ mod tests {
             (MicroUsd(0), Policy::default().few_nodes)
         );
         assert_eq!(parse(&["--few-nodes=0"]).unwrap().core.policy().few_nodes, 0);
+        assert!(!parse(&["--nominate-pods=false"]).unwrap().core.policy().nominations);
     }
 
     #[test]

@@ -172,7 +172,13 @@ async fn batches<P: CloudProvider>(
                     planning::tell(&panicked);
                     let again = move |operator: &Operator<P>, some: &Snapshot, until: &Until| {
                         let now = operator.now();
-                        tenon_planner::provision(some, &operator.policy, now, pass, until)
+                        tenon_planner::provision(
+                            some,
+                            &operator.provisioning_policy(),
+                            now,
+                            pass,
+                            until,
+                        )
                     };
                     if isolated(set_aside(operator, again, stop, &panicked)).await == Ok(true) {
                         retrigger(operator, batcher);
@@ -328,7 +334,8 @@ async fn plan<P: CloudProvider>(
     let until = Until::new(operator.context.clock, TIMEOUT, stop);
     let planned = on_snapshot(operator, stop, move |operator, snapshot| {
         let virtual_pods = VirtualPods::of(&snapshot);
-        (tenon_planner::provision(&snapshot, &operator.policy, now, pass, &until), virtual_pods)
+        let policy = operator.provisioning_policy();
+        (tenon_planner::provision(&snapshot, &policy, now, pass, &until), virtual_pods)
     });
     let planned = planned.await?;
     let took = operator.now().duration_since(now).as_secs_f64();

@@ -64,6 +64,9 @@ pub struct PolicyArgs {
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; default: the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub few_nodes: Option<u8>,
+    /// As the operator has it, and false below Kubernetes 1.35: whether pods go where they are planned
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Operator")]
+    pub nominate_pods: bool,
     /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: podTopologySpread.defaultConstraints, or a KubeSchedulerConfiguration
     #[arg(
         long,
@@ -107,6 +110,7 @@ impl SourceArgs {
             node_price,
             largest_share,
             few_nodes,
+            nominate_pods,
             // It is part of the snapshot.
             scheduler_config: _,
         } = &self.policy;
@@ -123,6 +127,7 @@ impl SourceArgs {
             node_price: node_price.unwrap_or(default.node_price),
             largest_share: largest_share.unwrap_or(default.largest_share),
             few_nodes: few_nodes.unwrap_or(default.few_nodes),
+            nominations: *nominate_pods,
             ..default
         }
     }
