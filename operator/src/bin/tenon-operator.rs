@@ -16,6 +16,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const STACK_SIZE: usize = 8 * 1024 * 1024;
 
 fn main() -> ExitCode {
+    // The allocator asks for huge pages, of which each stays for as long as anything is left in it. A kernel without them has nothing to switch off.
+    #[cfg(target_os = "linux")]
+    rustix::thread::disable_transparent_huge_pages(true).ok();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(STACK_SIZE)
