@@ -1,5 +1,6 @@
 //! Properties of plans over generated clusters.
 
+mod any_rules;
 mod scene;
 
 use std::collections::BTreeMap;
@@ -80,7 +81,7 @@ fn suits(pool: &NodePool, kind: &InstanceType, zone: &str, capacity_type: Capaci
         let value = match need.key.as_str() {
             "topology.kubernetes.io/zone" => zone.to_owned(),
             "karpenter.sh/capacity-type" => capacity_type.as_str().to_owned(),
-            "team" => return true,
+            "team" | any_rules::RACK => return true,
             key => {
                 let of_kind = kind.requirements.iter().find(|of_kind| of_kind.key == key);
                 of_kind.expect("every well-known label is defined").values[0].clone()
@@ -166,7 +167,7 @@ proptest! {
     fn no_pod_waits_that_has_a_place(mut scene in any_scene()) {
         for pool in &mut scene.pools {
             pool.limits.clear();
-            pool.template.requirements.retain(|need| need.min_values.is_none() && need.key != "team");
+            pool.template.requirements.retain(|need| need.min_values.is_none() && need.key != "team" && need.key != any_rules::RACK);
         }
         scene.spare = 0;
         // What topology rules forbid is not told by a pod alone.

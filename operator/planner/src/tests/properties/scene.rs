@@ -1,5 +1,6 @@
 //! Clusters in which everything that scheduling sees may occur.
 
+use super::any_rules::{OTHER, RACK, add_rules, any_rules, namespaces};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub(super) struct Scene {
     /// Virtual pods of a buffer.
     pub(super) spare: usize,
     pub(super) overlays: Vec<NodeOverlay>,
+    /// By machine that exists, in turn: the rack that it is in.
+    pub(super) racks: Vec<Option<&'static str>>,
 }
 
 fn any_kinds() -> impl Strategy<Value = Vec<InstanceType>> {
@@ -106,6 +109,21 @@ fn any_need() -> impl Strategy<Value = Requirement> {
     ]
 }
 
+/// What a NodePool says of racks: some, one, or that there is to be one.
+fn any_rack_need() -> impl Strategy<Value = Requirement> {
+    prop::sample::select(vec![
+        need(RACK, Operator::In, &["r1", "r2"]),
+        need(RACK, Operator::In, &["r1"]),
+        need(RACK, Operator::NotIn, &["r1"]),
+        need(RACK, Operator::Exists, &[]),
+    ])
+}
+
+fn any_racks() -> impl Strategy<Value = Vec<Option<&'static str>>> {
+    let rack = prop::option::of(prop::sample::select(vec!["r1", "r2"]));
+    prop_oneof![2 => Just(vec![None]), 1 => prop::collection::vec(rack, 1..4)]
+}
+
 fn any_pool(name: &'static str) -> impl Strategy<Value = NodePool> {
     (
         prop::collection::vec(any_need(), 0..2),
@@ -115,11 +133,12 @@ fn any_pool(name: &'static str) -> impl Strategy<Value = NodePool> {
         prop::option::weighted(0.2, 1..6_i64),
         prop::option::of(prop::sample::select(vec!["a", "b"])),
         prop::option::weighted(0.2, 1..4_u32),
+        prop::option::weighted(0.2, any_rack_need()),
     )
-        .prop_map(move |(needs, effect, weight, cpu, nodes, team, min_values)| {
+        .prop_map(move |(needs, effect, weight, cpu, nodes, team, min_values, rack)| {
             let mut pool = pool(name);
             pool.weight = weight;
-            pool.template.requirements.extend(needs);
+            pool.template.requirements.extend(needs.into_iter().chain(rack));
             pool.template.taints.extend(effect.map(|effect| taint("dedicated", effect)));
             pool.limits.extend(cpu.map(|cores| ("cpu".to_owned(), cores * 1000)));
             pool.limits.extend(nodes.map(|nodes| ("nodes".to_owned(), nodes)));
@@ -133,42 +152,6 @@ fn any_pool(name: &'static str) -> impl Strategy<Value = NodePool> {
         })
 }
 
-/// Topology key, the app that it is about, and the kind of rule.
-fn any_rule() -> impl Strategy<Value = (&'static str, &'static str, u8)> {
-    let key = prop::sample::select(vec![
-        "topology.kubernetes.io/zone",
-        "kubernetes.io/hostname",
-        "karpenter.sh/capacity-type",
-    ]);
-    (key, prop::sample::select(vec!["x", "y"]), 0..4_u8)
-}
-
-fn add_rule(shape: &mut PodShape, key: &str, app: &str, kind: u8) {
-    let selector = LabelSelector {
-        match_labels: Some([("app".to_owned(), app.to_owned())].into()),
-        ..LabelSelector::default()
-    };
-    match kind {
-        0 | 1 => shape.pod_affinity.push(PodAffinityTerm {
-            anti: kind == 0,
-            weight: None,
-            topology_key: key.to_owned(),
-            selector: Some(selector),
-            namespaces: Vec::new(),
-            namespace_selector: None,
-        }),
-        _ => shape.topology_spread.push(TopologySpread {
-            topology_key: key.to_owned(),
-            max_skew: i32::from(kind) - 1,
-            min_domains: None,
-            required: true,
-            selector: Some(selector),
-            honor_affinity: true,
-            honor_taints: false,
-        }),
-    }
-}
-
 fn any_shape() -> impl Strategy<Value = PodShape> {
     (
         prop::sample::select(vec![100, 500, 1000, 1500, 3000, 9000, 33_000]),
@@ -180,17 +163,28 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
         prop::option::weighted(0.1, 8000..8002_u16),
         (
             prop::sample::select(vec!["x", "y", "z"]),
-            prop::option::weighted(0.3, any_rule()),
+            any_rules(),
+            prop::bool::weighted(0.15),
             prop::option::weighted(0.2, 1..4_u32),
         ),
     )
         .prop_map(
-            |(cpu, memory, selector, terms, preferred, tolerates, port, (app, rule, disks))| {
+            |(
+                cpu,
+                memory,
+                selector,
+                terms,
+                preferred,
+                tolerates,
+                port,
+                (app, rules, elsewhere, disks),
+            )| {
                 let mut shape = shape(cpu, memory);
                 shape.volumes.extend(disks.map(|disks| ("disks".to_owned(), disks)));
                 shape.labels.insert("app".to_owned(), app.to_owned());
-                if let Some((key, app, kind)) = rule {
-                    add_rule(&mut shape, key, app, kind);
+                add_rules(&mut shape, rules);
+                if elsewhere {
+                    OTHER.clone_into(&mut shape.namespace);
                 }
                 for need in selector.into_iter().filter(|need| need.operator == Operator::In) {
                     shape.node_selector.insert(need.key, need.values[0].clone());
@@ -212,42 +206,45 @@ pub(super) fn any_scene() -> impl Strategy<Value = Scene> {
         prop::option::of(any_shape()),
         prop::collection::vec((any_shape(), any::<bool>(), 1..6_usize), 0..6),
         prop::collection::vec((any_shape(), 1..8_usize), 0..6),
-        (0..3_usize, any_overlays()),
+        (0..3_usize, any_overlays(), any_racks()),
     )
-        .prop_map(|(kinds, (one, two, both), daemon, before, pending, (spare, overlays))| {
-            Scene {
-                kinds,
-                spare,
-                overlays,
-                pools: if both { vec![one, two] } else { vec![one] },
-                daemon: daemon.map(|mut daemon| {
-                    daemon.requests.cpu = 100;
-                    daemon.requests.memory = 128 << 20;
-                    daemon.preferred_affinity.clear();
-                    // Where a daemon runs is told by instance type, not by zone or capacity type: what it takes is reserved on machines to come, too, that
-                    // it stays out of.
-                    let by_type = |need: &Requirement| {
-                        need.key.starts_with("example.com") || need.key == "team"
-                    };
-                    daemon.required_affinity.retain(|term| term.iter().all(by_type));
-                    daemon.node_selector.retain(|key, _| key == "team");
-                    daemon.pod_affinity.clear();
-                    daemon.topology_spread.clear();
-                    daemon.volumes.clear();
-                    daemon
-                }),
-                before: before
-                    .into_iter()
-                    .flat_map(|(shape, gone, n)| {
-                        (0..n).map(move |i| (shape.clone(), gone && i % 2 == 0))
-                    })
-                    .collect(),
-                pending: pending
-                    .into_iter()
-                    .flat_map(|(shape, n)| std::iter::repeat_n(shape, n))
-                    .collect(),
-            }
-        })
+        .prop_map(
+            |(kinds, (one, two, both), daemon, before, pending, (spare, overlays, racks))| {
+                Scene {
+                    kinds,
+                    spare,
+                    overlays,
+                    racks,
+                    pools: if both { vec![one, two] } else { vec![one] },
+                    daemon: daemon.map(|mut daemon| {
+                        daemon.requests.cpu = 100;
+                        daemon.requests.memory = 128 << 20;
+                        daemon.preferred_affinity.clear();
+                        // Where a daemon runs is told by instance type, not by zone or capacity type: what it takes is reserved on machines to come, too, that
+                        // it stays out of.
+                        let by_type = |need: &Requirement| {
+                            need.key.starts_with("example.com") || need.key == "team"
+                        };
+                        daemon.required_affinity.retain(|term| term.iter().all(by_type));
+                        daemon.node_selector.retain(|key, _| key == "team");
+                        daemon.pod_affinity.clear();
+                        daemon.topology_spread.clear();
+                        daemon.volumes.clear();
+                        daemon
+                    }),
+                    before: before
+                        .into_iter()
+                        .flat_map(|(shape, gone, n)| {
+                            (0..n).map(move |i| (shape.clone(), gone && i % 2 == 0))
+                        })
+                        .collect(),
+                    pending: pending
+                        .into_iter()
+                        .flat_map(|(shape, n)| std::iter::repeat_n(shape, n))
+                        .collect(),
+                }
+            },
+        )
 }
 
 impl Scene {
@@ -272,9 +269,15 @@ impl Scene {
     pub(super) fn snapshot(&self) -> Snapshot {
         let old = self.before.iter().enumerate();
         let names = old.map(|(index, (shape, _))| (format!("old-{index:03}"), shape.clone()));
-        let first = self.builder(names, Vec::new()).build();
+        let mut first = self.builder(names, Vec::new()).build();
+        first.namespaces = namespaces();
         let plan = provision(&first, &Policy::default(), now(), 1, &());
-        let grown = apply(&first, &plan);
+        let mut grown = apply(&first, &plan);
+        for (node, rack) in grown.nodes.iter_mut().zip(self.racks.iter().cycle()) {
+            if let Some(rack) = rack {
+                node.labels.entry(RACK.to_owned()).or_insert_with(|| (*rack).to_owned());
+            }
+        }
         let new = self.pending.iter().enumerate();
         let names = new.map(|(index, shape)| (format!("new-{index:03}"), shape.clone()));
         let mut builder = self.builder(names, grown.nodes.clone());
@@ -291,6 +294,8 @@ impl Scene {
                 pod.buffer = Some("spare".to_owned());
             });
         }
-        builder.build()
+        let mut snapshot = builder.build();
+        snapshot.namespaces = namespaces();
+        snapshot
     }
 }
