@@ -133,6 +133,22 @@ struct World<'a> {
     leaving: Vec<usize>,
 }
 
+/// In so many orders pods are let come, one of which may suit all of them.
+const ORDERS: u64 = 64;
+
+/// With more pods than this that ask for others there is one order.
+const FEW: usize = 500;
+
+/// Pods that come one after the other.
+#[derive(Clone, Default)]
+struct Arrivals<'w> {
+    there: Vec<&'w Place>,
+    /// Those of `there` that were there before any that may be the first of its kind.
+    before: Vec<&'w Place>,
+    /// Those that have not come, with their required terms of affinity.
+    left: Vec<(&'w Place, Vec<&'w PodAffinityTerm>)>,
+}
+
 impl World<'_> {
     fn violation(&self, place: &Place, rule: &str) -> Violation {
         let rule = format!("{rule} on {}", self.machines[place.machine].name);
@@ -270,23 +286,48 @@ impl World<'_> {
             terms.filter(|term| !term.anti && term.weight.is_none()).collect()
         };
         // Those without such terms may come before or after, as it suits the others.
-        let (mut there, mut flexible, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        // Those that were there before any that may be the first of its kind.
-        let mut before: Vec<&Place> = Vec::new();
+        let (mut flexible, mut arrivals) = (Vec::new(), Arrivals::default());
         for place in &self.places {
             match wanted(place) {
                 _ if !place.new => {
-                    there.push(place);
-                    before.push(place);
+                    arrivals.there.push(place);
+                    arrivals.before.push(place);
                 }
                 terms if terms.is_empty() => flexible.push(place),
-                terms => left.push((place, terms)),
+                terms => arrivals.left.push((place, terms)),
             }
         }
+        let orders = if arrivals.left.len() > FEW { 1 } else { ORDERS };
+        let mut best: Option<Arrivals<'_>> = None;
+        for order in 0..orders {
+            let end = self.arrive(arrivals.clone(), &flexible, order);
+            if best.as_ref().is_none_or(|best| end.left.len() < best.left.len()) {
+                best = Some(end);
+            }
+            if best.as_ref().is_some_and(|best| best.left.is_empty()) {
+                break;
+            }
+        }
+        let Arrivals { there, left, .. } = best.unwrap_or_default();
+        let all = there.iter().chain(&flexible);
+        let key = |place: &Place, terms: &[_]| self.far_from(place, terms, &all);
+        left.iter().map(|(place, terms)| (*place, key(place, terms).unwrap_or_default())).collect()
+    }
+
+    /// Lets pods come one after the other as long as any may. Of those that may be the first of their kind, that comes first which the fewest others ask for; in
+    /// all orders but the first one, one of them at random.
+    fn arrive<'w>(
+        &'w self,
+        arrivals: Arrivals<'w>,
+        flexible: &[&'w Place],
+        order: u64,
+    ) -> Arrivals<'w> {
+        let Arrivals { mut there, mut before, mut left } = arrivals;
+        let mut random = order;
         loop {
             let waiting = left.len();
             left.retain(|(place, terms)| {
-                let far = self.far_from(place, terms, &there.iter().chain(&flexible)).is_some();
+                let far = self.far_from(place, terms, &there.iter().chain(flexible)).is_some();
                 if !far {
                     there.push(*place);
                 }
@@ -295,7 +336,6 @@ impl World<'_> {
             if left.len() < waiting {
                 continue;
             }
-            // Of those that may be the first of their kind, one that the fewest others ask for.
             let first = |(place, terms): &(&Place, Vec<&PodAffinityTerm>)| {
                 self.matches(place, place, terms)
                     && terms.iter().all(|term| self.certain(place, term).is_some())
@@ -304,15 +344,19 @@ impl World<'_> {
             let asked = |place: &Place| {
                 left.iter().filter(|(by, terms)| self.matches(by, place, terms)).count()
             };
-            let may = (0..left.len()).filter(|&at| first(&left[at]));
-            let Some(at) = may.min_by_key(|&at| asked(left[at].0)) else { break };
+            let may: Vec<usize> = (0..left.len()).filter(|&at| first(&left[at])).collect();
+            let next = if order == 0 {
+                may.iter().copied().min_by_key(|&at| asked(left[at].0))
+            } else {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(order | 1);
+                let among = u64::try_from(may.len().max(1)).unwrap_or(1);
+                may.get(usize::try_from((random >> 33) % among).unwrap_or(0)).copied()
+            };
+            let Some(at) = next else { return Arrivals { there, before, left } };
             let (place, _) = left.remove(at);
             there.push(place);
             before.push(place);
         }
-        let all = there.iter().chain(&flexible);
-        let key = |place: &Place, terms: &[_]| self.far_from(place, terms, &all);
-        left.iter().map(|(place, terms)| (*place, key(place, terms).unwrap_or_default())).collect()
     }
 
     /// The topology key of a term of which a pod has none of some others in its domain.

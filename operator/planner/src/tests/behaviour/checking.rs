@@ -37,3 +37,33 @@ fn finds_plans_that_break_rules() {
     let found = broken(&|plan| plan.launches[0].instance_types.reverse());
     assert!(found.iter().any(|it| matches!(it, Violation::NotRanked(_))), "{found:?}");
 }
+
+/// A pod that wants others on its host may be the first of its kind, and then one that wants them in its zone may come. The other way round the former has a peer
+/// on another host.
+#[test]
+fn pods_that_may_be_the_first_of_their_kind_come_in_the_order_that_suits_all() {
+    let of_web = |key| near(app("web", 100), key, "web", false);
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(node("n1", "default", "m.large", "zone-a"))
+        .node(node("n2", "default", "m.large", "zone-a"))
+        .node(node("n3", "default", "m.large", "zone-b"))
+        .pending("host", of_web(HOSTNAME))
+        .pending("zone", of_web(ZONE))
+        .build();
+    let found = |host: &str, zone: &str| {
+        let places = [(0, host), (1, zone)].map(|(pod, node)| crate::plan::Nomination {
+            pod: crate::launch::pod_ref(&snapshot.pods[pod]),
+            node: node.to_owned(),
+        });
+        let version = crate::plan::PLAN_VERSION;
+        let plan = crate::Plan { version, nominations: places.into(), ..crate::Plan::default() };
+        crate::check(&snapshot, &plan)
+    };
+    assert_eq!(found("n2", "n1"), []);
+    assert_eq!(found("n1", "n2"), []);
+    assert!(
+        matches!(found("n3", "n1")[..], [Violation::Topology { .. }]),
+        "they have no zone in common"
+    );
+}
