@@ -64,7 +64,7 @@ pub struct PolicyArgs {
     /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; default: the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub few_nodes: Option<u8>,
-    /// As the operator has it, and false below Kubernetes 1.35: whether pods go where they are planned
+    /// Whether pods are nominated to the nodes that they are planned for, as by the operator's option; false before Kubernetes 1.35
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Operator")]
     pub nominate_pods: bool,
     /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: podTopologySpread.defaultConstraints, or a KubeSchedulerConfiguration

@@ -178,7 +178,7 @@ impl Cells {
         may.then_some(true)
     }
 
-    /// The same.
+    /// What [`Self::join`] says, without asking why not.
     pub(crate) fn joined(
         &mut self,
         problem: &Problem<'_>,

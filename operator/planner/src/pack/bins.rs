@@ -73,15 +73,10 @@ impl Bins {
         known.copy_from_slice(&row);
         let slot = self.slot(solver.claims[claim].cell);
         if slot != self.slots[claim] {
-            self.leave(claim);
+            self.close(claim);
             self.enter(claim, slot);
             self.slots[claim] = slot;
         }
-    }
-
-    /// Leaves a claim out from now on.
-    pub(super) fn close(&mut self, claim: usize) {
-        self.leave(claim);
     }
 
     fn enter(&mut self, claim: usize, slot: usize) {
@@ -92,7 +87,8 @@ impl Bins {
         self.live.grow_and_insert(slot);
     }
 
-    fn leave(&mut self, claim: usize) {
+    /// Leaves a claim out from now on.
+    pub(super) fn close(&mut self, claim: usize) {
         let slot = self.slots[claim];
         let left = &mut self.cells[slot];
         if !left.claims.contains(claim) {

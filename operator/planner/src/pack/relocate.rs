@@ -22,7 +22,7 @@ const GROWING: usize = 6;
 /// How many machines are looked at for one pod that rules may keep off them.
 const LOOKS: usize = 24;
 
-/// In how many cells besides its own.
+/// So many cells besides its own are looked at for a pod.
 const CELLS: usize = 64;
 
 /// Machines with more pods than this are not dissolved: hardly ever is there a place for all of them.
