@@ -249,6 +249,8 @@ impl Cluster {
         self.note(source, Kind::NodeClaim, &key);
         let name = key.name;
         let id = claim.provider_id().map(str::to_owned);
+        // Answers to writes list them, which is more than all the rest.
+        claim.metadata.managed_fields = None;
         self.requirements.share(&mut claim.spec.requirements);
         let claim = Claim { object: Arc::new(claim), unconfirmed };
         let before = self.claims.insert(name.clone(), claim);
@@ -257,7 +259,7 @@ impl Cluster {
         touched.push(Touched::NodeClaim(name));
     }
 
-    fn put_node(&mut self, node: wire::Node, source: Source, touched: &mut Vec<Touched>) {
+    fn put_node(&mut self, mut node: wire::Node, source: Source, touched: &mut Vec<Touched>) {
         let key = key(&node.metadata);
         let before = self.nodes.get(&key.name);
         let versions = before.map(|before| versions(&node.metadata, &before.metadata));
@@ -268,6 +270,7 @@ impl Cluster {
         self.note(source, Kind::Node, &key);
         let name = key.name;
         let id = node.provider_id().map(str::to_owned);
+        node.metadata.managed_fields = None;
         self.nodes.insert(name.clone(), Arc::new(node));
         reindex(&mut self.nodes_by_provider_id, &name, before.as_deref(), id.as_deref());
         touched.push(Touched::Node(name));

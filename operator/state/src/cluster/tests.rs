@@ -1,6 +1,7 @@
 use super::*;
-use crate::change::{Change, Object, PodEvent, Touched};
+use crate::change::{Change, Object, PodEvent, Touched, Watched as _};
 use crate::node_class;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -69,6 +70,23 @@ fn what_the_operator_wrote_is_not_undone_by_an_older_version_from_the_watch() {
     cluster.apply(claim_change(claim("a", 2, None)));
     assert_eq!(cluster.claim("a").unwrap().provider_id(), Some("p"));
     assert_eq!(cluster.claims_of("p").count(), 1);
+}
+
+#[test]
+fn who_wrote_which_fields_is_not_kept() {
+    let managers = Some(vec![ManagedFieldsEntry::default()]);
+    let mut cluster = empty();
+    cluster.apply(claim_change(claim("a", 1, Some("p"))));
+    cluster.apply(node_change(node("n", 1, Some("p"))));
+    let (mut patched, mut labelled) = (claim("a", 2, Some("p")), node("n", 2, Some("p")));
+    patched.metadata.managed_fields.clone_from(&managers);
+    labelled.metadata.managed_fields = managers;
+    cluster.apply(Change::Written(patched.into_object()));
+    cluster.apply(Change::Written(labelled.into_object()));
+    for metadata in [&cluster.claim("a").unwrap().metadata, &cluster.node("n").unwrap().metadata] {
+        assert_eq!(metadata.resource_version.as_deref(), Some("2"));
+        assert_eq!(metadata.managed_fields, None);
+    }
 }
 
 #[test]
