@@ -214,7 +214,8 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                     // The lock is gone before `work` is called: it may add keys.
                     let Some((key, since)) = self.shared.queue.lock().start() else { break };
                     meter.started(since.elapsed());
-                    let task = work(key.clone());
+                    // Boxed: what is wrapped around a future keeps a place for it in each layer, also when it has ended, and there may be a thousand.
+                    let task = Box::pin(work(key.clone()));
                     let controller = tasks::current();
                     let span = span!(root: "reconcile", otel.name = %format_args!("reconcile {controller}"), ?key, otel.status_description = Empty);
                     let work = async move {
