@@ -124,11 +124,8 @@ pub async fn launch<P: CloudProvider>(
     let relaxed = relaxed.map_or("false", String::as_str);
     let reason = reason(&launch.reason);
     operator.context.metrics.nodeclaims_created.inc([reason, &launch.node_pool, relaxed]);
-    let planned: BTreeMap<ObjectKey, String> = launch
-        .pods
-        .iter()
-        .map(|pod| (ObjectKey::new(pod.namespace.as_str(), pod.name.as_str()), name.clone()))
-        .collect();
+    let planned: BTreeMap<ObjectKey, String> =
+        launch.pods.iter().map(|pod| (ObjectKey::from(pod), name.clone())).collect();
     operator.state.apply(Change::Planned(planned, operator.now())).await;
     if launch.reason == LaunchReason::Provisioned {
         for reference in &launch.pods {
@@ -154,10 +151,9 @@ pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[N
     let until = nominated_until(operator);
     let machines: BTreeSet<String> = nominations.iter().map(|n| n.node.clone()).collect();
     operator.state.apply(Change::Nominated(machines, until)).await;
-    let planned = nominations.iter().map(|nomination| {
-        let PodRef { namespace, name, .. } = &nomination.pod;
-        (ObjectKey::new(namespace.as_str(), name.as_str()), nomination.node.clone())
-    });
+    let planned = nominations
+        .iter()
+        .map(|nomination| (ObjectKey::from(&nomination.pod), nomination.node.clone()));
     operator.state.apply(Change::Planned(planned.collect(), operator.now())).await;
     let messages: Vec<String> = {
         let state = operator.state.read();

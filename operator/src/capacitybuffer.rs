@@ -37,7 +37,7 @@ const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::f
 #[derive(Clone, Debug, Default)]
 pub struct VirtualPods {
     /// Their buffers, by their uid.
-    buffers: BTreeMap<String, ObjectKey>,
+    buffers: BTreeMap<Arc<str>, ObjectKey>,
     /// What scheduling sees of them, by buffer.
     shapes: BTreeMap<ObjectKey, Arc<PodShape>>,
 }
@@ -48,10 +48,10 @@ impl VirtualPods {
         let mut pods = Self::default();
         for pod in &snapshot.pods {
             let Some(buffer) = pod.buffer.as_deref() else { continue };
-            let buffer = ObjectKey::new(pod.namespace.as_str(), buffer);
+            let buffer = ObjectKey::new(Arc::clone(&pod.namespace), buffer);
             let shape = &snapshot.shapes[pod.shape.0 as usize];
             pods.shapes.entry(buffer.clone()).or_insert_with(|| Arc::clone(shape));
-            pods.buffers.insert(pod.uid.clone(), buffer);
+            pods.buffers.insert(Arc::clone(&pod.uid), buffer);
         }
         pods
     }
@@ -430,13 +430,13 @@ mod tests {
     #[test]
     fn what_was_planned_for_virtual_pods_is_counted_by_buffer() {
         let pod = |index: u32| tenon_planner::snapshot::Pod {
-            namespace: "default".to_owned(),
-            name: format!("capacity-buffer-spare-{index}"),
-            uid: index.to_string(),
+            namespace: "default".into(),
+            name: format!("capacity-buffer-spare-{index}").into(),
+            uid: index.to_string().into(),
             buffer: Some("spare".to_owned()),
             ..Default::default()
         };
-        let real = tenon_planner::snapshot::Pod { uid: "real".to_owned(), ..Default::default() };
+        let real = tenon_planner::snapshot::Pod { uid: "real".into(), ..Default::default() };
         let snapshot = Snapshot {
             shapes: vec![shape(1)],
             pods: vec![pod(1), pod(2), pod(3), real],
@@ -446,9 +446,9 @@ mod tests {
         let pods = VirtualPods::of(&snapshot);
         assert!(pods.contains("1") && !pods.contains("real"));
         let reference = PodRef {
-            namespace: "default".to_owned(),
-            name: "capacity-buffer-spare-2".to_owned(),
-            uid: "2".to_owned(),
+            namespace: "default".into(),
+            name: "capacity-buffer-spare-2".into(),
+            uid: "2".into(),
         };
         let nomination = Nomination { pod: reference, node: "a".to_owned() };
         let plan = Plan { buffered: vec![nomination], ..Plan::default() };

@@ -37,7 +37,7 @@ pub const GATE: &str = "PodDeletionCostManagement";
 /// What a pod is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
-    uid: String,
+    uid: Arc<str>,
     /// `None` takes the annotation away.
     value: Option<i32>,
 }
@@ -117,17 +117,18 @@ async fn pass<P: CloudProvider>(
 }
 
 /// The pods that have a deletion cost, by uid.
-type Known = BTreeMap<String, (ObjectKey, DeletionCost)>;
+type Known = BTreeMap<Arc<str>, (ObjectKey, DeletionCost)>;
 
 fn known(state: &Cluster) -> Known {
     let with_cost = state.pods().filter(|(_, pod)| pod.deletion_cost != DeletionCost::Unset);
-    with_cost.map(|(key, pod)| (pod.uid.clone(), (key.clone(), pod.deletion_cost))).collect()
+    with_cost.map(|(key, pod)| (Arc::clone(&pod.uid), (key.clone(), pod.deletion_cost))).collect()
 }
 
 /// Everything of ours goes.
 fn withdrawn(known: &Known) -> BTreeMap<ObjectKey, Wanted> {
     let ours = known.iter().filter(|(_, (_, cost))| matches!(cost, DeletionCost::Ours(_)));
-    ours.map(|(uid, (key, _))| (key.clone(), Wanted { uid: uid.clone(), value: None })).collect()
+    ours.map(|(uid, (key, _))| (key.clone(), Wanted { uid: Arc::clone(uid), value: None }))
+        .collect()
 }
 
 fn present(known: &Known, uid: &str) -> PresentCost {
@@ -235,7 +236,7 @@ mod tests {
     }
 
     fn want(uid: &str, value: Option<i32>) -> Wanted {
-        Wanted { uid: uid.to_owned(), value }
+        Wanted { uid: uid.into(), value }
     }
 
     #[test]
@@ -276,11 +277,7 @@ mod tests {
         let change = |name: &str, value| Change {
             node: "a".to_owned(),
             value,
-            pods: vec![PodRef {
-                namespace: "default".to_owned(),
-                name: name.to_owned(),
-                uid: name.to_owned(),
-            }],
+            pods: vec![PodRef { namespace: "default".into(), name: name.into(), uid: name.into() }],
         };
         let writes = Writes::default();
         writes.want(wanted(vec![change("x", Some(-2)), change("y", Some(-1))]));

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tenon_crds::labels;
 use tenon_planner::Cancel as _;
 use tenon_planner::plan::{Exclusion, Plan, PodRef};
-use tenon_planner::snapshot::{Pod, Snapshot};
+use tenon_planner::snapshot::Snapshot;
 use tenon_state::explain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -289,7 +289,7 @@ fn leave_out<P: CloudProvider>(
                 quarantine::PERIOD.as_mins()
             );
             let event =
-                Event::warning(&self::pod(&pod_ref(pod)), Reason::FailedScheduling, message);
+                Event::warning(&self::pod(&PodRef::from(*pod)), Reason::FailedScheduling, message);
             operator.context.recorder.publish(event.distinct_by("panic"));
         }
     }
@@ -298,10 +298,6 @@ fn leave_out<P: CloudProvider>(
 
 /// So many pods that are alike are named.
 const TOLD: usize = 10;
-
-fn pod_ref(pod: &Pod) -> PodRef {
-    PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
-}
 
 /// Pods that wait, machines that go, and CapacityBuffers count as new. Where no pod waits any more, no pass comes that would say so.
 fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
@@ -373,8 +369,8 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &Virtua
         ignored += f64::from(u8::from(invalid));
         let why = explain::waiting(&waiting.reasons);
         tracing::debug!(
-            namespace = waiting.pod.namespace,
-            pod = waiting.pod.name,
+            namespace = &*waiting.pod.namespace,
+            pod = &*waiting.pod.name,
             why,
             "could not schedule pod"
         );
@@ -409,9 +405,9 @@ fn measure<P: CloudProvider>(
 pub fn pod(reference: &PodRef) -> wire::Pod {
     wire::Pod {
         metadata: kube::core::ObjectMeta {
-            name: Some(reference.name.clone()),
-            namespace: Some(reference.namespace.clone()),
-            uid: Some(reference.uid.clone()),
+            name: Some(reference.name.to_string()),
+            namespace: Some(reference.namespace.to_string()),
+            uid: Some(reference.uid.to_string()),
             ..Default::default()
         },
         ..wire::Pod::default()

@@ -182,7 +182,7 @@ impl StateTask {
                     tell(&panicked, subject.as_ref());
                     self.mend().await;
                     // Whoever works on the object finds that nothing has changed.
-                    subject.into_iter().filter_map(|(kind, key)| touched_by(kind, key)).collect()
+                    subject.into_iter().filter_map(|(kind, key)| touched_by(kind, &key)).collect()
                 }
             };
             // Only these two can change the answer, and it costs a look at every NodeClaim.
@@ -246,11 +246,11 @@ fn tell_deaf(panicked: &Panicked, touched: &Touched) {
 }
 
 /// What to look at again when an object could not be taken in.
-fn touched_by(kind: Kind, key: ObjectKey) -> Option<Touched> {
+fn touched_by(kind: Kind, key: &ObjectKey) -> Option<Touched> {
     match kind {
-        Kind::NodePool => Some(Touched::NodePool(key.name)),
-        Kind::NodeClaim => Some(Touched::NodeClaim(key.name)),
-        Kind::Node => Some(Touched::Node(key.name)),
+        Kind::NodePool => Some(Touched::NodePool(key.name.to_string())),
+        Kind::NodeClaim => Some(Touched::NodeClaim(key.name.to_string())),
+        Kind::Node => Some(Touched::Node(key.name.to_string())),
         _ => None,
     }
 }
@@ -322,7 +322,7 @@ mod tests {
         let cluster = Cluster::new(crate::testing::KINDS, LabelRules::core());
         let (state, mut task) = State::new(cluster);
         task.take_in = |cluster, change| {
-            let bad = change.subject().is_some_and(|(_, key)| key.name == "bad");
+            let bad = change.subject().is_some_and(|(_, key)| *key.name == *"bad");
             let touched = cluster.apply(change);
             let second = cluster
                 .claim("bad")

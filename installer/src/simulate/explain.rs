@@ -134,11 +134,12 @@ fn pod(
     snapshot: &Snapshot,
     plans: &Plans,
 ) -> Result<Answer, SimulateError> {
-    let Some(pod) = snapshot.pods.iter().find(|pod| pod.namespace == namespace && pod.name == name)
+    let Some(pod) =
+        snapshot.pods.iter().find(|pod| *pod.namespace == *namespace && *pod.name == *name)
     else {
         // Those of a Deployment of that name, or in another namespace.
         let similar = snapshot.pods.iter().filter(|pod| {
-            pod.name == name || pod.namespace == namespace && pod.name.starts_with(name)
+            *pod.name == *name || *pod.namespace == *namespace && pod.name.starts_with(name)
         });
         return Err(SimulateError::NotFound {
             what: format!("pod {namespace}/{name} that has not ended"),
@@ -148,7 +149,7 @@ fn pod(
                 .collect(),
         });
     };
-    let is_it = |other: &PodRef| other.namespace == namespace && other.name == name;
+    let is_it = |other: &PodRef| *other.namespace == *namespace && *other.name == *name;
     let provision = plans.provision.as_ref();
     let is_for_it =
         |launch: &Launch| launch.pods.iter().any(|it| it.namespace == namespace && it.name == name);

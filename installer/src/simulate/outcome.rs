@@ -254,8 +254,8 @@ impl Outcome {
                 .flat_map(|plan| &plan.report.pods)
                 .filter(|waiting| !to_come.contains_key(&*waiting.pod.uid))
                 .map(|waiting| Unschedulable {
-                    namespace: waiting.pod.namespace.clone(),
-                    name: waiting.pod.name.clone(),
+                    namespace: waiting.pod.namespace.to_string(),
+                    name: waiting.pod.name.to_string(),
                     reasons: waiting.reasons.iter().map(why_not).collect(),
                 })
                 .collect(),
@@ -352,7 +352,7 @@ impl From<plan::PriceRange> for PriceRange {
 
 impl From<&PodRef> for PodName {
     fn from(pod: &PodRef) -> Self {
-        Self { namespace: pod.namespace.clone(), name: pod.name.clone() }
+        Self { namespace: pod.namespace.to_string(), name: pod.name.to_string() }
     }
 }
 

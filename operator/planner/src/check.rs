@@ -162,7 +162,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
         .pods
         .iter()
         .enumerate()
-        .map(|(index, pod)| ((pod.namespace.as_str(), pod.name.as_str()), index))
+        .map(|(index, pod)| ((&*pod.namespace, &*pod.name), index))
         .collect();
     // Nodes that are rebooted stay, and take no pods meanwhile.
     let candidates = |reboots: bool| {
@@ -181,7 +181,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     };
     let mut placed: BTreeSet<usize> = BTreeSet::new();
     let mut place = |pod: &PodRef, found: &mut BTreeSet<Violation>| {
-        let index = pods.get(&(pod.namespace.as_str(), pod.name.as_str())).copied();
+        let index = pods.get(&(&*pod.namespace, &*pod.name)).copied();
         let Some(index) = index.filter(|&index| snapshot.pods[index].uid == pod.uid) else {
             found.insert(Violation::UnknownPod(pod.clone()));
             return None;
@@ -247,18 +247,14 @@ fn announce(
     launches: &[&crate::plan::Launch],
     found: &mut BTreeSet<Violation>,
 ) {
-    let buffers: BTreeSet<&str> = snapshot
-        .pods
-        .iter()
-        .filter(|pod| pod.buffer.is_some())
-        .map(|pod| pod.uid.as_str())
-        .collect();
+    let buffers: BTreeSet<&str> =
+        snapshot.pods.iter().filter(|pod| pod.buffer.is_some()).map(|pod| &*pod.uid).collect();
     let real = plan.nominations.iter().map(|nomination| &nomination.pod);
     let real = real.chain(launches.iter().flat_map(|launch| &launch.pods));
     let apart = plan.buffered.iter().map(|nomination| &nomination.pod);
     let apart = apart.chain(launches.iter().flat_map(|launch| &launch.buffer_pods));
     let wrong = real
-        .filter(|pod| buffers.contains(pod.uid.as_str()))
-        .chain(apart.filter(|pod| !buffers.contains(pod.uid.as_str())));
+        .filter(|pod| buffers.contains(&*pod.uid))
+        .chain(apart.filter(|pod| !buffers.contains(&*pod.uid)));
     found.extend(wrong.map(|pod| Violation::Announced(pod.clone())));
 }

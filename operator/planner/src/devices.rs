@@ -133,7 +133,7 @@ impl<'a> Table<'a> {
             for &claim in &pod.claims {
                 table.users[claim as usize] += 1;
             }
-            if let Some(known) = table.by_uid.get_mut(pod.uid.as_str()) {
+            if let Some(known) = table.by_uid.get_mut(&*pod.uid) {
                 *known = index;
             }
         }

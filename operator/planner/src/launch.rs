@@ -43,7 +43,7 @@ impl Narrowed {
 
 /// A pod's reference.
 pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
-    PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+    PodRef::from(pod)
 }
 
 /// The prices of a cell's types when only some capacity types may be bought.

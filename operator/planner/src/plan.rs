@@ -10,6 +10,7 @@ mod shared;
 mod stay;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
@@ -17,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::Resume;
 use crate::resources::{MicroUsd, Resources};
-use crate::snapshot::{CapacityType, DisruptionReason, NodeClassRef, RepairAction, Requirement};
+use crate::snapshot::{
+    CapacityType, DisruptionReason, NodeClassRef, Pod, RepairAction, Requirement,
+};
 
 pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
 pub use price::PriceRange;
@@ -57,11 +60,21 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodRef {
     /// `metadata.namespace`.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Arc<str>,
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Arc<str>,
+}
+
+impl From<&Pod> for PodRef {
+    fn from(pod: &Pod) -> Self {
+        Self {
+            namespace: Arc::clone(&pod.namespace),
+            name: Arc::clone(&pod.name),
+            uid: Arc::clone(&pod.uid),
+        }
+    }
 }
 
 /// A NodeClaim to create. A plan has thousands of them that say mostly the same, so they share what they can.

@@ -20,8 +20,8 @@ use crate::snapshot::{
 /// the nodes that had to go have gone, new nodes are consolidatable.
 pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = snapshot.clone();
-    let mut places: BTreeMap<(String, String), String> = BTreeMap::new();
-    let name = |pod: &PodRef| (pod.namespace.clone(), pod.name.clone());
+    let mut places: BTreeMap<(Arc<str>, Arc<str>), String> = BTreeMap::new();
+    let name = |pod: &PodRef| (Arc::clone(&pod.namespace), Arc::clone(&pod.name));
     let nominations = plan
         .nominations
         .iter()
@@ -64,7 +64,7 @@ pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let index: BTreeMap<String, u32> =
         (0..).zip(&after.nodes).map(|(i, node)| (node.key.clone(), i)).collect();
     after.pods.retain_mut(|pod| {
-        let place = places.get(&(pod.namespace.clone(), pod.name.clone()));
+        let place = places.get(&(Arc::clone(&pod.namespace), Arc::clone(&pod.name)));
         let place = match (place, pod.placement) {
             (Some(place), _) => place.clone(),
             (None, Placement::Bound(node)) => before[node.0 as usize].clone(),
@@ -302,9 +302,9 @@ impl Builder {
         change: impl FnOnce(&mut Pod),
     ) -> Self {
         let mut pod = Pod {
-            namespace: shape.namespace.clone(),
-            name: name.to_owned(),
-            uid: format!("uid-{name}"),
+            namespace: shape.namespace.as_str().into(),
+            name: name.into(),
+            uid: format!("uid-{name}").into(),
             placement: Placement::Unschedulable,
             ..Pod::default()
         };

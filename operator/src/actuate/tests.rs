@@ -34,7 +34,7 @@ fn launch() -> Launch {
         },
         expire_after: Some("720h".to_owned()),
         termination_grace_period: Some("1h30m".to_owned()),
-        pods: vec![PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: "u".to_owned() }],
+        pods: vec![PodRef { namespace: "n".into(), name: "p".into(), uid: "u".into() }],
         buffer_pods: vec![],
         devices: vec![],
         price: MicroUsd(1),

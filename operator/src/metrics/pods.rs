@@ -135,7 +135,7 @@ impl Tracker {
 
     /// Since when the pod has been known, if this is the first decision about it.
     fn decide(&self, pod: &PodRef, placed: bool, now: Timestamp) -> Option<Timestamp> {
-        let key = ObjectKey::new(pod.namespace.as_str(), pod.name.as_str());
+        let key = ObjectKey::from(pod);
         let mut waiting = self.0.lock();
         let waiting = waiting.get_mut(&key)?;
         if placed {

@@ -137,7 +137,7 @@ mod tests {
     fn names(pods: &[(ObjectKey, Pod)], deadline: Option<i64>, now: i64) -> (Vec<String>, usize) {
         let pods = pods.iter().map(|(key, pod)| (key, pod));
         let drain = drain(pods, deadline.map(at), at(now));
-        (drain.go.into_iter().map(|key| key.name).collect(), drain.waiting)
+        (drain.go.into_iter().map(|key| key.name.to_string()).collect(), drain.waiting)
     }
 
     #[test]

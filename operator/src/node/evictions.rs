@@ -37,7 +37,7 @@ pub struct Evictions {
 }
 
 /// A pod, this very one: namespace and name, and uid.
-type Key = (ObjectKey, String);
+type Key = (ObjectKey, Arc<str>);
 
 /// What is to be done about a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +91,7 @@ impl Evictions {
 
     /// Makes a pod go. What is being done about it already goes on, unless this replaces it ([`Urge::replaces`]).
     pub fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
-        let key = (key, uid.to_owned());
+        let key = (key, uid.into());
         let mut items = self.items.lock();
         match items.get_mut(&key) {
             None => {
@@ -188,7 +188,7 @@ enum Step {
 }
 
 fn step(pod: Option<&Pod>, uid: &str, item: &Item, now: Timestamp) -> Step {
-    let Some(pod) = pod.filter(|pod| pod.uid == uid && !item.urge.is_over(now)) else {
+    let Some(pod) = pod.filter(|pod| *pod.uid == *uid && !item.urge.is_over(now)) else {
         return Step::Done;
     };
     let agreed = item.agreed.and_then(|(what, since)| {
@@ -220,11 +220,7 @@ async fn evict<P: CloudProvider>(
     item: &Item,
 ) -> Result<Progress, Refused> {
     let step = step(operator.state.read().pod(key), uid, item, operator.now());
-    let pod = reference(&tenon_planner::plan::PodRef {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-        uid: uid.clone(),
-    });
+    let pod = reference(&key.pod(Arc::clone(uid)));
     let recorder = &operator.context.recorder;
     match step {
         Step::Done => Ok(Progress::Done),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tenon_planner::plan::PodRef;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
@@ -49,11 +48,11 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
 }
 
 /// The protection of a pod on a node of ours, and the pod's uid.
-fn protected(state: &Cluster, key: &ObjectKey) -> Option<(Protection, String)> {
+fn protected(state: &Cluster, key: &ObjectKey) -> Option<(Protection, Arc<str>)> {
     let pod = state.pod(key).filter(|pod| pod.protection != Protection::None)?;
     let node = state.node(pod.node.as_deref()?)?;
     state.claim_of(node)?;
-    Some((pod.protection, pod.uid.clone()))
+    Some((pod.protection, Arc::clone(&pod.uid)))
 }
 
 fn tell<P: CloudProvider>(operator: &Operator<P>, key: &ObjectKey) -> Action {
@@ -62,7 +61,7 @@ fn tell<P: CloudProvider>(operator: &Operator<P>, key: &ObjectKey) -> Action {
     };
     let now = operator.now();
     if let Some((event_type, reason, message)) = say(protection, now) {
-        let reference = PodRef { namespace: key.namespace.clone(), name: key.name.clone(), uid };
+        let reference = key.pod(uid);
         let event = match event_type {
             EventType::Normal => Event::normal(&pod(&reference), reason, message),
             EventType::Warning => Event::warning(&pod(&reference), reason, message),

@@ -267,10 +267,11 @@ async fn await_drain<P: CloudProvider>(
     deadline: Option<Timestamp>,
 ) -> Result<Option<Duration>, Error> {
     let now = operator.now();
-    let (drain, uids): (_, Vec<String>) = {
+    let (drain, uids): (_, Vec<Arc<str>>) = {
         let state = operator.state.read();
         let drain = drain(state.pods_on(node.name()), deadline, now);
-        let uid = |key: &ObjectKey| state.pod(key).map_or(String::new(), |pod| pod.uid.clone());
+        let uid =
+            |key: &ObjectKey| state.pod(key).map(|pod| Arc::clone(&pod.uid)).unwrap_or_default();
         let uids = drain.go.iter().map(uid).collect();
         (drain, uids)
     };
@@ -392,7 +393,7 @@ fn attached_volumes<P: CloudProvider>(
     let staying = state.pods_on(node.name()).filter(|(_, pod)| !pod.is_waited_for(now));
     let volume = |(key, pod): (&ObjectKey, &Pod)| -> Vec<String> {
         let claims = pod.volume_claims.iter();
-        let claims = claims.map(|claim| ObjectKey::new(key.namespace.as_str(), claim.as_str()));
+        let claims = claims.map(|claim| ObjectKey::new(Arc::clone(&key.namespace), claim.as_str()));
         claims.filter_map(|claim| state.volume_claim(&claim)?.spec.volume_name.clone()).collect()
     };
     let kept: BTreeSet<String> = staying.flat_map(volume).collect();

@@ -202,7 +202,7 @@ fn ask_to_go<P: CloudProvider>(
 ) {
     let going: Vec<_> = {
         let state = operator.state.read();
-        let uid = |key| state.pod(key).map(|pod| pod.uid.clone());
+        let uid = |key| state.pod(key).map(|pod| Arc::clone(&pod.uid));
         drain.go.iter().filter_map(|key| Some((key.clone(), uid(key)?))).collect()
     };
     for (key, uid) in going {

@@ -36,7 +36,7 @@ type History = Mutex<BTreeMap<ObjectKey, Written>>;
 /// What was written of a pod.
 #[derive(Debug, Default)]
 struct Written {
-    uid: String,
+    uid: Arc<str>,
     /// The Node that it was nominated to last.
     node: Box<str>,
     /// How often it was nominated to this one.
@@ -125,7 +125,7 @@ async fn reconcile<P: CloudProvider>(
         let Some(pod) = state.pod(key) else { return Ok(Action::Wait) };
         let opening = |node: &str| operator.nominations.is_opening(node);
         let from = pod.nominated.as_ref().map(|it| it.node.clone());
-        (pod.uid.clone(), pod.version, from, wanted(&state, key, opening, operator.now()))
+        (Arc::clone(&pod.uid), pod.version, from, wanted(&state, key, opening, operator.now()))
     };
     let node = match &wanted {
         Wanted::Nothing => return Ok(Action::Wait),
@@ -141,7 +141,7 @@ async fn reconcile<P: CloudProvider>(
         let mut history = history.lock();
         let written = history.entry(key.clone()).or_default();
         if written.uid != uid {
-            *written = Written { uid: uid.clone(), ..Written::default() };
+            *written = Written { uid: Arc::clone(&uid), ..Written::default() };
         }
         if version < written.version {
             // The watch brings it again.

@@ -154,7 +154,7 @@ mod tests {
             Arc::new(PodShape { namespace: format!("team-{index}"), ..PodShape::default() })
         });
         let pod = |shape, name: &str, placement| Pod {
-            name: format!("{name}-{shape:03}"),
+            name: format!("{name}-{shape:03}").into(),
             shape: ShapeId(shape),
             placement,
             ..Pod::default()

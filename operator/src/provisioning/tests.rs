@@ -65,7 +65,7 @@ async fn pods_that_the_planner_can_not_cope_with_are_left_out_and_the_others_pla
         operator(vec![pool("default", json!({})), pending("a", "1"), pending("b", "2")]).await;
     assert_eq!(n_pods(&planned(&operator).await), 2);
     let snapshot = operator.snapshot();
-    let bad = snapshot.pods.iter().find(|pod| pod.name == "b").unwrap();
+    let bad = snapshot.pods.iter().find(|pod| *pod.name == *"b").unwrap();
     let until = operator.now() + quarantine::PERIOD;
     operator.quarantine.add(Arc::clone(&snapshot.shapes[bad.shape.0 as usize]), until);
     assert_eq!(n_pods(&planned(&operator).await), 1);
@@ -82,7 +82,7 @@ async fn the_pods_that_make_planning_panic_are_found_and_left_out() {
     let fails_for = |bad: &'static str| {
         move |_: &Operator<Idle>, some: &Snapshot, _: &Until| {
             let mut waiting = some.pods.iter().filter(|pod| quarantine::waits(pod));
-            assert!(!waiting.any(|pod| pod.name == bad), "a defect");
+            assert!(!waiting.any(|pod| *pod.name == *bad), "a defect");
             Plan::default()
         }
     };
@@ -90,7 +90,7 @@ async fn the_pods_that_make_planning_panic_are_found_and_left_out() {
     assert!(set_aside(&operator, fails_for("pod-7"), &stop, &panicked).await);
     let snapshot = operator.snapshot();
     let left_out: Vec<_> = snapshot.pods.iter().filter(|pod| !quarantine::waits(pod)).collect();
-    assert_eq!(left_out.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["pod-7"]);
+    assert_eq!(left_out.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["pod-7"]);
     // Whatever fails without any of them is not their fault.
     let always = |_: &Operator<Idle>, _: &Snapshot, _: &Until| panic!("a defect");
     assert!(!set_aside(&operator, always, &stop, &panicked).await);

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use tenon_planner::plan::PodRef;
 use tenon_planner::snapshot::Refusal;
 
 use crate::wire;
@@ -165,28 +167,39 @@ pub trait Watched:
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// `metadata.namespace`.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl ObjectKey {
     /// The key of an object in a namespace.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// The key of an object without a namespace.
-    pub fn cluster(name: impl Into<String>) -> Self {
-        Self { namespace: String::new(), name: name.into() }
+    pub fn cluster(name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: Arc::default(), name: name.into() }
+    }
+
+    /// The pod of this name, and no other one that was made under it.
+    pub fn pod(&self, uid: Arc<str>) -> PodRef {
+        PodRef { namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name), uid }
     }
 
     /// The key of an object.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self {
-            namespace: object.meta().namespace.clone().unwrap_or_default(),
-            name: object.meta().name.clone().unwrap_or_default(),
+            namespace: object.meta().namespace.as_deref().unwrap_or_default().into(),
+            name: object.meta().name.as_deref().unwrap_or_default().into(),
         }
+    }
+}
+
+impl From<&PodRef> for ObjectKey {
+    fn from(pod: &PodRef) -> Self {
+        Self { namespace: Arc::clone(&pod.namespace), name: Arc::clone(&pod.name) }
     }
 }
 
@@ -249,7 +262,7 @@ impl Change {
             Self::Deleted(kind, key, _) => Some((*kind, key.clone())),
             Self::Created(claim) => Some((Kind::NodeClaim, ObjectKey::of(&**claim))),
             Self::ClaimGone(name, _) | Self::Refused(name, _) => {
-                Some((Kind::NodeClaim, ObjectKey::cluster(name)))
+                Some((Kind::NodeClaim, ObjectKey::cluster(name.as_str())))
             }
             Self::ListBegan(_)
             | Self::Listed(..)

@@ -28,7 +28,7 @@ pub const NOMINATION_MANAGER: &str = "tenon-nomination";
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about the pod")]
 pub struct Pod {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// `metadata.resourceVersion`.
     pub version: u64,
     /// What scheduling sees of it.
@@ -206,7 +206,7 @@ impl Pod {
         let annotation =
             |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
         Some(Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
             version,
             shape,
             unschedulable: refused && !preempting && node.is_none() && movable,
@@ -442,8 +442,8 @@ pub fn event(before: Option<&Pod>, after: Option<&Pod>) -> PodEvent {
 /// The key of a pod.
 pub fn key(pod: &wire::Pod) -> ObjectKey {
     ObjectKey::new(
-        pod.metadata.namespace.clone().unwrap_or_default(),
-        pod.metadata.name.clone().unwrap_or_default(),
+        pod.metadata.namespace.as_deref().unwrap_or_default(),
+        pod.metadata.name.as_deref().unwrap_or_default(),
     )
 }
 

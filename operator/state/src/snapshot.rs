@@ -249,9 +249,9 @@ impl Cluster {
         };
         let (eviction, budget) = self.eviction(key, pod, now);
         plan::Pod {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            uid: pod.uid.clone(),
+            namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&key.name),
+            uid: Arc::clone(&pod.uid),
             shape,
             placement,
             created_at: pod.created_at,
@@ -308,7 +308,7 @@ impl Cluster {
         if !pod.is_evictable(now) {
             return (plan::Eviction::Allowed, None);
         }
-        let in_namespace = ObjectKey::new(key.namespace.as_str(), "");
+        let in_namespace = ObjectKey::new(Arc::clone(&key.namespace), Arc::default());
         let budgets = self
             .budgets
             .range(in_namespace..)
@@ -321,16 +321,16 @@ impl Cluster {
         let eviction = match budgets.as_slice() {
             [] => plan::Eviction::Allowed,
             // The eviction API refuses such pods for ever.
-            [(name, _), _, ..] => plan::Eviction::FullyBlockedByPdb(name.name.clone()),
+            [(name, _), _, ..] => plan::Eviction::FullyBlockedByPdb(name.name.to_string()),
             [(name, budget)] => {
                 let always =
                     budget.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
                 if always && pod.unready {
                     plan::Eviction::Allowed
                 } else if allows_never(&budget.spec) {
-                    plan::Eviction::FullyBlockedByPdb(name.name.clone())
+                    plan::Eviction::FullyBlockedByPdb(name.name.to_string())
                 } else if budget.status.disruptions_allowed <= 0 {
-                    plan::Eviction::BlockedByPdb(name.name.clone())
+                    plan::Eviction::BlockedByPdb(name.name.to_string())
                 } else {
                     // A pod that is not ready is missing already: its eviction takes nothing from what the budget allows.
                     let counted =
@@ -365,7 +365,11 @@ impl Cluster {
                 });
                 let shape = shape.unwrap_or_else(|| Arc::clone(&set.shape));
                 let shape = if self.plans_for_claims() { claims::without(shape) } else { shape };
-                plan::DaemonSet { namespace: key.namespace.clone(), name: key.name.clone(), shape }
+                plan::DaemonSet {
+                    namespace: key.namespace.to_string(),
+                    name: key.name.to_string(),
+                    shape,
+                }
             })
             .collect()
     }
@@ -389,8 +393,8 @@ impl<'c> PodBudgets<'c> {
     fn id(&mut self, key: &'c ObjectKey, budget: &wire::PodDisruptionBudget) -> u32 {
         *self.ids.entry(key).or_insert_with(|| {
             self.list.push(plan::PodBudget {
-                namespace: key.namespace.clone(),
-                name: key.name.clone(),
+                namespace: key.namespace.to_string(),
+                name: key.name.to_string(),
                 allowed: u32::try_from(budget.status.disruptions_allowed).unwrap_or(0),
             });
             id(self.list.len() - 1)

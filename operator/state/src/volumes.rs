@@ -68,7 +68,7 @@ impl<'a> Mounts<'a> {
         for (key, pod) in cluster.pods() {
             let claims: BTreeSet<&str> = pod.volume_claims.iter().map(String::as_str).collect();
             for claim in claims {
-                let claim = (key.namespace.as_str(), claim);
+                let claim = (&*key.namespace, claim);
                 if !seen.insert(claim) {
                     shared.insert(claim);
                 }

@@ -174,12 +174,12 @@ impl Court {
         let mut places = BTreeMap::new();
         for launch in &plan.launches {
             let name = self.launch(launch).await;
-            places.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), name.clone())));
+            places.extend(launch.pods.iter().map(|pod| (pod.uid.to_string(), name.clone())));
         }
         for nomination in &plan.nominations {
             let node = snapshot.nodes.iter().find(|node| node.key == nomination.node);
             let name = node.and_then(|node| node.name.clone()).expect("a Node");
-            places.insert(nomination.pod.uid.clone(), name);
+            places.insert(nomination.pod.uid.to_string(), name);
         }
         places
     }
@@ -352,7 +352,7 @@ async fn the_operator_leaves_no_pod_pending(bed: &Bed, programs: TenonPrograms) 
     let snapshot = court.snapshot(now).await;
     let plan = provision(&snapshot, &Policy::default(), now, 44, &());
     let mut pods = court.pods().await;
-    let waiting = plan.report.pods.iter().filter_map(|waiting| pods.remove(&waiting.pod.uid));
+    let waiting = plan.report.pods.iter().filter_map(|waiting| pods.remove(&*waiting.pod.uid));
     court.delete(waiting.collect()).await;
     let operator = must(tenon.start("one"));
     must(operator.ready(LIMIT).await);

@@ -95,7 +95,7 @@ pub(super) fn check_devices(
         .collect();
     let Some(devices) = snapshot.devices.as_deref() else {
         for (_, pod) in placed {
-            let claim = snapshot.pods[pod].name.clone();
+            let claim = snapshot.pods[pod].name.to_string();
             found.insert(Violation::Devices { claim, why: "claims are not planned for" });
         }
         return;
@@ -107,7 +107,7 @@ pub(super) fn check_devices(
         }
         _ => false,
     });
-    let moving = moving.map(|pod| pod.uid.as_str()).collect();
+    let moving = moving.map(|pod| &*pod.uid).collect();
     let of_commands = plan.commands.iter().flat_map(|command| &command.devices);
     let certified = plan.devices.iter().chain(of_commands);
     let certified =

@@ -282,7 +282,7 @@ pub(super) fn shape(snapshot: &Snapshot, pod: usize) -> &PodShape {
 
 pub(super) fn reference(snapshot: &Snapshot, pod: usize) -> PodRef {
     let pod = &snapshot.pods[pod];
-    PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+    PodRef::from(pod)
 }
 
 fn check_taints(

@@ -22,9 +22,9 @@ mod tests {
 
     fn mk_pod(deletion_cost: i32, priority: i32) -> Pod {
         Pod {
-            namespace: "default".to_owned(),
-            name: "pod".to_owned(),
-            uid: "uid".to_owned(),
+            namespace: "default".into(),
+            name: "pod".into(),
+            uid: "uid".into(),
             priority,
             deletion_cost,
             ..Pod::default()

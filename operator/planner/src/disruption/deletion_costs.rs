@@ -147,7 +147,7 @@ fn may_be_ranked(problem: &Problem<'_>, node: &Node) -> bool {
     let snapshot = problem.snapshot;
     let pins = |&pod: &usize| {
         let pod = &snapshot.pods[pod];
-        pod.namespace != "kube-system" && pod.owner == Owner::Other && !pod.daemon
+        *pod.namespace != *"kube-system" && pod.owner == Owner::Other && !pod.daemon
     };
     let after = snapshot.node_pools[node.pool].disruption.consolidate_after;
     node.blocked.is_none()

@@ -106,11 +106,11 @@ pub struct PodAffinityTerm {
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
     /// `metadata.namespace`.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Arc<str>,
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Its shape.
     pub shape: ShapeId,
     /// Where it is.

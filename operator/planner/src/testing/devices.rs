@@ -45,7 +45,7 @@ pub(super) fn allocate(before: &Snapshot, plan: &Plan, after: &mut Snapshot) {
     let mut users: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for pod in after.pods.iter().filter(|pod| matches!(pod.placement, Placement::Bound(_))) {
         for &claim in &pod.claims {
-            users.entry(claim).or_default().push(pod.uid.clone());
+            users.entry(claim).or_default().push(pod.uid.to_string());
         }
     }
     let known = before.devices.iter().flat_map(|devices| &devices.claims);

@@ -30,7 +30,7 @@ fn virtual_pods_launch_machines_and_are_never_announced() {
     let plan = plan(&snapshot);
     let launch = &plan.launches[0];
     assert!(launch.pods.is_empty() && plan.nominations.is_empty());
-    assert_eq!(launch.buffer_pods[0].name, "buffer-0");
+    assert_eq!(*launch.buffer_pods[0].name, *"buffer-0");
     assert_eq!(launch.requests.cpu, 1500);
     // Once it is up the buffer has its room and nothing more is launched.
     let after = apply(&snapshot, &plan);
@@ -45,7 +45,7 @@ fn pods_take_the_room_before_virtual_ones_do() {
         .node(node("a", "default", "m.large", "zone-a"))
         .pending("small", shape(1000, GI));
     let plan = plan(&virtual_pod(world, "buffer-0", shape(1500, GI)).build());
-    assert_eq!(plan.nominations[0].pod.name, "small");
+    assert_eq!(*plan.nominations[0].pod.name, *"small");
     assert_eq!(plan.launches[0].buffer_pods.len(), 1);
 }
 

@@ -23,7 +23,7 @@ fn costs(world: Builder, present: &dyn Fn(&Pod) -> Option<i32>) -> Vec<(String, 
     let written = |pod: &Pod| present(pod).map_or(PresentCost::Unset, PresentCost::Written);
     let list = deletion_costs(&snapshot, &Policy::default(), now(), &written);
     let named =
-        |it: &DeletionCost| it.pods.iter().all(|pod| pod.name == format!("web-{}", it.node));
+        |it: &DeletionCost| it.pods.iter().all(|pod| *pod.name == format!("web-{}", it.node));
     assert!(list.iter().all(named), "{list:?}");
     list.into_iter().map(|it| (it.node, it.value)).collect()
 }
@@ -120,11 +120,11 @@ fn pods_with_a_cost_of_somebody_else_are_not_written_and_hold_nothing() {
     let snapshot = world(on_demand("default"), nodes)
         .pod_with("other", shape(100, GI), Some("a"), |pod| pod.owner = Owner::ReplicaSet)
         .build();
-    let present = |pod: &Pod| match pod.name.as_str() {
+    let present = |pod: &Pod| match &*pod.name {
         "other" => PresentCost::Foreign,
         _ => PresentCost::Unset,
     };
     let list = deletion_costs(&snapshot, &Policy::default(), now(), &present);
-    let pods: Vec<&str> = list[0].pods.iter().map(|pod| pod.name.as_str()).collect();
+    let pods: Vec<&str> = list[0].pods.iter().map(|pod| &*pod.name).collect();
     assert_eq!((list.len(), list[0].value, pods), (1, Some(-1), vec!["web-a"]));
 }

@@ -173,7 +173,7 @@ fn pods_that_may_not_be_evicted_keep_their_node() {
         assert!(plan.commands.is_empty());
         match stay(&plan, "a") {
             Stay::PodDoNotDisrupt(pod) => {
-                assert_eq!((pod.name.as_str(), expected), ("web", "do-not-disrupt"));
+                assert_eq!((&*pod.name, expected), ("web", "do-not-disrupt"));
             }
             Stay::Pdb { budget, .. } => assert_eq!(budget, expected),
             other => panic!("{other:?}"),
@@ -220,7 +220,7 @@ fn no_more_nodes_go_than_a_pod_disruption_budget_lets_drain() {
             let Stay::PdbUsedUp { pod, budget } = stay(&plan, name) else {
                 panic!("{:?}", stay(&plan, name))
             };
-            assert_eq!((pod.name.as_str(), budget.as_str()), (format!("{name}-0").as_str(), "pdb"));
+            assert_eq!((&*pod.name, budget.as_str()), (format!("{name}-0").as_str(), "pdb"));
         }
     }
     // Of nearly empty nodes, too, whether they are removed or merged.

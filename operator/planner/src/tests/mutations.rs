@@ -45,11 +45,11 @@ fn scene() -> (Snapshot, Plan) {
 /// Takes a pod out of wherever it is.
 fn take(plan: &mut Plan, name: &str) -> PodRef {
     for launch in &mut plan.launches {
-        if let Some(at) = launch.pods.iter().position(|pod| pod.name == name) {
+        if let Some(at) = launch.pods.iter().position(|pod| *pod.name == *name) {
             return launch.pods.remove(at);
         }
     }
-    let at = plan.nominations.iter().position(|nomination| nomination.pod.name == name);
+    let at = plan.nominations.iter().position(|nomination| *nomination.pod.name == *name);
     plan.nominations.remove(at.expect("the pod has a place")).pod
 }
 
@@ -60,7 +60,7 @@ fn move_to(plan: &mut Plan, name: &str, node: &str) {
 
 fn launch_of<'p>(plan: &'p mut Plan, name: &str) -> &'p mut Launch {
     let mut launches = plan.launches.iter_mut();
-    let with = launches.find(|launch| launch.pods.iter().any(|pod| pod.name == name));
+    let with = launches.find(|launch| launch.pods.iter().any(|pod| *pod.name == *name));
     with.expect("the pod is launched for")
 }
 
@@ -72,7 +72,7 @@ fn every_mutation_that_breaks_a_rule_is_found() {
         ("version", |plan| plan.version += 1, |it| matches!(it, Violation::Version(_))),
         (
             "unknown pod",
-            |plan| launch_of(plan, "big").pods[0].uid.push('x'),
+            |plan| launch_of(plan, "big").pods[0].uid = "x".into(),
             |it| matches!(it, Violation::UnknownPod(_)),
         ),
         (
@@ -89,9 +89,9 @@ fn every_mutation_that_breaks_a_rule_is_found() {
             "a pod that runs",
             |plan| {
                 let pod = |name: &str| PodRef {
-                    namespace: "default".to_owned(),
-                    name: name.to_owned(),
-                    uid: format!("uid-{name}"),
+                    namespace: "default".into(),
+                    name: name.into(),
+                    uid: format!("uid-{name}").into(),
                 };
                 let nomination = Nomination { pod: pod("filler"), node: "other".to_owned() };
                 plan.nominations.push(nomination);

@@ -273,7 +273,9 @@ fn pods_that_may_not_be_evicted_need_a_bound() {
         disruption(&snapshot)
     };
     let plan = run(None, None);
-    assert!(matches!(stay(&plan, "ill"), Stay::RepairNeedsGracePeriod(pod) if pod.name == "held"));
+    assert!(
+        matches!(stay(&plan, "ill"), Stay::RepairNeedsGracePeriod(pod) if *pod.name == *"held")
+    );
     for (own, policy, bound) in
         [(Some(7), None, None), (None, Some(5), Some(5)), (Some(3), Some(5), Some(3))]
     {
@@ -344,7 +346,7 @@ fn nothing_is_moved_onto_a_sick_node() {
     assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "old", 1)]);
     // Nor when it fell ill after the plan was made.
     let later = revalidate(&while_well.commands[0], &ill, &Policy::default(), now());
-    assert!(matches!(later, Err(Stay::PodsDontFit(pod)) if pod.name == "web"));
+    assert!(matches!(later, Err(Stay::PodsDontFit(pod)) if *pod.name == *"web"));
 }
 
 #[test]

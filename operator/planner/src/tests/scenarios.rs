@@ -12,7 +12,7 @@ fn summary(plan: &Plan) -> String {
         let _ = writeln!(text, "{parts}");
     };
     for launch in &plan.launches {
-        let pods: Vec<_> = launch.pods.iter().map(|pod| pod.name.as_str()).collect();
+        let pods: Vec<_> = launch.pods.iter().map(|pod| &*pod.name).collect();
         line(format_args!(
             "launch {} as {} of {} types, ${:.4}: {}",
             launch.node_pool,

@@ -17,7 +17,7 @@ fn pod_priority_is_ignored_when_pods_are_ordered() {
         .pod_with("urgent", shape(1000, GI), None, |pod| pod.priority = 1_000_000)
         .pod_with("large", shape(1500, GI), None, |pod| pod.priority = -1)
         .build();
-    assert_eq!(plan(&snapshot).nominations[0].pod.name, "large");
+    assert_eq!(*plan(&snapshot).nominations[0].pod.name, *"large");
 }
 
 #[test]

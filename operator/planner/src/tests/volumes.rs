@@ -33,7 +33,7 @@ fn sharing(claim: &str) -> PodShape {
 }
 
 fn names(nominations: &[Nomination]) -> Vec<&str> {
-    nominations.iter().map(|nomination| nomination.pod.name.as_str()).collect()
+    nominations.iter().map(|nomination| &*nomination.pod.name).collect()
 }
 
 #[test]

@@ -197,10 +197,7 @@ pub(super) fn disruption_with(snapshot: &Snapshot, policy: &Policy) -> Plan {
 
 /// Pods by launch.
 pub(super) fn loads(plan: &Plan) -> Vec<Vec<&str>> {
-    plan.launches
-        .iter()
-        .map(|launch| launch.pods.iter().map(|pod| pod.name.as_str()).collect())
-        .collect()
+    plan.launches.iter().map(|launch| launch.pods.iter().map(|pod| &*pod.name).collect()).collect()
 }
 
 /// The one reason of the one waiting pod.

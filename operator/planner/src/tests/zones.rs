@@ -88,7 +88,7 @@ fn pods_are_counted_not_shapes() {
 #[test]
 fn pods_that_have_a_node_or_never_will_be_are_not_counted() {
     let mut snapshot = world(&[shape(100, GI)]);
-    snapshot.pods.iter_mut().filter(|pod| pod.name == "p0").for_each(|pod| {
+    snapshot.pods.iter_mut().filter(|pod| *pod.name == *"p0").for_each(|pod| {
         pod.buffer = Some("spare".to_owned());
     });
     snapshot.nodes[0].deleting = true;

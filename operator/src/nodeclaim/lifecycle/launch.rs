@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -222,15 +223,8 @@ fn publish<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, error: &
     recorder.publish(Event::warning(claim, REASON, truncate(&message, MESSAGE)));
     let pods: Vec<_> = {
         let state = operator.state.read();
-        let reference =
-            |(key, pod): (&crate::state::change::ObjectKey, &crate::state::pod::Pod)| {
-                tenon_planner::plan::PodRef {
-                    namespace: key.namespace.clone(),
-                    name: key.name.clone(),
-                    uid: pod.uid.clone(),
-                }
-            };
-        state.planned_onto(&name).map(reference).collect()
+        let planned = state.planned_onto(&name);
+        planned.map(|(key, pod)| key.pod(Arc::clone(&pod.uid))).collect()
     };
     let message =
         format!("NodeClaim {name} nominated for this pod failed to launch: {}", chain(error));

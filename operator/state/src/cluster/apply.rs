@@ -31,7 +31,7 @@ impl Cluster {
                 let name = name(&claim.metadata);
                 // The watch may have been faster.
                 if !self.claims.contains_key(&name) {
-                    self.wrote(Kind::NodeClaim, &ObjectKey::cluster(&name));
+                    self.wrote(Kind::NodeClaim, &ObjectKey::cluster(name.as_str()));
                     self.put_claim(*claim, Source::Own, &mut touched);
                     if let Some(claim) = self.claims.get_mut(&name) {
                         claim.unconfirmed = true;
@@ -153,10 +153,10 @@ impl Cluster {
             }
             Object::NodeOverlay(overlay) => {
                 let key = key(&overlay.metadata);
-                let known = self.overlays.get(&key.name).map(|known| &known.metadata);
+                let known = self.overlays.get(&*key.name).map(|known| &known.metadata);
                 if self.takes(source, Kind::NodeOverlay, &key, &overlay.metadata, known) {
                     self.note(source, Kind::NodeOverlay, &key);
-                    self.overlays.insert(key.name, Arc::new(*overlay));
+                    self.overlays.insert(key.name.to_string(), Arc::new(*overlay));
                     touched.push(Touched::Other(Kind::NodeOverlay));
                 }
             }
@@ -220,13 +220,13 @@ impl Cluster {
         let reference = &pool.spec.template.spec.node_class_ref;
         let managed = self.is_managed(&reference.group, &reference.kind);
         let key = key(&pool.metadata);
-        let known = self.pools.get(&key.name).map(|known| &known.metadata);
+        let known = self.pools.get(&*key.name).map(|known| &known.metadata);
         if managed && self.takes(source, Kind::NodePool, &key, &pool.metadata, known) {
             self.note(source, Kind::NodePool, &key);
-            self.pools.insert(key.name.clone(), Arc::new(pool));
-            touched.push(Touched::NodePool(key.name));
+            self.pools.insert(key.name.to_string(), Arc::new(pool));
+            touched.push(Touched::NodePool(key.name.to_string()));
         } else if !managed {
-            self.pools.remove(&key.name);
+            self.pools.remove(&*key.name);
         }
     }
 
@@ -239,7 +239,7 @@ impl Cluster {
         let versions = self.claim(&key.name).map(|it| versions(&claim.metadata, &it.metadata));
         let news = versions.is_none_or(|it| self.is_news(source, Kind::NodeClaim, &key, it));
         let mut unconfirmed = false;
-        if let Some(known) = self.claims.get_mut(&key.name) {
+        if let Some(known) = self.claims.get_mut(&*key.name) {
             known.unconfirmed &= source == Source::Own;
             unconfirmed = known.unconfirmed;
         }
@@ -247,7 +247,7 @@ impl Cluster {
             return;
         }
         self.note(source, Kind::NodeClaim, &key);
-        let name = key.name;
+        let name = key.name.to_string();
         let id = claim.provider_id().map(str::to_owned);
         // Answers to writes list them, which is more than all the rest.
         claim.metadata.managed_fields = None;
@@ -261,14 +261,14 @@ impl Cluster {
 
     fn put_node(&mut self, mut node: wire::Node, source: Source, touched: &mut Vec<Touched>) {
         let key = key(&node.metadata);
-        let before = self.nodes.get(&key.name);
+        let before = self.nodes.get(&*key.name);
         let versions = before.map(|before| versions(&node.metadata, &before.metadata));
         if versions.is_some_and(|it| !self.is_news(source, Kind::Node, &key, it)) {
             return;
         }
         let before = before.and_then(|node| node.provider_id().map(str::to_owned));
         self.note(source, Kind::Node, &key);
-        let name = key.name;
+        let name = key.name.to_string();
         let id = node.provider_id().map(str::to_owned);
         node.metadata.managed_fields = None;
         self.nodes.insert(name.clone(), Arc::new(node));
@@ -280,9 +280,9 @@ impl Cluster {
         let metadata_is_newer =
             |metadata: &ObjectMeta| at != 0 && version(metadata.resource_version.as_deref()) > at;
         let known = match kind {
-            Kind::NodePool => self.pools.get(&key.name).map(|pool| &pool.metadata),
+            Kind::NodePool => self.pools.get(&*key.name).map(|pool| &pool.metadata),
             Kind::NodeClaim => self.claim(&key.name).map(|claim| &claim.metadata),
-            Kind::Node => self.nodes.get(&key.name).map(|node| &node.metadata),
+            Kind::Node => self.nodes.get(&*key.name).map(|node| &node.metadata),
             _ => None,
         };
         // It was made again under the same name, and that is known already.
@@ -307,7 +307,7 @@ impl Cluster {
 
     fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         fn cluster<T>(map: &BTreeMap<String, T>) -> Vec<ObjectKey> {
-            map.keys().map(ObjectKey::cluster).collect()
+            map.keys().map(|name| ObjectKey::cluster(name.as_str())).collect()
         }
         match kind {
             Kind::NodePool => cluster(&self.pools),
@@ -315,7 +315,7 @@ impl Cluster {
                 .claims
                 .iter()
                 .filter(|(_, claim)| !claim.unconfirmed)
-                .map(|(name, _)| ObjectKey::cluster(name))
+                .map(|(name, _)| ObjectKey::cluster(name.as_str()))
                 .collect(),
             Kind::Node => cluster(&self.nodes),
             Kind::Pod => self.pods.keys().cloned().collect(),
@@ -351,20 +351,20 @@ impl Cluster {
     fn remove(&mut self, kind: Kind, key: &ObjectKey, touched: &mut Vec<Touched>) {
         match kind {
             Kind::NodePool => {
-                if self.pools.remove(&key.name).is_some() {
-                    touched.push(Touched::NodePool(key.name.clone()));
+                if self.pools.remove(&*key.name).is_some() {
+                    touched.push(Touched::NodePool(key.name.to_string()));
                 }
             }
             Kind::NodeClaim => self.remove_claim(&key.name, touched),
             Kind::Node => {
-                if let Some(node) = self.nodes.remove(&key.name) {
-                    self.nominated.remove(&key.name);
+                if let Some(node) = self.nodes.remove(&*key.name) {
+                    self.nominated.remove(&*key.name);
                     reindex(&mut self.nodes_by_provider_id, &key.name, node.provider_id(), None);
                     // The machine is found by its provider ID only while the Node is there: its NodeClaims are touched here.
                     for claim in node.provider_id().into_iter().flat_map(|id| self.claims_of(id)) {
                         touched.push(Touched::NodeClaim(name(&claim.metadata)));
                     }
-                    touched.push(Touched::Node(key.name.clone()));
+                    touched.push(Touched::Node(key.name.to_string()));
                 }
             }
             Kind::Pod => {
@@ -373,7 +373,7 @@ impl Cluster {
                 }
             }
             Kind::Namespace => {
-                self.namespaces.remove(&key.name);
+                self.namespaces.remove(&*key.name);
             }
             Kind::DaemonSet => {
                 self.daemon_sets.remove(key);
@@ -383,13 +383,13 @@ impl Cluster {
                 touched.push(Touched::Other(kind));
             }
             Kind::PersistentVolume => {
-                self.volumes.remove(&key.name);
+                self.volumes.remove(&*key.name);
             }
             Kind::PersistentVolumeClaim => {
                 self.volume_claims.remove(key);
             }
             Kind::StorageClass => {
-                self.storage_classes.remove(&key.name);
+                self.storage_classes.remove(&*key.name);
             }
             Kind::VolumeAttachment => {
                 if let Some(attachment) = self.attachments.remove(&key.name) {
@@ -397,10 +397,10 @@ impl Cluster {
                 }
             }
             Kind::CSINode => {
-                self.volume_limits.remove(&key.name);
+                self.volume_limits.remove(&*key.name);
             }
             Kind::NodeOverlay => {
-                self.overlays.remove(&key.name);
+                self.overlays.remove(&*key.name);
                 touched.push(Touched::Other(kind));
             }
             Kind::CapacityBuffer
@@ -442,7 +442,7 @@ impl Cluster {
 }
 
 pub(super) fn key(metadata: &ObjectMeta) -> ObjectKey {
-    ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), name(metadata))
+    ObjectKey::new(metadata.namespace.as_deref().unwrap_or_default(), name(metadata))
 }
 
 fn reindex(

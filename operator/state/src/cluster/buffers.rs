@@ -129,10 +129,10 @@ impl Buffers {
         let mut specs = in_namespace.map(|(_, buffer)| &buffer.spec);
         specs.any(|spec| match kind {
             Kind::PodTemplate => {
-                spec.pod_template_ref.as_ref().is_some_and(|it| it.name == key.name)
+                spec.pod_template_ref.as_ref().is_some_and(|it| *it.name == *key.name)
             }
             _ => spec.scalable_ref.as_ref().is_some_and(|it| {
-                it.name == key.name && workload_kind(it).is_ok_and(|found| found == kind)
+                *it.name == *key.name && workload_kind(it).is_ok_and(|found| found == kind)
             }),
         })
     }
@@ -228,7 +228,7 @@ impl Cluster {
     }
 
     fn buffers_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a CapacityBuffer> {
-        let of_namespace = self.buffers().filter(move |(key, _)| key.namespace == namespace);
+        let of_namespace = self.buffers().filter(move |(key, _)| *key.namespace == *namespace);
         of_namespace.map(|(_, buffer)| &**buffer)
     }
 

@@ -22,20 +22,24 @@ pub(crate) struct DeviceObjects {
 impl DeviceObjects {
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
-            Kind::DeviceClass => self.classes.keys().map(ObjectKey::cluster).collect(),
+            Kind::DeviceClass => {
+                self.classes.keys().map(|name| ObjectKey::cluster(name.as_str())).collect()
+            }
             Kind::ResourceClaim => self.claims.keys().cloned().collect(),
             Kind::ResourceClaimTemplate => self.templates.keys().cloned().collect(),
-            Kind::ResourceSlice => self.slices.keys().map(ObjectKey::cluster).collect(),
+            Kind::ResourceSlice => {
+                self.slices.keys().map(|name| ObjectKey::cluster(name.as_str())).collect()
+            }
             _ => Vec::new(),
         }
     }
 
     pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey) {
         match kind {
-            Kind::DeviceClass => drop(self.classes.remove(&key.name)),
+            Kind::DeviceClass => drop(self.classes.remove(&*key.name)),
             Kind::ResourceClaim => drop(self.claims.remove(key)),
             Kind::ResourceClaimTemplate => drop(self.templates.remove(key)),
-            Kind::ResourceSlice => drop(self.slices.remove(&key.name)),
+            Kind::ResourceSlice => drop(self.slices.remove(&*key.name)),
             _ => {}
         }
     }

@@ -16,7 +16,12 @@ pub const BACKLOG: usize = 200;
 
 impl Cluster {
     pub(super) fn put_pod(&mut self, pod: &wire::Pod, source: Source, touched: &mut Vec<Touched>) {
-        let key = pod::key(pod);
+        let mut key = pod::key(pod);
+        // One name in memory for all that refer to the pod.
+        match self.pods.get_key_value(&key) {
+            Some((known, _)) => key = known.clone(),
+            None => self.texts.share(&mut key.namespace),
+        }
         let version = version(pod.metadata.resource_version.as_deref());
         let before = self.pods.get(&key);
         let older = before.is_some_and(|before| version != 0 && version < before.version);

@@ -105,10 +105,9 @@ impl<'a> Shares<'a> {
     pub(super) fn of(quotas: &'a Quotas, namespace: &str) -> Self {
         let of_namespace = quotas
             .range(ObjectKey::new(namespace, "")..)
-            .take_while(|(key, _)| key.namespace == namespace);
-        let whole = |(key, quota): (&'a ObjectKey, &'a Quota)| {
-            (key.name.as_str(), quota, quota.left.clone())
-        };
+            .take_while(|(key, _)| *key.namespace == *namespace);
+        let whole =
+            |(key, quota): (&'a ObjectKey, &'a Quota)| (&*key.name, quota, quota.left.clone());
         Self { quotas: of_namespace.map(whole).collect() }
     }
 

@@ -73,7 +73,7 @@ impl Spread {
         let of_namespace = self
             .services
             .range(ObjectKey::new(namespace, "")..)
-            .take_while(|(service, _)| service.namespace == namespace);
+            .take_while(|(service, _)| *service.namespace == *namespace);
         for (_, selected) in of_namespace {
             if selected.iter().all(|(key, value)| labels.get(key) == Some(value)) {
                 wanted.extend(selected.clone());

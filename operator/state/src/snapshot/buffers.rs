@@ -1,5 +1,7 @@
 //! The pods that CapacityBuffers keep room for: they don't exist, and are planned for as if they did.
 
+use std::sync::Arc;
+
 use tenon_crds::CapacityBuffer;
 use tenon_planner::snapshot as plan;
 
@@ -47,9 +49,9 @@ pub(super) fn add_pods(
         let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
         for (index, key) in keys(kept).enumerate() {
             let mut pod = plan::Pod {
-                namespace: key.namespace.clone(),
-                name: key.name.clone(),
-                uid: format!("{uid}-{index}"),
+                namespace: Arc::clone(&key.namespace),
+                name: Arc::clone(&key.name),
+                uid: format!("{uid}-{index}").into(),
                 shape,
                 placement: plan::Placement::Unschedulable,
                 created_at: created_at(&buffer.metadata),
@@ -106,7 +108,7 @@ mod tests {
         // Number 3 has the name of a pod that exists.
         assert_eq!((virtual_pods.len(), snapshot.pods.len()), (10, 13));
         let pod = virtual_pods[1];
-        assert_eq!((pod.name.as_str(), pod.uid.as_str()), ("capacity-buffer-spare-1", "4711-1"));
+        assert_eq!((&*pod.name, &*pod.uid), ("capacity-buffer-spare-1", "4711-1"));
         assert_eq!((pod.buffer.as_deref(), pod.priority), (Some("spare"), i32::MIN));
         assert_eq!(pod.placement, plan::Placement::Unschedulable);
         let shape = &snapshot.shapes[pod.shape.0 as usize];

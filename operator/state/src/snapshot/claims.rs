@@ -139,7 +139,7 @@ fn resolve(
 ) -> Result<ObjectKey, String> {
     match claim {
         PodClaim::Claim(name) => {
-            let key = ObjectKey::new(pod.namespace.as_str(), name.as_str());
+            let key = ObjectKey::new(Arc::clone(&pod.namespace), name.as_str());
             if claims.contains_key(&key) {
                 Ok(key)
             } else {
@@ -147,14 +147,14 @@ fn resolve(
             }
         }
         PodClaim::Template { name, template } => {
-            let of = ObjectKey::new(pod.namespace.as_str(), template.as_str());
+            let of = ObjectKey::new(Arc::clone(&pod.namespace), template.as_str());
             let missing = || format!("resourceclaimtemplate \"{template}\" not found");
             let template = objects.templates.get(&of).ok_or_else(missing)?;
             let spec =
                 specs.intern(template.spec.spec.as_ref().unwrap_or(&ResourceClaimSpec::default()));
             // As the controller names it, but for the suffix that it draws.
-            let key = ObjectKey::new(pod.namespace.as_str(), format!("{}-{name}", pod.name));
-            let (namespace, name) = (key.namespace.clone(), key.name.clone());
+            let key = ObjectKey::new(Arc::clone(&pod.namespace), format!("{}-{name}", pod.name));
+            let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
             let made = plan::Claim { namespace, name, spec, ..plan::Claim::default() };
             match claims.insert(key.clone(), made) {
                 Some(other) => {
@@ -179,8 +179,8 @@ fn allocated(
         consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty()
     });
     plan::Claim {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
         spec: specs.intern(&claim.spec),
         allocation: claim.status.allocation.as_ref().map(|it| allocation(it, rules)),
         reserved_for: pods.into_iter().map(|pod| pod.uid.clone()).collect(),

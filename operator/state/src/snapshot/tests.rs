@@ -326,7 +326,7 @@ fn in_a_backlog_a_pod_waits_for_a_machine_like_its_equal_that_was_refused() {
         });
         let snapshot = snapshot(objects.into_iter().chain(more).collect());
         let waits = |pod: &&plan::Pod| pod.placement == Placement::Unschedulable;
-        snapshot.pods.iter().filter(waits).map(|pod| pod.name.clone()).collect()
+        snapshot.pods.iter().filter(waits).map(|pod| pod.name.to_string()).collect()
     };
     let few = cluster::BACKLOG - others().len();
     assert_eq!(

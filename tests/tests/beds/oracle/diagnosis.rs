@@ -47,9 +47,9 @@ pub(super) async fn of_waiting(court: &Court, seed: u64, now: Timestamp) -> Stri
         for line in said.get(&uid).into_iter().flatten() {
             writeln!(text, "  {line}").expect("text");
         }
-        let here = plan.nominations.iter().find(|it| it.pod.uid == uid);
-        let launch = plan.launches.iter().find(|it| it.pods.iter().any(|pod| pod.uid == uid));
-        let reasons = plan.report.pods.iter().find(|it| it.pod.uid == uid);
+        let here = plan.nominations.iter().find(|it| *it.pod.uid == *uid);
+        let launch = plan.launches.iter().find(|it| it.pods.iter().any(|pod| *pod.uid == *uid));
+        let reasons = plan.report.pods.iter().find(|it| *it.pod.uid == *uid);
         match (here, launch, reasons) {
             (Some(nomination), ..) => {
                 let key = &nomination.node;

@@ -3,7 +3,7 @@
 use super::*;
 
 fn zone_of(plan: &crate::Plan, pod: &str) -> Vec<String> {
-    let launch = plan.launches.iter().find(|launch| launch.pods.iter().any(|it| it.name == pod));
+    let launch = plan.launches.iter().find(|launch| launch.pods.iter().any(|it| *it.name == *pod));
     let needs = &launch.expect("the pod has a machine").requirements;
     needs.iter().find(|need| need.key == ZONE).map(|need| need.values.clone()).unwrap_or_default()
 }

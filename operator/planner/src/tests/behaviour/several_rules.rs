@@ -30,7 +30,7 @@ fn placed(snapshot: &crate::Snapshot) -> Vec<(String, String)> {
     let plan = plan(snapshot);
     assert!(plan.launches.is_empty(), "{:?}", plan.launches);
     let nominations = plan.nominations.into_iter();
-    nominations.map(|nomination| (nomination.pod.name, nomination.node)).collect()
+    nominations.map(|nomination| (nomination.pod.name.to_string(), nomination.node)).collect()
 }
 
 fn on(pod: &str, node: &str) -> Vec<(String, String)> {

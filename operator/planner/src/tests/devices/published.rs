@@ -5,7 +5,7 @@ use crate::snapshot::{NodePhase, Operator, PoolState};
 
 fn nominated(plan: &crate::Plan) -> Vec<(&str, &str)> {
     let nominations = plan.nominations.iter();
-    nominations.map(|it| (it.pod.name.as_str(), it.node.as_str())).collect()
+    nominations.map(|it| (&*it.pod.name, it.node.as_str())).collect()
 }
 
 #[test]
@@ -72,7 +72,12 @@ fn devices_that_a_launch_takes_as_some_types_are_free_once_it_can_not_become_the
         for (number, &(name, spec, cpu)) in (0..).zip(names) {
             scene = scene.claim(claim(name, spec)).pod_of(name, shape(cpu, GI), &[number], None);
         }
-        plan(&scene.build()).report.pods.iter().map(|it| it.pod.name.clone()).collect::<Vec<_>>()
+        plan(&scene.build())
+            .report
+            .pods
+            .iter()
+            .map(|it| it.pod.name.to_string())
+            .collect::<Vec<_>>()
     };
     // As any type but one the first pod's machine takes the device of the network.
     assert_eq!(pods(&[("a", 0, 3000), ("c", 2, 1000)]), ["c"]);

@@ -106,7 +106,7 @@ fn buffers_of_another_strategy_are_somebody_elses() {
         object.metadata.name = Some(name.to_owned());
         cluster.apply(Change::Applied(Object::CapacityBuffer(Box::new(object))));
     }
-    let names: Vec<&str> = cluster.buffers().map(|(key, _)| key.name.as_str()).collect();
+    let names: Vec<&str> = cluster.buffers().map(|(key, _)| &*key.name).collect();
     assert_eq!(names, ["mine"]);
 }
 

@@ -306,7 +306,7 @@ fn a_pod_has_the_claims_that_were_made_for_it() {
     let snapshot = world.snapshot();
     let devices = snapshot.devices.as_ref().unwrap();
     let of = |name: &str| {
-        let pod = snapshot.pods.iter().find(|pod| pod.name == name).unwrap();
+        let pod = snapshot.pods.iter().find(|pod| *pod.name == *name).unwrap();
         let claims = pod.claims.iter().map(|&claim| &devices.claims[claim as usize].name[..]);
         let shape = &snapshot.shapes[pod.shape.0 as usize];
         (
@@ -322,7 +322,7 @@ fn a_pod_has_the_claims_that_were_made_for_it() {
     assert_eq!(of("lost"), (vec![], 0, 1, Some("resourceclaim \"nowhere\" not found")));
     assert_eq!(of("plain"), (vec![], 0, 0, None));
     // Pods whose claims ask for the same have one shape.
-    let shape = |name: &str| snapshot.pods.iter().find(|pod| pod.name == name).unwrap().shape;
+    let shape = |name: &str| snapshot.pods.iter().find(|pod| *pod.name == *name).unwrap().shape;
     assert_eq!(shape("made"), shape("coming"));
     assert!(snapshot.pods.iter().all(|pod| pod.placement == Placement::Unschedulable));
 }
@@ -370,7 +370,7 @@ fn pods_of_capacity_buffers_have_claims_as_real_ones_would() {
             .with::<tenon_crds::CapacityBuffer>(buffer)
     };
     let of = |snapshot: &plan::Snapshot, name: &str| -> (Vec<String>, usize, Option<String>) {
-        let pod = snapshot.pods.iter().find(|pod| pod.name == name).unwrap();
+        let pod = snapshot.pods.iter().find(|pod| *pod.name == *name).unwrap();
         let claims = &snapshot.devices.as_ref().unwrap().claims;
         let claims = pod.claims.iter().map(|&claim| claims[claim as usize].name.clone());
         let asked = snapshot.shapes[pod.shape.0 as usize].device_claims.len();
