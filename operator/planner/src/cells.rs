@@ -19,7 +19,7 @@ use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::reasons::no_type;
 use crate::requirements::{Requirements, ValueSet};
-use crate::topology::cell_values;
+use crate::topology::{Counted, cell_values};
 use stock::Stocks;
 pub(crate) use stock::{Stock, by_price, frontier};
 
@@ -84,6 +84,8 @@ pub(crate) struct Cells {
     places: FxHashMap<(CellId, usize), i64>,
     /// By catalog, class and term of what the class requires: the types that meet it.
     meeting: FxHashMap<(usize, ClassId, usize), Arc<FixedBitSet>>,
+    /// Which groups count pods on their machines.
+    pub(crate) counted: Counted,
 }
 
 impl std::ops::Index<CellId> for Cells {

@@ -277,6 +277,7 @@ impl<'a> Problem<'a> {
             ByValue::new(problem.templates.iter().map(|template| &template.requirements));
         machines::fill_room(&mut problem, &daemons, &looked);
         problem.domains = Domains::new(&problem, &problem.rules);
+        Rules::ask(&mut problem);
         problem
     }
 

@@ -7,6 +7,7 @@
 //! Preferred terms and `ScheduleAnyway` are rules of the pod that carries them until they are dropped, in Karpenter's order; they bind nobody else.
 
 mod choosing;
+mod counted;
 mod counts;
 mod domains;
 mod evenly;
@@ -19,6 +20,8 @@ mod reading;
 mod selectors;
 mod tallies;
 
+use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::cells::{CellId, Cells};
@@ -27,6 +30,10 @@ use crate::compile::shapes::ClassId;
 use crate::id_set::IdSet;
 use crate::intern::Key;
 pub(crate) use choosing::Narrowed;
+use counted::Conditions;
+pub(crate) use counted::Counted;
+#[cfg(test)]
+pub(crate) use counted::both_ways;
 pub(crate) use counts::Counts;
 pub(crate) use domains::{Domains, cell_values};
 pub(crate) use evenly::Evenly;
@@ -102,6 +109,9 @@ struct Others {
 /// have a say in which domains are open.
 const WEIGHED: usize = 64;
 
+/// Of more families than this it is asked all at once which of them count on a machine.
+const FEW_FAMILIES: usize = 16;
+
 /// The groups of a snapshot, and which shapes have to do with them.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
@@ -109,8 +119,15 @@ pub(crate) struct Rules {
     families: Vec<Family>,
     /// By shape: the groups about other domains than hosts that select it.
     selecting: Vec<IdSet>,
-    /// By shape: the families of these.
+    /// By shape: the families of these, as long as they are no more than [`FEW_FAMILIES`].
     counting: Vec<IdSet>,
+    /// By shape: the topology keys of these, where there are more.
+    crowding: Vec<Vec<Key>>,
+    /// By topology key: the groups that are about it.
+    about_key: FxHashMap<Key, IdSet>,
+    /// The groups about other domains than hosts that bring pods together.
+    near: FixedBitSet,
+    conditions: Conditions,
     /// By shape: the required rules that it carries.
     required: Vec<Vec<Rule>>,
     /// By shape.
@@ -127,6 +144,16 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// Notes what its rules ask of machines, where that is asked of many at once.
+    pub(crate) fn ask(problem: &mut Problem<'_>) {
+        problem.rules.conditions = Conditions::new(problem);
+    }
+
+    /// Whether some shape is counted by so many families that they are asked all at once.
+    pub(crate) fn has_crowds(&self) -> bool {
+        self.crowding.iter().any(|keys| !keys.is_empty())
+    }
+
     /// Whether a shape has to do with any rule, its own or another's.
     pub(crate) fn concern(&self, shape: usize) -> bool {
         !self.required[shape].is_empty()
@@ -179,8 +206,8 @@ impl Rules {
     }
 
     /// Required rules by which it matters in what order pods move: a zone that is too full or too empty for a while is, unlike a host that is counted twice.
-    pub(crate) fn in_order(&self) -> fixedbitset::FixedBitSet {
-        let mut found = fixedbitset::FixedBitSet::with_capacity(self.groups.len());
+    pub(crate) fn in_order(&self) -> FixedBitSet {
+        let mut found = FixedBitSet::with_capacity(self.groups.len());
         for (group, rule) in self.groups.iter().enumerate() {
             if rule.carriers.is_empty() {
                 continue;

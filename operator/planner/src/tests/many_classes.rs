@@ -2,10 +2,13 @@
 
 use super::behaviour::{ZONE, app, spread};
 use super::world::*;
+use proptest::prelude::*;
+
 use crate::cells::{CellId, Cells, MOST, SPARED};
 use crate::compile::Problem;
 use crate::policy::Policy;
-use crate::snapshot::{Operator, PodShape, Snapshot};
+use crate::snapshot::{NodePhase, Operator, PodShape, Requirement, Snapshot};
+use crate::topology::both_ways;
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
@@ -64,4 +67,107 @@ fn pods_that_differ_in_what_they_do_without_share_machines() {
     assert_eq!(different.report.pods, []);
     let price = |plan: &crate::Plan| plan.launches.iter().map(|it| it.price.0).sum::<i64>();
     assert!(price(&different) * 100 <= price(&alike) * 102);
+}
+
+fn any_need() -> impl Strategy<Value = Requirement> {
+    prop::sample::select(vec![
+        need(ZONE, Operator::In, &["zone-a", "zone-b"]),
+        need(ZONE, Operator::In, &["zone-c", "elsewhere"]),
+        need(ZONE, Operator::NotIn, &["zone-a"]),
+        need("karpenter.sh/capacity-type", Operator::In, &["spot"]),
+        need("example.com/cpu", Operator::Gt, &["4"]),
+        need("example.com/cpu", Operator::Lte, &["8"]),
+        need(INSTANCE_TYPE, Operator::In, &["c.large", "m.large", "no-such-type"]),
+        need(INSTANCE_TYPE, Operator::NotIn, &["c.large", "c.xlarge", "r.8xlarge"]),
+        need("team", Operator::In, &["a"]),
+        need("team", Operator::NotIn, &["a"]),
+        need("team", Operator::Exists, &[]),
+        need("team", Operator::DoesNotExist, &[]),
+        need("topology.kubernetes.io/region", Operator::In, &["here"]),
+    ])
+}
+
+/// A pod's terms, whether its constraint honours them and taints, whether it tolerates these, whether it is spread over teams, too, and its cores.
+type Drawn = (Vec<Vec<Requirement>>, [bool; 4], i64);
+
+fn any_pods() -> impl Strategy<Value = Vec<Drawn>> {
+    let terms = prop::collection::vec(prop::collection::vec(any_need(), 0..4), 0..3);
+    prop::collection::vec((terms, any::<[bool; 4]>(), 1..17_i64), 30..40)
+}
+
+/// Pods that count each other, each on nodes of its own, and a few nodes.
+fn counting_each_other(drawn: Vec<Drawn>, labels: &[Option<&str>]) -> Snapshot {
+    let mut teams = on_demand("teams");
+    teams.template.requirements.push(need("team", Operator::In, &["a", "b"]));
+    teams.template.taints.push(taint("dedicated", "NoSchedule"));
+    let mut world = builder().pool(pool("plain")).pool(teams);
+    for (number, team) in labels.iter().enumerate() {
+        let mut node = node(&format!("n{number}"), "plain", "m.large", ZONES[number % 3]);
+        node.labels.extend(team.map(|team| ("team".to_owned(), team.to_owned())));
+        if number % 2 == 1 {
+            node.taints.push(taint("dedicated", "NoSchedule"));
+        }
+        if number % 4 > 1 {
+            (node.phase, node.name) = (NodePhase::Pending, None);
+            node.labels.remove(INSTANCE_TYPE);
+            node.requirements.push(need(INSTANCE_TYPE, Operator::In, &["m.large", "c.large"]));
+        }
+        world = world.node(node);
+    }
+    for (number, (terms, [affinity, taints, tolerates, by_team], cores)) in
+        drawn.into_iter().enumerate()
+    {
+        let mut shape = spread(app("x", cores * 1000), ZONE, 1);
+        if by_team {
+            shape = spread(shape, "team", 1);
+        }
+        for rule in &mut shape.topology_spread {
+            (rule.honor_affinity, rule.honor_taints) = (affinity, taints);
+        }
+        shape.required_affinity = terms;
+        if tolerates {
+            shape.tolerations.push(tolerate("dedicated"));
+        }
+        world = world.pending(&format!("pod-{number:02}"), shape);
+    }
+    world.build()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_counts_is_the_same_for_all_families_at_once_and_for_each(
+        drawn in any_pods(),
+        labels in prop::collection::vec(prop::sample::select(vec![None, Some("a"), Some("b")]), 0..6),
+    ) {
+        let (snapshot, policy) = (counting_each_other(drawn, &labels), Policy::default());
+        let problem = Problem::new(&snapshot, &policy);
+        prop_assume!(problem.rules.has_crowds());
+        for machine in 0..labels.len() {
+            let [each, all] = both_ways::on_machine(&problem, machine);
+            prop_assert_eq!(each, all);
+        }
+        let mut cells = Cells::default();
+        for template in 0..problem.templates.len() {
+            let base = cells.base(&problem, template);
+            let mut found = vec![base];
+            for class in 0..problem.classes.len() {
+                let last = found[found.len() - 1];
+                let joined = [base, last].map(|cell| cells.joined(&problem, cell, class, 0));
+                found.extend(joined.into_iter().flatten());
+            }
+            let key = problem.symbols.find_key(ZONE).expect("rules are about it");
+            for cell in found {
+                let zones = ZONES.iter().filter_map(|zone| problem.symbols.find_value(zone));
+                let narrower = zones.filter_map(|zone| cells.at(&problem, cell, key, zone));
+                for cell in narrower.chain([cell]).collect::<Vec<_>>() {
+                    for shape in 0..problem.shapes.len() {
+                        let [each, all] = both_ways::in_cell(&problem, &mut cells, cell, shape);
+                        prop_assert_eq!(each, all);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
+use super::counted::{Counted, OnMachines};
 use super::families::Place;
 use super::hosts::Host;
 use super::journal::Change;
@@ -29,6 +30,8 @@ pub(crate) struct Counts {
     pub(super) near: Tallies,
     /// By family: the domains that its pods could be in, once somebody has asked.
     universes: Vec<Option<Arc<[Value]>>>,
+    /// Which groups count pods on machines that exist, for shapes that many families count.
+    counted: OnMachines,
     /// Who is on machines that exist, and on machines to come, as far as it matters.
     pub(super) on_machines: Occupants,
     pub(super) on_claims: Occupants,
@@ -68,6 +71,12 @@ impl Counts {
         by: i32,
     ) {
         let rules = &problem.rules;
+        for &key in &rules.crowding[shape] {
+            if let Some(domain) = problem.domains.of(key, machine) {
+                let groups = self.counted.groups(problem, machine);
+                self.count(rules, Change::SelectedBy { groups, shape, key, domain, by });
+            }
+        }
         for family in rules.counting[shape].iter() {
             let about = &rules.families[family].about;
             if let Some(domain) = problem.domains.of(about.key, machine)
@@ -100,6 +109,13 @@ impl Counts {
         let by = i32::try_from(n).unwrap_or(i32::MAX);
         let rules = &problem.rules;
         let mut place = Place::new(cell, shape);
+        for &key in &rules.crowding[shape] {
+            if let [domain] = *cells.values(problem, cell, key) {
+                let types = place.types(problem, cells).clone();
+                let groups = Counted::in_cell(problem, cells, cell, types);
+                self.count(rules, Change::SelectedBy { groups, shape, key, domain, by });
+            }
+        }
         // There may be a family for each pod, all about the same key.
         let mut known: Option<(Key, Option<Value>)> = None;
         for family in rules.counting[shape].iter() {

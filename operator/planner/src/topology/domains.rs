@@ -127,6 +127,9 @@ pub(crate) fn cell_values(
 ) -> Vec<Value> {
     let cell = &cells[id];
     let table = &problem.catalogs[problem.templates[cell.template].catalog];
+    if !table.keys.contains(&key) && cell.requirements.get(key).is_none() {
+        return Vec::new();
+    }
     let admitted = |value: &&Value| {
         cell.requirements.get(key).is_none_or(|set| set.has(**value, &problem.symbols))
     };

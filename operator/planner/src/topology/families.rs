@@ -82,6 +82,32 @@ impl About {
             && (!honor_affinity || place.is_affine(problem, cells, class))
     }
 
+    /// The class of pods that it asks for.
+    pub(super) fn class(&self) -> Option<ClassId> {
+        match self.counts {
+            Counting::Spread { class, honor_affinity, honor_taints } => {
+                (honor_affinity || honor_taints).then_some(class)
+            }
+            Counting::Apart | Counting::Near => None,
+        }
+    }
+
+    /// Whether a machine counts only if these pods' affinity is met there, and only if they tolerate its taints.
+    pub(super) fn honors(&self) -> (bool, bool) {
+        match self.counts {
+            Counting::Spread { honor_affinity, honor_taints, .. } => (honor_affinity, honor_taints),
+            Counting::Apart | Counting::Near => (false, false),
+        }
+    }
+
+    /// The topology keys that a machine needs in order to count, but for its own and the host name.
+    pub(super) fn further_keys(&self, problem: &Problem<'_>) -> Vec<Key> {
+        match self.counts {
+            Counting::Spread { .. } => self.others(problem).collect(),
+            Counting::Apart | Counting::Near => vec![],
+        }
+    }
+
     /// Whether machines of a cell have all topology keys of the pods that carry the rule.
     fn has_keys(&self, problem: &Problem<'_>, cells: &Cells, cell: CellId) -> bool {
         self.others(problem).all(|key| cells.has_values(problem, cell, key))
@@ -141,6 +167,17 @@ impl Place {
         Self { cell, shape, types: None }
     }
 
+    /// The cell's types that hold a pod.
+    pub(super) fn types(&mut self, problem: &Problem<'_>, cells: &Cells) -> &FixedBitSet {
+        self.types.get_or_insert_with(|| {
+            let cell = &cells[self.cell];
+            let mut types = cell.types.clone();
+            let fitting = &problem.templates[cell.template].fitting;
+            fitting.keep(&mut types, &problem.shapes[self.shape].requests);
+            types
+        })
+    }
+
     /// Whether a type that holds a pod meets what a class requires.
     fn is_affine(&mut self, problem: &Problem<'_>, cells: &mut Cells, class: ClassId) -> bool {
         let well_known = |key| problem.is_well_known(key);
@@ -155,12 +192,7 @@ impl Place {
             if required.iter().all(|(key, _)| !keys.contains(&key)) {
                 return true;
             }
-            let types = self.types.get_or_insert_with(|| {
-                let mut types = cell.types.clone();
-                let fitting = &problem.templates[cell.template].fitting;
-                fitting.keep(&mut types, &problem.shapes[self.shape].requests);
-                types
-            });
+            let types = self.types(problem, cells);
             if !cells.meeting(problem, catalog, class, term).is_disjoint(types) {
                 return true;
             }

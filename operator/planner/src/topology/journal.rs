@@ -1,16 +1,22 @@
 //! Taking back what was counted for a plan that came to nothing.
 
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
 use super::Rules;
 use super::counts::Counts;
 use super::families::Counting;
 use super::hosts::Host;
-use crate::intern::Value;
+use crate::intern::{Key, Value};
 
 /// Pods that were counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Change {
     /// Of one shape, in a domain that is a value: for the groups of a family that select it.
     Selected { shape: usize, family: usize, domain: Value, by: i32 },
+    /// The same for those of some groups that are about a topology key.
+    SelectedBy { groups: Arc<FixedBitSet>, shape: usize, key: Key, domain: Value, by: i32 },
     /// That carry the rule of a group of anti-affinity.
     Carrying { group: usize, domain: Value, by: i32 },
     /// Of one shape, on a host, with its place in bitsets.
@@ -20,8 +26,10 @@ pub(super) enum Change {
 impl Change {
     /// What takes it back.
     fn inverse(mut self) -> Self {
-        let (Self::Selected { by, .. } | Self::Carrying { by, .. } | Self::Occupants { by, .. }) =
-            &mut self;
+        let (Self::Selected { by, .. }
+        | Self::SelectedBy { by, .. }
+        | Self::Carrying { by, .. }
+        | Self::Occupants { by, .. }) = &mut self;
         *by = -*by;
         self
     }
@@ -37,19 +45,19 @@ impl Counts {
     pub(crate) fn rewind(&mut self, rules: &Rules, mark: usize) {
         let Some(journal) = &mut self.journal else { return };
         for change in journal.split_off(mark).into_iter().rev() {
-            self.apply(rules, change.inverse());
+            self.apply(rules, &change.inverse());
         }
     }
 
     pub(super) fn count(&mut self, rules: &Rules, change: Change) {
-        self.apply(rules, change);
+        self.apply(rules, &change);
         if let Some(journal) = &mut self.journal {
             journal.push(change);
         }
     }
 
-    fn apply(&mut self, rules: &Rules, change: Change) {
-        match change {
+    fn apply(&mut self, rules: &Rules, change: &Change) {
+        match *change {
             Change::Selected { shape, family, domain, by } => {
                 let family = &rules.families[family];
                 rules.selecting[shape].common_to(&family.groups, &mut self.scratch);
@@ -57,6 +65,13 @@ impl Counts {
                 if family.about.counts == Counting::Near {
                     self.near.change(&self.scratch, by);
                 }
+            }
+            Change::SelectedBy { ref groups, shape, key, domain, by } => {
+                rules.selecting[shape].common_to(&rules.about_key[&key], &mut self.scratch);
+                self.scratch.intersect_with(groups);
+                self.domains.entry(domain).or_default().selected.change(&self.scratch, by);
+                self.scratch.intersect_with(&rules.near);
+                self.near.change(&self.scratch, by);
             }
             Change::Carrying { group, domain, by } => {
                 self.domains.entry(domain).or_default().carry(group, by);

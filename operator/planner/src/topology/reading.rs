@@ -2,12 +2,12 @@
 
 use fixedbitset::FixedBitSet;
 use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
 use super::families::{About, Counting, Family};
 use super::selectors::{ByLabel, Names, Scope, Selectable};
-use super::{Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
+use super::{FEW_FAMILIES, Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
 use crate::compile::label;
 use crate::compile::shapes::ClassId;
 use crate::id_set::{IdSet, inverse};
@@ -140,6 +140,9 @@ impl Rules {
         let families = families.into_iter().map(|(about, groups)| Family { about, groups });
         let mut rules = Self { groups, families: families.collect(), terms, ..Self::default() };
         let on_hosts = || rules.groups.iter().enumerate().filter(|(_, group)| group.host);
+        let groups = || rules.groups.iter().enumerate();
+        let near = groups().filter(|(_, group)| !group.host && group.kind == Kind::Affinity);
+        rules.near = near.map(|(id, _)| id).collect();
         let near = on_hosts().filter(|(_, group)| group.kind == Kind::Affinity);
         rules.near_on_hosts = near.map(|(id, _)| id).collect();
         let several = on_hosts().filter(|(_, group)| group.most_together() != Some(1));
@@ -209,9 +212,8 @@ impl Rules {
 
     /// Chooses the rules of others that are weighed: few about each topology key.
     fn weigh(&mut self) {
-        let mut about: FxHashMap<Key, IdSet> = FxHashMap::default();
         for (id, group) in self.groups.iter().enumerate() {
-            about.entry(group.key).or_default().insert(id);
+            self.about_key.entry(group.key).or_default().insert(id);
         }
         let mut keys: Vec<Key> = Vec::new();
         for shape in 0..self.others.len() {
@@ -220,7 +222,7 @@ impl Rules {
             keys.sort_unstable();
             keys.dedup();
             for key in &keys {
-                let groups = self.selecting[shape].common(&about[key]);
+                let groups = self.selecting[shape].common(&self.about_key[key]);
                 let mut groups = groups.filter(|&group| !self.carries(shape, group));
                 let weighed: SmallVec<[usize; WEIGHED]> = groups.by_ref().take(WEIGHED).collect();
                 let is_crowded = groups.next().is_some();
@@ -229,6 +231,11 @@ impl Rules {
                 others.is_crowded |= is_crowded;
             }
             self.others[shape].weighed.sort_unstable();
+            let is_crowded = self.counting[shape].iter().nth(FEW_FAMILIES).is_some();
+            if is_crowded {
+                self.counting[shape] = IdSet::default();
+            }
+            self.crowding.push(if is_crowded { keys.clone() } else { vec![] });
         }
     }
 

@@ -1,0 +1,343 @@
+//! Which groups count pods on a machine, asked for all families at once.
+//!
+//! Each of thousands of pods may carry a spread constraint of its own, and require something of its own of its node: then each constraint is a family, and each
+//! pod that gets a place is looked at by all of them. What they ask about is the machine, not the pod. So what they require stands in columns, one per label:
+//! those that a value does not meet are a set, and so are those that an instance type meets.
+
+#[cfg(test)]
+pub(crate) mod both_ways;
+mod machines;
+
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+use indexmap::IndexMap;
+use k8s_openapi::api::core::v1::Taint;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+
+use crate::cells::{CellId, Cells};
+use crate::compile::Problem;
+use crate::compile::shapes::ClassId;
+use crate::compile::taints::{Preferred, untolerated};
+use crate::id_set::{IdSet, inverse};
+use crate::intern::{Key, Symbols};
+use crate::requirements::{Requirements, ValueSet, overlap};
+
+pub(super) use machines::OnMachines;
+
+const BITS: usize = usize::BITS as usize;
+
+/// What the families of a snapshot ask of machines, for as long as there are shapes that many of them count.
+#[derive(Debug, Default)]
+pub(super) struct Conditions {
+    /// The classes of pods whose affinity or tolerations are honoured, ascending.
+    classes: Vec<ClassId>,
+    /// What they require: the first term of each class, in that order, then further ones as the index of the class and that of the term.
+    terms: Vec<(usize, usize)>,
+    columns: Vec<(Key, Column)>,
+    /// How many of them, in front, are about labels that machines have.
+    on_machines: usize,
+    questions: Vec<Question>,
+}
+
+/// What terms want of one label.
+#[derive(Debug, Default)]
+struct Column {
+    /// Each set that some want, with the terms that do.
+    alike: Vec<(ValueSet, IdSet)>,
+    /// Those that a machine without the label does not meet.
+    present: IdSet,
+}
+
+/// What families ask that differ only in the class of pods that they ask for.
+#[derive(Debug)]
+struct Question {
+    /// Topology keys other than the host name that a machine needs besides their own.
+    keys: Vec<Key>,
+    honors_affinity: bool,
+    honors_taints: bool,
+    /// By family: its class as an index of [`Conditions::classes`], and its groups.
+    families: Vec<(usize, IdSet)>,
+    /// The groups of all of them.
+    groups: FixedBitSet,
+}
+
+/// What was found out about a catalog.
+#[derive(Clone, Debug)]
+struct ByType {
+    /// By type: the terms that it meets, of those that ask for labels of types.
+    met: Vec<FixedBitSet>,
+    /// The terms that don't.
+    indifferent: FixedBitSet,
+    /// The labels of which each type has one value: a type that meets both a cell and a term has one that both admit.
+    decided: FxHashSet<Key>,
+}
+
+/// What was found out so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counted {
+    by_catalog: FxHashMap<usize, Arc<ByType>>,
+    /// By pool: the classes that tolerate its taints.
+    tolerating: FxHashMap<usize, Arc<FixedBitSet>>,
+    /// By label and what a cell admits of it, if that is little: the terms that it does not meet.
+    unmet: FxHashMap<(Key, ValueSet), Arc<FixedBitSet>>,
+    /// By cell and the types there that hold a pod: the groups that count it.
+    in_cells: FxHashMap<(CellId, FixedBitSet), Arc<FixedBitSet>>,
+    known: FxHashSet<Arc<FixedBitSet>>,
+}
+
+/// Sets of at most so many values are remembered with what does not meet them.
+const LITTLE: usize = 8;
+
+impl Conditions {
+    pub(super) fn new(problem: &Problem<'_>) -> Self {
+        let rules = &problem.rules;
+        if !rules.has_crowds() {
+            return Self::default();
+        }
+        let families = || rules.families.iter().filter(|it| it.about.key != problem.keys.hostname);
+        let mut classes: Vec<ClassId> = families().filter_map(|it| it.about.class()).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let first = (0..classes.len()).map(|at| (at, 0));
+        let further = classes.iter().enumerate().flat_map(|(at, &class)| {
+            (1..problem.classes[class].required.len()).map(move |term| (at, term))
+        });
+        let terms: Vec<(usize, usize)> = first.chain(further).collect();
+        let mut columns: FxHashMap<Key, FxHashMap<&ValueSet, IdSet>> = FxHashMap::default();
+        for (id, &(class, term)) in terms.iter().enumerate() {
+            for (key, set) in problem.classes[classes[class]].required[term].iter() {
+                columns.entry(key).or_default().entry(set).or_default().insert(id);
+            }
+        }
+        let mut columns: Vec<(Key, Column)> =
+            columns.into_iter().map(|(key, alike)| (key, Column::new(alike))).collect();
+        columns.sort_unstable_by_key(|&(key, _)| (!problem.machines.have(key), key));
+        let on_machines = columns.partition_point(|&(key, _)| problem.machines.have(key));
+        let mut questions: IndexMap<(Vec<Key>, bool, bool), Question, FxBuildHasher> =
+            IndexMap::default();
+        for family in families() {
+            let (honors_affinity, honors_taints) = family.about.honors();
+            let keys = family.about.further_keys(problem);
+            let question = questions.entry((keys, honors_affinity, honors_taints));
+            let question = question.or_insert_with_key(|(keys, ..)| Question {
+                keys: keys.clone(),
+                honors_affinity,
+                honors_taints,
+                families: Vec::new(),
+                groups: FixedBitSet::with_capacity(rules.groups.len()),
+            });
+            family.groups.add_to(&mut question.groups);
+            let class = family.about.class().and_then(|class| classes.binary_search(&class).ok());
+            if let Some(class) = class {
+                question.families.push((class, family.groups.clone()));
+            }
+        }
+        let questions = questions.into_values().collect();
+        Self { classes, terms, columns, on_machines, questions }
+    }
+
+    /// The groups of the families whose question has a good answer, from whether a machine has a label, and the classes whose affinity it meets and that
+    /// tolerate its taints.
+    fn groups(
+        &self,
+        n: usize,
+        has: &mut dyn FnMut(Key) -> bool,
+        affine: &FixedBitSet,
+        tolerating: &FixedBitSet,
+    ) -> FixedBitSet {
+        let mut groups = FixedBitSet::with_capacity(n);
+        for question in &self.questions {
+            if !question.keys.iter().all(|&key| has(key)) {
+                continue;
+            }
+            let met = |asks: bool, met: &FixedBitSet| !asks || met.is_full();
+            if met(question.honors_affinity, affine) && met(question.honors_taints, tolerating) {
+                groups.union_with(&question.groups);
+                continue;
+            }
+            for (class, of_family) in &question.families {
+                if (!question.honors_affinity || affine[*class])
+                    && (!question.honors_taints || tolerating[*class])
+                {
+                    of_family.add_to(&mut groups);
+                }
+            }
+        }
+        groups
+    }
+
+    fn all_terms(&self) -> FixedBitSet {
+        let mut all = FixedBitSet::with_capacity(self.terms.len());
+        all.insert_range(..);
+        all
+    }
+
+    /// The classes of which a term is met.
+    fn classes_of(&self, met: &FixedBitSet) -> FixedBitSet {
+        let n = self.classes.len();
+        let words = met.as_slice()[..n.div_ceil(BITS)].iter().copied();
+        let mut classes = FixedBitSet::with_capacity_and_blocks(n, words);
+        for (term, &(class, _)) in self.terms.iter().enumerate().skip(n) {
+            if met[term] {
+                classes.insert(class);
+            }
+        }
+        classes
+    }
+
+    /// The classes that tolerate taints.
+    fn tolerating(&self, problem: &Problem<'_>, taints: &[Taint]) -> FixedBitSet {
+        let mut classes = FixedBitSet::with_capacity(self.classes.len());
+        for (at, &class) in self.classes.iter().enumerate() {
+            let tolerations = &problem.classes[class].tolerations;
+            classes.set(at, untolerated(taints, tolerations, Preferred::Ignored).is_none());
+        }
+        classes
+    }
+}
+
+impl Column {
+    fn new(alike: FxHashMap<&ValueSet, IdSet>) -> Self {
+        let present = alike.iter().filter(|(set, _)| !set.admits_absence());
+        let present = present.flat_map(|(_, terms)| terms.iter()).collect();
+        Self {
+            alike: alike.into_iter().map(|(set, terms)| (set.clone(), terms)).collect(),
+            present,
+        }
+    }
+
+    /// Takes out the terms whose set does not pass.
+    fn keep(&self, terms: &mut FixedBitSet, passes: impl Fn(&ValueSet) -> bool) {
+        for (_, failing) in self.alike.iter().filter(|(set, _)| !passes(set)) {
+            failing.take_from(terms);
+        }
+    }
+}
+
+impl ByType {
+    fn new(
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        conditions: &Conditions,
+        catalog: usize,
+    ) -> Self {
+        let table = &problem.catalogs[catalog];
+        let n = conditions.terms.len();
+        let mut indifferent = FixedBitSet::with_capacity(n);
+        let mut types: Vec<(usize, IdSet)> = Vec::new();
+        for (id, &(class, term)) in conditions.terms.iter().enumerate() {
+            let class = conditions.classes[class];
+            let required = &problem.classes[class].required[term];
+            if required.iter().all(|(key, _)| !table.keys.contains(&key)) {
+                indifferent.insert(id);
+            } else {
+                types.push((id, cells.meeting(problem, catalog, class, term).clone().into()));
+            }
+        }
+        let met = inverse(types.iter().map(|(id, types)| (*id, types)), table.len());
+        let met = met.iter().map(|terms| {
+            let mut bits = FixedBitSet::with_capacity(n);
+            terms.add_to(&mut bits);
+            bits
+        });
+        let has_one = |requirements: &Requirements, key| {
+            let listed = requirements.get(key).and_then(ValueSet::listed);
+            listed.is_some_and(|listed| listed.len() == 1)
+        };
+        let decided = conditions.columns.iter().map(|&(key, _)| key).filter(|&key| {
+            table.requirements.iter().all(|requirements| has_one(requirements, key))
+        });
+        Self { met: met.collect(), indifferent, decided: decided.collect() }
+    }
+}
+
+impl Counted {
+    /// The groups that count a pod on machines of a cell, from the types there that hold it.
+    pub(super) fn in_cell(
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        cell: CellId,
+        types: FixedBitSet,
+    ) -> Arc<FixedBitSet> {
+        let asked = (cell, types);
+        if let Some(known) = cells.counted.in_cells.get(&asked) {
+            return Arc::clone(known);
+        }
+        let conditions = &problem.rules.conditions;
+        let (template, requirements) =
+            (cells[cell].template, Arc::clone(&cells[cell].requirements));
+        let catalog = problem.templates[template].catalog;
+        let by_type = match cells.counted.by_catalog.get(&catalog) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let made = Arc::new(ByType::new(problem, cells, conditions, catalog));
+                cells.counted.by_catalog.insert(catalog, Arc::clone(&made));
+                made
+            }
+        };
+        let mut met = conditions.all_terms();
+        for (key, column) in &conditions.columns {
+            match requirements.get(*key) {
+                None if problem.is_well_known(*key) => {}
+                None => column.present.take_from(&mut met),
+                Some(_) if by_type.decided.contains(key) => {}
+                Some(have) => cells.counted.keep(*key, column, have, &mut met, &problem.symbols),
+            }
+        }
+        let mut on_types = by_type.indifferent.clone();
+        for kind in asked.1.ones() {
+            if met.is_subset(&on_types) {
+                break;
+            }
+            on_types.union_with(&by_type.met[kind]);
+        }
+        met.intersect_with(&on_types);
+        let affine = conditions.classes_of(&met);
+        let pool = problem.templates[template].pool;
+        let tolerating = cells.counted.tolerating.entry(pool).or_insert_with(|| {
+            let taints = &problem.snapshot.node_pools[pool].template.taints;
+            Arc::new(conditions.tolerating(problem, taints))
+        });
+        let tolerating = Arc::clone(tolerating);
+        let has = &mut |key| cells.has_values(problem, cell, key);
+        let groups = conditions.groups(problem.rules.groups.len(), has, &affine, &tolerating);
+        let groups = share(&mut cells.counted.known, groups);
+        cells.counted.in_cells.insert(asked, Arc::clone(&groups));
+        groups
+    }
+
+    /// Takes out the terms that what a cell admits of a label does not meet.
+    fn keep(
+        &mut self,
+        key: Key,
+        column: &Column,
+        have: &ValueSet,
+        terms: &mut FixedBitSet,
+        symbols: &Symbols,
+    ) {
+        let passes = |wanted: &ValueSet| overlap(have, wanted, symbols);
+        if have.listed().is_none_or(|listed| listed.len() > LITTLE) {
+            column.keep(terms, passes);
+            return;
+        }
+        let unmet = self.unmet.entry((key, have.clone())).or_insert_with(|| {
+            let mut met = FixedBitSet::with_capacity(terms.len());
+            met.insert_range(..);
+            column.keep(&mut met, passes);
+            met.toggle_range(..);
+            Arc::new(met)
+        });
+        terms.difference_with(unmet);
+    }
+}
+
+/// The same set, in one place for all that are equal.
+fn share(known: &mut FxHashSet<Arc<FixedBitSet>>, groups: FixedBitSet) -> Arc<FixedBitSet> {
+    if let Some(known) = known.get(&groups) {
+        return Arc::clone(known);
+    }
+    let groups = Arc::new(groups);
+    known.insert(Arc::clone(&groups));
+    groups
+}
