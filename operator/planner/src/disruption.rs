@@ -127,9 +127,9 @@ struct Pass<'p, 'a> {
     solver: Solver<'p, 'a>,
     budgets: Budgets,
     now: Timestamp,
-    commands: Vec<Command>,
+    commands: Vec<Arc<Command>>,
     /// Why nodes stay, by index.
-    stays: BTreeMap<usize, Stay>,
+    stays: Arc<BTreeMap<usize, Stay>>,
     /// Nodes that get pods, from this plan or because pods are waiting for a place.
     receiving: FixedBitSet,
     /// Nodes that keep room for pods to come (CapacityBuffers): nobody misses them when they are renewed, but they are not there for nothing.
@@ -181,7 +181,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             budgets: Budgets::new(problem.snapshot),
             now,
             commands: Vec::new(),
-            stays: BTreeMap::new(),
+            stays: Arc::default(),
             receiving: FixedBitSet::with_capacity(n),
             keeping: FixedBitSet::with_capacity(n),
             settling: FixedBitSet::with_capacity(n),
@@ -213,7 +213,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// For evaluating nodes on another thread: the same state, with nothing planned yet.
     fn fork(&self) -> Self {
-        Self { commands: Vec::new(), stays: BTreeMap::new(), ..self.clone() }
+        Self { commands: Vec::new(), stays: Arc::default(), ..self.clone() }
     }
 
     /// Consolidating onto a node restarts its `consolidateAfter`; until that has passed it takes nothing.
@@ -324,7 +324,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         self.reservations.hold(&replacements);
         let mut candidates: Vec<_> = nodes.iter().map(|node| self.candidate(node)).collect();
         candidates.sort_by(|a, b| a.node.cmp(&b.node));
-        self.commands.push(Command {
+        self.commands.push(Arc::new(Command {
             reason,
             method,
             candidates,
@@ -335,7 +335,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             scores,
             terminate_first: None,
             repair: None,
-        });
+        }));
         self.solver.claims.clear();
         if let Some(before) = &moves.limits {
             self.solver.limits.at_most(before);
@@ -373,7 +373,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Takes a node out: it takes no pods, and its own don't count any more.
     fn close(&mut self, node: &Node) {
-        self.solver.closed.insert(node.index);
+        self.solver.close(node.index);
         self.count(node, -1);
     }
 
@@ -423,7 +423,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Whether a command has the node already.
     fn is_going(&self, node: &Node) -> bool {
-        self.solver.closed[node.index]
+        self.solver.is_closed(node.index)
     }
 
     /// Whether the node counts for budgets. A sick one may never have come up.
@@ -438,19 +438,20 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Notes why a node stays; of several reasons the last one counts, that of the method that came closest to disrupting it.
     fn stay(&mut self, node: usize, reason: Stay) {
-        self.stays.insert(node, reason);
+        Arc::make_mut(&mut self.stays).insert(node, reason);
     }
 
     fn into_plan(mut self, cancel: &dyn Cancel) -> Plan {
-        self.stays.append(&mut self.sick_stays);
+        let mut stays = Arc::unwrap_or_clone(self.stays);
+        stays.append(&mut self.sick_stays);
+        let commands = self.commands.into_iter().map(Arc::unwrap_or_clone).collect();
         let snapshot = self.problem.snapshot;
-        let mut plan = Plan { version: PLAN_VERSION, commands: self.commands, ..Plan::default() };
+        let mut plan = Plan { version: PLAN_VERSION, commands, ..Plan::default() };
         plan.report.cancelled = self.resume.is_some() || cancel.is_cancelled();
         plan.report.resume = self.resume;
-        plan.report.nodes = self
-            .stays
+        plan.report.nodes = stays
             .into_iter()
-            .filter(|(index, _)| !self.solver.closed[*index])
+            .filter(|(index, _)| !self.solver.is_closed(*index))
             .map(|(index, reason)| StayingNode { node: snapshot.nodes[index].key.clone(), reason })
             .collect();
         plan.report.node_pools.clone_from(&self.problem.skipped);

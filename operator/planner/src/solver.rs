@@ -1,6 +1,7 @@
 //! The state of a plan in the making: what is left on machines that exist, and the machines to come.
 
 mod budget;
+mod closing;
 mod homes;
 mod opening;
 
@@ -10,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::cells::{Cell, CellId, Cells};
 use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
 use crate::compile::taints::untolerated;
-use crate::compile::{Problem, add_times, machine_meets, times};
+use crate::compile::{Problem, add_times, machine_meets, take_times, times};
 use crate::devices;
 use crate::limits::Limits;
 use crate::plan::Exclusion;
@@ -99,8 +100,9 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) placed: Vec<(usize, usize)>,
     /// What all pods without a place request together, where machines may be chosen with that in mind; else empty.
     pub(crate) company: Vec<i64>,
-    /// Machines that take no pods in this simulation.
-    pub(crate) closed: FixedBitSet,
+    /// Machines that take no pods in this simulation, and the positions of those that would otherwise.
+    closed: FixedBitSet,
+    closed_at: FixedBitSet,
     room: Vec<i64>,
     /// Machines by room, as positions in [`crate::compile::machines::Machines::order`].
     rooms: Rooms,
@@ -133,6 +135,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             placed: Vec::new(),
             company: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
+            closed_at: FixedBitSet::with_capacity(machines.order.len()),
             room: machines.room().to_vec(),
             rooms,
             ports: machines.ports.clone(),
@@ -196,7 +199,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         // All machines are in the first set, so that another can take its place.
         sets[0] = &self.meets[&key];
         sets.extend(domains);
-        first(&sets, &[closed], from)
+        first(&sets, &[closed, &self.closed_at], from)
     }
 
     /// Whether a machine but for one has room for a pod of a demand, whatever its rules say.
@@ -208,11 +211,10 @@ impl<'p, 'a> Solver<'p, 'a> {
         let mut sets = self.rooms.sets(&query);
         sets[0] = &self.meets[&key];
         let mut from = 0;
-        while let Some(position) = first(&sets, &[], from) {
+        while let Some(position) = first(&sets, &[&self.closed_at], from) {
             from = position + 1;
             let machine = problem.machines.order[position];
-            let open = machine != but && !self.closed[machine];
-            if open && crate::compile::fits(&shape.requests, self.room_of(machine)) {
+            if machine != but && crate::compile::fits(&shape.requests, self.room_of(machine)) {
                 return true;
             }
         }
@@ -223,9 +225,6 @@ impl<'p, 'a> Solver<'p, 'a> {
     fn fitting(&mut self, machine: usize, demand: &Demand) -> usize {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
-        if self.closed[machine] {
-            return 0;
-        }
         let mut n = times(&shape.requests, self.room_of(machine)).min(demand.left());
         if n > 0 && !shape.ports.is_empty() {
             n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
@@ -313,6 +312,14 @@ impl<'p, 'a> Solver<'p, 'a> {
         let shape = &self.problem.shapes[shape];
         let n = i64::try_from(n).unwrap_or(i64::MAX);
         self.change_room(machine, &shape.requests, -n);
+        self.ports[machine].extend(shape.ports.iter().cloned());
+    }
+
+    /// The same for whoever looks at each machine's room by itself: where machines stand by room, for those that look for one, is not kept up to date.
+    pub(crate) fn occupy_unsorted(&mut self, machine: usize, shape: usize) {
+        let width = self.problem.machines.width();
+        let shape = &self.problem.shapes[shape];
+        take_times(&mut self.room[machine * width..(machine + 1) * width], &shape.requests, 1);
         self.ports[machine].extend(shape.ports.iter().cloned());
     }
 

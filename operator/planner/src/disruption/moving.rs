@@ -208,7 +208,7 @@ impl Pass<'_, '_> {
         self.solver.counts.rewind(&self.problem.rules, moves.counts);
         self.solver.devices = moves.devices;
         for node in nodes {
-            self.solver.closed.set(node.index, false);
+            self.solver.reopen(node.index);
         }
     }
 }

@@ -148,10 +148,10 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         let mut solver = stage.solver.clone();
         solver.undo(stage.waiting);
         for node in after.iter().flat_map(|act| &act.nodes) {
-            solver.closed.set(node.index, false);
+            solver.reopen(node.index);
         }
         if problem.rules.len() > 0 {
-            solver.counts = counts_without(stage, &solver.closed);
+            solver.counts = counts_without(stage, solver.closed());
         }
         let mut pods: Vec<usize> = stage.evicted[..evicted].to_vec();
         pods.retain(|&pod| is_currently_reschedulable(&problem.snapshot.pods[pod]));
@@ -191,10 +191,10 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
 }
 
 /// How many pods are where before any evicted one has its new place.
-fn counts_without(pass: &Pass<'_, '_>, closed: &FixedBitSet) -> Counts {
+fn counts_without(pass: &Pass<'_, '_>, closed: impl Iterator<Item = usize>) -> Counts {
     let problem = pass.problem;
     let mut counts = Counts::clone(&pass.counts);
-    for machine in closed.ones() {
+    for machine in closed {
         for pod in problem.pods_on[machine].iter().map(|&pod| &problem.snapshot.pods[pod]) {
             if !pod.terminating {
                 counts.add_on_machine(problem, pod.shape.0 as usize, machine, -1);
@@ -256,7 +256,7 @@ impl<'p, 'a> Deal<'p, 'a> {
             }
         }
         let machines = problem.machines.order.iter().copied();
-        let open = |&machine: &usize| !deal.solver.closed[machine] && !shut[machine];
+        let open = |&machine: &usize| !deal.solver.is_closed(machine) && !shut[machine];
         let all: Vec<usize> = machines
             .filter(open)
             .chain((0..arrivals.len()).map(|arrival| problem.snapshot.nodes.len() + arrival))
@@ -315,7 +315,7 @@ impl<'p, 'a> Deal<'p, 'a> {
         match at.checked_sub(problem.snapshot.nodes.len()) {
             None => {
                 counts.add_on_machine(problem, shape, at, 1);
-                self.solver.occupy(at, shape, 1);
+                self.solver.occupy_unsorted(at, shape);
             }
             Some(arrival) => {
                 let Arrival { cell, room } = &mut self.arrivals[arrival];
@@ -371,15 +371,12 @@ impl<'p, 'a> Deal<'p, 'a> {
     }
 }
 
-/// What share of its CPU and memory a machine that exists has left, in millionths of each.
+/// What share of its CPU and memory, the first two columns, a machine that exists has left, in millionths of each.
 pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
     let problem = solver.problem;
     let room = solver.room_of(machine);
     let all = &problem.snapshot.nodes[machine].allocatable;
-    let left = |name: &str, all: i64| {
-        problem.columns.index(name).map_or(0, |column| share(room[column], all))
-    };
-    left("cpu", all.cpu) + left("memory", all.memory)
+    share(room[0], all.cpu) + share(room[1], all.memory)
 }
 
 /// In millionths.

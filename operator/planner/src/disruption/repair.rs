@@ -1,5 +1,7 @@
 //! Repair: sick nodes are rebooted or replaced, the most urgent ones first, unless so many of a pool are sick that the nodes are not to blame.
 
+use std::sync::Arc;
+
 use fixedbitset::FixedBitSet;
 use jiff::Timestamp;
 
@@ -146,7 +148,7 @@ fn treat(
     let own = claim.and_then(|claim| claim.termination_grace_period);
     let policy = policies.get(verdict.policy);
     let command = pass.commands.last_mut().expect("one was just added");
-    command.repair = Some(Repair {
+    Arc::make_mut(command).repair = Some(Repair {
         condition: verdict.condition.type_.clone(),
         status: verdict.condition.status.clone(),
         reason: verdict.condition.reason.clone(),
@@ -162,7 +164,7 @@ fn treat(
 /// The machine stays: its pods come back to it, so nothing is looked for.
 fn reboot(pass: &mut Pass<'_, '_>, node: &Node) {
     let candidates = vec![pass.candidate(node)];
-    pass.commands.push(Command {
+    pass.commands.push(Arc::new(Command {
         reason: DisruptionReason::Unhealthy,
         method: Method::Repair,
         candidates,
@@ -173,8 +175,8 @@ fn reboot(pass: &mut Pass<'_, '_>, node: &Node) {
         scores: Vec::new(),
         terminate_first: None,
         repair: None,
-    });
-    pass.solver.closed.insert(node.index);
+    }));
+    pass.solver.close(node.index);
     pass.budgets.take(node);
     pass.touch(node);
 }

@@ -110,7 +110,7 @@ fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, Stay>
     for node in &nodes {
         let source = &pass.problem.snapshot.nodes[node.index];
         pass.budgets.mark_going(node, source.ready);
-        pass.solver.closed.insert(node.index);
+        pass.solver.close(node.index);
     }
     let leaves_nothing = nodes.iter().all(|node| node.pods.is_empty());
     Ok(leaves_nothing && command.nominations.is_empty() && command.replacements.is_empty())
@@ -256,7 +256,7 @@ fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<No
         return Err(gone());
     }
     // A former command of the same list has it.
-    if pass.solver.closed[index] {
+    if pass.solver.is_closed(index) {
         return Err(Stay::Deleting);
     }
     let node = if method == Method::Repair {

@@ -1,6 +1,7 @@
 //! Static NodePools: drifted and sick nodes are replaced one for one, whatever runs on them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Pass;
 use super::candidates::Node;
@@ -44,7 +45,8 @@ impl Slots {
             let moves = pass.begin(&[node]);
             pass.decide(&[node], &moves, Vec::new(), reason, method);
             let command = pass.commands.last_mut().expect("one was just added");
-            command.terminate_first = Some(TerminateFirst { reason: shortage, launch: None });
+            Arc::make_mut(command).terminate_first =
+                Some(TerminateFirst { reason: shortage, launch: None });
             return Ok(());
         }
         let launch = slot.launch.as_ref().filter(|_| slot.census.room > 0);

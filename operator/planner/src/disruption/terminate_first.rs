@@ -66,7 +66,7 @@ fn go_first(
         pass.budgets.take(node);
     }
     pass.touch(node);
-    pass.commands.push(command);
+    pass.commands.push(Arc::new(command));
     true
 }
 
@@ -97,7 +97,7 @@ fn command_after(
         lost.is_empty() && reserved_ids(&pinned.requirements).any(|pinned| pinned == id)
     })?;
     after.decide(&[node], &moves, vec![launch], reason, method);
-    let mut command = after.commands.pop().expect("one was just added");
+    let mut command = Arc::unwrap_or_clone(after.commands.pop().expect("one was just added"));
     command.replacements.clear();
     let reason = Shortage::NoReservedCapacity;
     command.terminate_first = Some(TerminateFirst { reason, launch: Some(pinned) });
@@ -140,7 +140,9 @@ impl Pass<'_, '_> {
             |key: &str| snapshot.nodes.binary_search_by(|node| node.key.as_str().cmp(key)).ok();
         let going = command.candidates.iter().filter_map(|candidate| find(&candidate.node));
         let going: Vec<usize> = going.collect();
-        self.solver.closed.extend(going.iter().copied());
+        for &node in &going {
+            self.solver.close(node);
+        }
         for nomination in &command.nominations {
             let is_it = |&&pod: &&usize| snapshot.pods[pod].uid == nomination.pod.uid;
             let pod = going.iter().flat_map(|&node| &problem.pods_on[node]).find(is_it);
