@@ -35,6 +35,8 @@ pub(crate) use counted::Counted;
 #[cfg(test)]
 pub(crate) use counted::both_ways;
 pub(crate) use counts::Counts;
+#[cfg(test)]
+pub(crate) use counts::UNTOLD;
 pub(crate) use domains::{Domains, cell_values};
 pub(crate) use evenly::Evenly;
 use families::Family;

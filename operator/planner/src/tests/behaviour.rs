@@ -1,6 +1,7 @@
 //! Behaviours of Karpenter that a naive implementation misses, and those where this planner does better on purpose.
 
 mod checking;
+mod missing_labels;
 mod provisioning;
 mod replacing;
 mod retrying;
@@ -14,7 +15,8 @@ use super::world::*;
 use crate::plan::Exclusion;
 use crate::policy::{MinValuesPolicy, Policy, PreferencePolicy};
 use crate::snapshot::{
-    CapacityType, Eviction, NodePhase, Operator, PodAffinityTerm, PodShape, TopologySpread,
+    CapacityType, Eviction, NodePhase, NodePool, Operator, PodAffinityTerm, PodShape,
+    TopologySpread,
 };
 use crate::testing::{Builder, usd};
 

@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 
 use smallvec::SmallVec;
 
-use super::counts::{ANY, Counts, failed, unknown};
+use super::counts::{ANY, Counts, failed, passes_unlabelled, unknown};
+use super::domains::lacks;
 use super::{Kind, Rule};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
@@ -123,14 +124,16 @@ impl Counts {
         let (cell, shape) = (so_far.cell, search.shape);
         let mut domains = match self.open_domains(problem, cells, rules, cell, key, shape) {
             Ok(domains) => domains,
-            // Others' rules don't matter where a machine has no such label.
-            Err(_)
-                if rules.iter().all(|rule| !rule.carried)
-                    && cells.values(problem, so_far.cell, key).is_empty() =>
-            {
-                return self.choose(search, cells, further, so_far);
+            Err(blocking) => {
+                // Others' rules don't matter where a machine has no such label, or one that no other has. Nor do those that keep away where it certainly has none.
+                let indifferent = cells.values(problem, cell, key).is_empty()
+                    && rules.iter().all(|rule| passes_unlabelled(group(rule), rule))
+                    && (rules.iter().all(|rule| !rule.carried) || lacks(problem, cells, cell, key));
+                if indifferent {
+                    return self.choose(search, cells, further, so_far);
+                }
+                return Err(Some(blocking));
             }
-            Err(blocking) => return Err(Some(blocking)),
         };
         let counted = rules.iter().any(|rule| group(rule).kind != Kind::Affinity);
         // Machines are told their domain even where their types leave but one.

@@ -340,7 +340,7 @@ impl Counts {
 }
 
 /// Where a label is missing nobody else's rule applies, and one's own can't be met, unless it only keeps away.
-fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
+pub(super) fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
     !rule.carried || group.kind == Kind::Anti
 }
 
@@ -353,11 +353,11 @@ pub(super) fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
     }
 }
 
+/// What is wrong with machines to come whose label has an unknown value, or none.
+pub(crate) const UNTOLD: &str = "the NodePool does not say which value the label has";
+
 /// Why machines to come are no domain for a shape: they have no such label, or a value that is made up once they are launched.
 pub(super) fn unknown(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
     let key = problem.symbols.key_name(problem.rules.groups[rule.group].key).to_owned();
-    Exclusion::Topology {
-        key,
-        rule: "the NodePool does not say which value the label has".to_owned(),
-    }
+    Exclusion::Topology { key, rule: UNTOLD.to_owned() }
 }

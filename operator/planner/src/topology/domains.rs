@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
 
 use super::Rules;
 use crate::cells::{CellId, Cells};
@@ -28,6 +29,8 @@ struct Table {
     members: Vec<(Value, FixedBitSet)>,
     /// Positions of machines without the label.
     missing: FixedBitSet,
+    /// The templates of the machines that have it.
+    templates: FixedBitSet,
 }
 
 impl Domains {
@@ -35,6 +38,12 @@ impl Domains {
         let keys: BTreeSet<Key> = rules.domain_keys().collect();
         let n = problem.snapshot.nodes.len();
         let positions = problem.machines.order.len();
+        let names = problem.templates.iter().map(|it| crate::limits::pool_name(problem, it));
+        let by_name: FxHashMap<&str, usize> = names.zip(0..).collect();
+        let template = |node: &crate::snapshot::Node| {
+            by_name.get(node.claim.as_ref()?.node_pool.as_deref()?).copied()
+        };
+        let templates: Vec<Option<usize>> = problem.snapshot.nodes.iter().map(template).collect();
         let table = |key: Key| {
             let of: Vec<_> = (0..n).map(|machine| label(problem, key, machine)).collect();
             let mut members: Vec<(Value, FixedBitSet)> = Vec::new();
@@ -51,7 +60,9 @@ impl Domains {
                 });
                 members[at].1.insert(position);
             }
-            Table { key, of, members, missing }
+            let labelled = of.iter().zip(&templates).filter(|(value, _)| value.is_some());
+            let templates = labelled.filter_map(|(_, template)| *template).collect();
+            Table { key, of, members, missing, templates }
         };
         let keys = keys.into_iter().filter(|&key| problem.machines.have(key));
         Self { tables: keys.map(table).collect(), positions }
@@ -65,6 +76,11 @@ impl Domains {
     /// Whether any machine is in a domain of a topology key.
     pub(super) fn have(&self, key: Key) -> bool {
         self.table(key).is_some()
+    }
+
+    /// Whether machines of a template have a label, whoever gave it to them.
+    fn are_labelled(&self, key: Key, template: usize) -> bool {
+        self.table(key).is_some_and(|table| table.templates.contains(template))
     }
 
     /// The domain of a machine.
@@ -116,6 +132,18 @@ fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
         _ => None,
     };
     problem.machines.label(machine, key).or_else(promised)
+}
+
+/// Whether machines of a cell do without a label, as far as can be told: neither their types nor their NodePool say anything of it, and no machine of the
+/// NodePool has it. Where one has, somebody else labels them, and nobody knows how.
+pub(super) fn lacks(problem: &Problem<'_>, cells: &mut Cells, id: CellId, key: Key) -> bool {
+    let template = cells[id].template;
+    let told = problem.templates[template].requirements.get(key);
+    let free = |set: &ValueSet| set.admits_absence();
+    told.is_none()
+        && cells[id].requirements.get(key).is_none_or(free)
+        && cells.values(problem, id, key).is_empty()
+        && !problem.domains.are_labelled(key, template)
 }
 
 /// The values of a label that machines of a cell can have.
