@@ -64,6 +64,17 @@ impl ValueSet {
         })
     }
 
+    /// What does not meet it among labels that exist: the other side of a single bound, else [`Self::complement`].
+    pub fn outside(&self) -> Option<Self> {
+        match (self.gte, self.lte) {
+            (None, None) => self.complement(),
+            _ if !self.complement || !self.values.is_empty() || self.min_values.is_some() => None,
+            (Some(gte), None) => Some(Self { lte: Some(gte.checked_sub(1)?), ..Self::exists() }),
+            (None, Some(lte)) => Some(Self { gte: Some(lte.checked_add(1)?), ..Self::exists() }),
+            (Some(_), Some(_)) => None,
+        }
+    }
+
     /// From its API form. Values of comparisons that are no integers count as 0: the API server rejects them.
     pub fn new(requirement: &Requirement, symbols: &mut Symbols) -> Self {
         let bound =

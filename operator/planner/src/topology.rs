@@ -18,6 +18,7 @@ mod journal;
 mod occupants;
 mod reading;
 mod selectors;
+mod standing;
 mod tallies;
 
 use fixedbitset::FixedBitSet;
@@ -130,6 +131,8 @@ pub(crate) struct Rules {
     /// The groups about other domains than hosts that bring pods together.
     near: FixedBitSet,
     conditions: Conditions,
+    /// By shape: of these, some that count pods only on nodes which pods of another class could use ([`standing`]).
+    honouring: Vec<SmallVec<[usize; 2]>>,
     /// By shape: the required rules that it carries.
     required: Vec<Vec<Rule>>,
     /// By shape.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::counts::{ANY, Counts, failed, passes_unlabelled, unknown};
 use super::domains::lacks;
+use super::standing::certain;
 use super::{Kind, Rule};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
@@ -51,6 +52,30 @@ struct Search<'s, 'p, 'a> {
     refused: Option<Narrowed>,
     /// How many domains may still be tried.
     left: usize,
+}
+
+impl Search<'_, '_, '_> {
+    /// The cell in which it is certain for all of some families whether they count the pod there, if machines of it would do.
+    fn settle(&mut self, cells: &mut Cells, families: &[usize], cell: CellId) -> Option<CellId> {
+        let Some((&family, further)) = families.split_first() else {
+            return (self.holds)(cells, cell).then_some(cell);
+        };
+        let narrower = certain(self.problem, cells, self.shape, cell, family);
+        if !narrower.is_empty() && !(self.holds)(cells, cell) {
+            return None;
+        }
+        for narrower in narrower {
+            if self.left == 0 {
+                break;
+            }
+            self.left -= 1;
+            if let Some(settled) = self.settle(cells, further, narrower) {
+                return Some(settled);
+            }
+        }
+        // Better a machine that may turn out to count than none.
+        self.settle(cells, further, cell)
+    }
 }
 
 /// How many domains are tried on all NodePools together for pods of a shape, and at most and at least on one of them. Where there are more, a key with few
@@ -112,8 +137,9 @@ impl Counts {
         so_far: Narrowed,
     ) -> Result<Narrowed, Option<&'r Rule>> {
         let Some((rules, further)) = by_key.split_first() else {
-            if (search.holds)(cells, so_far.cell) {
-                return Ok(so_far);
+            let families = search.problem.rules.honouring(search.shape);
+            if let Some(cell) = search.settle(cells, families, so_far.cell) {
+                return Ok(Narrowed { cell, ..so_far });
             }
             search.refused.get_or_insert(so_far);
             return Err(None);

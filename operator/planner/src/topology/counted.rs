@@ -20,7 +20,7 @@ use crate::compile::Problem;
 use crate::compile::shapes::ClassId;
 use crate::compile::taints::{Preferred, untolerated};
 use crate::id_set::{IdSet, inverse};
-use crate::intern::{Key, Symbols};
+use crate::intern::Key;
 use crate::requirements::{Requirements, ValueSet, overlap};
 
 pub(super) use machines::OnMachines;
@@ -65,10 +65,12 @@ struct Question {
 /// What was found out about a catalog.
 #[derive(Clone, Debug)]
 struct ByType {
-    /// By type: the terms that it meets, of those that ask for labels of types.
+    /// By type: the terms that it meets, with `indifferent`.
     met: Vec<FixedBitSet>,
-    /// The terms that don't.
+    /// The terms that ask for no labels of types.
     indifferent: FixedBitSet,
+    /// The labels that markets have.
+    on_markets: FxHashSet<Key>,
     /// The labels of which each type has one value: a type that meets both a cell and a term has one that both admit.
     decided: FxHashSet<Key>,
 }
@@ -79,11 +81,20 @@ pub(crate) struct Counted {
     by_catalog: FxHashMap<usize, Arc<ByType>>,
     /// By pool: the classes that tolerate its taints.
     tolerating: FxHashMap<usize, Arc<FixedBitSet>>,
-    /// By label and what a cell admits of it, if that is little: the terms that it does not meet.
-    unmet: FxHashMap<(Key, ValueSet), Arc<FixedBitSet>>,
+    /// By what a cell tells of a label, if that is little: the terms that it does not certainly meet.
+    unmet: FxHashMap<(Key, ValueSet, usize, FixedBitSet), Arc<FixedBitSet>>,
     /// By cell and the types there that hold a pod: the groups that count it.
     in_cells: FxHashMap<(CellId, FixedBitSet), Arc<FixedBitSet>>,
     known: FxHashSet<Arc<FixedBitSet>>,
+}
+
+/// What a cell tells of a label.
+struct Told<'c> {
+    key: Key,
+    catalog: usize,
+    admits: &'c ValueSet,
+    /// Its markets, if those have the label.
+    markets: FixedBitSet,
 }
 
 /// Sets of at most so many values are remembered with what does not meet them.
@@ -237,7 +248,7 @@ impl ByType {
         }
         let met = inverse(types.iter().map(|(id, types)| (*id, types)), table.len());
         let met = met.iter().map(|terms| {
-            let mut bits = FixedBitSet::with_capacity(n);
+            let mut bits = indifferent.clone();
             terms.add_to(&mut bits);
             bits
         });
@@ -248,7 +259,13 @@ impl ByType {
         let decided = conditions.columns.iter().map(|&(key, _)| key).filter(|&key| {
             table.requirements.iter().all(|requirements| has_one(requirements, key))
         });
-        Self { met: met.collect(), indifferent, decided: decided.collect() }
+        let markets = table.markets.iter().flat_map(|market| market.requirements.iter());
+        Self {
+            met: met.collect(),
+            indifferent,
+            on_markets: markets.map(|(key, _)| key).collect(),
+            decided: decided.collect(),
+        }
     }
 }
 
@@ -276,23 +293,30 @@ impl Counted {
                 made
             }
         };
+        let anything = ValueSet::exists();
         let mut met = conditions.all_terms();
         for (key, column) in &conditions.columns {
-            match requirements.get(*key) {
-                None if problem.is_well_known(*key) => {}
-                None => column.present.take_from(&mut met),
-                Some(_) if by_type.decided.contains(key) => {}
-                Some(have) => cells.counted.keep(*key, column, have, &mut met, &problem.symbols),
-            }
+            let on_markets = by_type.on_markets.contains(key);
+            let markets = if on_markets { cells[cell].markets.clone() } else { FixedBitSet::new() };
+            let told = match requirements.get(*key) {
+                None if problem.is_well_known(*key) && !on_markets => continue,
+                None if problem.is_well_known(*key) => &anything,
+                None => {
+                    column.present.take_from(&mut met);
+                    continue;
+                }
+                Some(_) if by_type.decided.contains(key) => continue,
+                Some(told) => told,
+            };
+            let told = Told { key: *key, catalog, admits: told, markets };
+            cells.counted.keep(problem, column, &told, &mut met);
         }
-        let mut on_types = by_type.indifferent.clone();
+        if asked.1.is_clear() {
+            met.intersect_with(&by_type.indifferent);
+        }
         for kind in asked.1.ones() {
-            if met.is_subset(&on_types) {
-                break;
-            }
-            on_types.union_with(&by_type.met[kind]);
+            met.intersect_with(&by_type.met[kind]);
         }
-        met.intersect_with(&on_types);
         let affine = conditions.classes_of(&met);
         let pool = problem.templates[template].pool;
         let tolerating = cells.counted.tolerating.entry(pool).or_insert_with(|| {
@@ -307,21 +331,32 @@ impl Counted {
         groups
     }
 
-    /// Takes out the terms that what a cell admits of a label does not meet.
+    /// Takes out the terms that machines of a cell don't certainly meet, as far as a label is concerned. What the types say of it is another matter.
     fn keep(
         &mut self,
-        key: Key,
+        problem: &Problem<'_>,
         column: &Column,
-        have: &ValueSet,
+        told: &Told<'_>,
         terms: &mut FixedBitSet,
-        symbols: &Symbols,
     ) {
-        let passes = |wanted: &ValueSet| overlap(have, wanted, symbols);
-        if have.listed().is_none_or(|listed| listed.len() > LITTLE) {
+        let symbols = &problem.symbols;
+        let table = &problem.catalogs[told.catalog];
+        let of_types = table.keys.contains(&told.key);
+        let sold = |wanted: &ValueSet, market: usize| {
+            let sold = table.markets[market].requirements.get(told.key);
+            sold.is_none_or(|sold| overlap(sold, wanted, symbols))
+        };
+        let passes = |wanted: &ValueSet| {
+            overlap(told.admits, wanted, symbols)
+                && (told.admits.entails(wanted, symbols)
+                    || of_types && told.markets.ones().all(|market| sold(wanted, market)))
+        };
+        if told.admits.listed().is_none_or(|listed| listed.len() > LITTLE) {
             column.keep(terms, passes);
             return;
         }
-        let unmet = self.unmet.entry((key, have.clone())).or_insert_with(|| {
+        let asked = (told.key, told.admits.clone(), told.catalog, told.markets.clone());
+        let unmet = self.unmet.entry(asked).or_insert_with(|| {
             let mut met = FixedBitSet::with_capacity(terms.len());
             met.insert_range(..);
             column.keep(&mut met, passes);

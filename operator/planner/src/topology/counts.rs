@@ -6,10 +6,10 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::counted::{Counted, OnMachines};
-use super::families::Place;
 use super::hosts::Host;
 use super::journal::Change;
 use super::occupants::Occupants;
+use super::standing::Place;
 use super::tallies::{Domain, Tallies, Tally};
 use super::{Group, Kind, Rule};
 use crate::cells::{CellId, Cells};

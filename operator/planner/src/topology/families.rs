@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use fixedbitset::FixedBitSet;
-
+use super::standing::{Place, Standing};
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::taints::{Preferred, untolerated};
@@ -61,7 +60,8 @@ impl About {
         (!honor_affinity || affine()) && (!honor_taints || tolerated())
     }
 
-    /// Whether pods of a shape on machines of a cell count: some type there that holds one meets what the rule's own pods require.
+    /// Whether pods of a shape on machines of a cell count: all types there that hold one meet what the rule's own pods require. Where some do,
+    /// [`super::standing`] narrows the cell before pods come.
     pub(super) fn counts_in(
         &self,
         problem: &Problem<'_>,
@@ -79,7 +79,7 @@ impl About {
         let taints = &problem.snapshot.node_pools[pool].template.taints;
         let tolerations = &problem.classes[class].tolerations;
         (!honor_taints || untolerated(taints, tolerations, Preferred::Ignored).is_none())
-            && (!honor_affinity || place.is_affine(problem, cells, class))
+            && (!honor_affinity || place.standing(problem, cells, class) == Standing::Counts)
     }
 
     /// The class of pods that it asks for.
@@ -150,53 +150,5 @@ impl About {
             }
         }
         domains.into_iter().collect()
-    }
-}
-
-/// Where pods of a shape are to be counted: on machines of a cell.
-#[derive(Debug)]
-pub(super) struct Place {
-    cell: CellId,
-    shape: usize,
-    /// The cell's types that hold one, once somebody has asked.
-    types: Option<FixedBitSet>,
-}
-
-impl Place {
-    pub(super) fn new(cell: CellId, shape: usize) -> Self {
-        Self { cell, shape, types: None }
-    }
-
-    /// The cell's types that hold a pod.
-    pub(super) fn types(&mut self, problem: &Problem<'_>, cells: &Cells) -> &FixedBitSet {
-        self.types.get_or_insert_with(|| {
-            let cell = &cells[self.cell];
-            let mut types = cell.types.clone();
-            let fitting = &problem.templates[cell.template].fitting;
-            fitting.keep(&mut types, &problem.shapes[self.shape].requests);
-            types
-        })
-    }
-
-    /// Whether a type that holds a pod meets what a class requires.
-    fn is_affine(&mut self, problem: &Problem<'_>, cells: &mut Cells, class: ClassId) -> bool {
-        let well_known = |key| problem.is_well_known(key);
-        let required = &problem.classes[class].required;
-        let catalog = problem.templates[cells[self.cell].template].catalog;
-        for (term, required) in required.iter().enumerate() {
-            let cell = &cells[self.cell];
-            if cell.requirements.compatible(required, well_known, &problem.symbols).is_err() {
-                continue;
-            }
-            let keys = &problem.catalogs[catalog].keys;
-            if required.iter().all(|(key, _)| !keys.contains(&key)) {
-                return true;
-            }
-            let types = self.types(problem, cells);
-            if !cells.meeting(problem, catalog, class, term).is_disjoint(types) {
-                return true;
-            }
-        }
-        false
     }
 }

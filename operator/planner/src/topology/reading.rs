@@ -9,7 +9,7 @@ use super::families::{About, Counting, Family};
 use super::selectors::{ByLabel, Names, Scope, Selectable};
 use super::{FEW_FAMILIES, Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
 use crate::compile::label;
-use crate::compile::shapes::ClassId;
+use crate::compile::shapes::{Class, ClassId};
 use crate::id_set::{IdSet, inverse};
 use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
@@ -31,9 +31,10 @@ pub(super) struct Draft {
 }
 
 impl Rules {
-    /// The rules of a snapshot's shapes, of which the classes are known.
+    /// The rules of a snapshot's shapes, of which the classes are known: all classes, and that of each shape.
     pub(crate) fn new(
         snapshot: &Snapshot,
+        compiled: &[Class],
         classes: &[ClassId],
         preferences: PreferencePolicy,
         symbols: &mut Symbols,
@@ -149,6 +150,7 @@ impl Rules {
         rules.several_on_hosts = several.map(|(id, _)| id).collect();
         rules.carry(&carried, &preferred);
         rules.select();
+        rules.honour(compiled, classes);
         rules.weigh();
         rules.bring_together();
         rules

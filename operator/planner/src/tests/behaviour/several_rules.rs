@@ -166,3 +166,67 @@ fn pods_that_need_machines_which_a_spread_constraint_does_not_look_at_do_not_cou
     counts.sort_unstable();
     assert_eq!(counts, [2, 2, 2]);
 }
+
+/// Whether a launch may become a machine with more than so many cores: certainly, or certainly not.
+fn is_larger(launch: &crate::plan::Launch, cores: i64) -> bool {
+    let kinds = kinds();
+    let mut larger = launch.instance_types.iter().map(|name| {
+        let kind = kinds.iter().find(|kind| kind.name == *name).expect("a known type");
+        kind.capacity.cpu > cores * 1000
+    });
+    let first = larger.next().expect("a launch has types");
+    assert!(larger.all(|other| other == first), "{:?}", launch.instance_types);
+    first
+}
+
+/// How many pods of the spread are in each zone, as far as they are on machines with at most so many cores.
+fn counted(plan: &crate::Plan, counts: impl Fn(&crate::plan::Launch) -> bool) -> Vec<usize> {
+    let mut zones = std::collections::BTreeMap::from(ZONES.map(|zone| (zone.to_owned(), 0)));
+    for launch in plan.launches.iter().filter(|launch| counts(launch)) {
+        let zone = launch.requirements.iter().find(|need| need.key == ZONE).expect("a zone");
+        *zones.get_mut(&zone.values[0]).expect("a known zone") += launch.pods.len();
+    }
+    zones.into_values().collect()
+}
+
+#[test]
+fn a_machine_that_gets_pods_which_a_spread_selects_certainly_counts_or_does_not() {
+    // Those that are spread run on at most eight cores, and the others would share machines of more.
+    let mut wants = spread(app("web", 100), ZONE, 1);
+    wants.required_affinity = vec![vec![need("example.com/cpu", Operator::Lte, &["8"])]];
+    let mut large = app("web", 100);
+    large.requests.memory = 20 * GI;
+    let mut world = builder().pool(pool("default"));
+    for number in 0..5 {
+        world = world.pending(&format!("large-{number}"), large.clone());
+    }
+    for number in 0..3 {
+        world = world.pending(&format!("huge-{number}"), app("web", 9000));
+    }
+    for number in 0..6 {
+        world = world.pending(&format!("web-{number}"), wants.clone());
+    }
+    let plan = plan(&world.build());
+    assert_eq!(plan.report.pods, []);
+    let counted = counted(&plan, |launch| !is_larger(launch, 8));
+    let (most, least) = (counted.iter().max(), counted.iter().min());
+    assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counted:?}");
+}
+
+#[test]
+fn pods_on_machines_that_limits_keep_small_do_not_count_for_a_spread_over_large_ones() {
+    let mut wants = spread(app("web", 100), ZONE, 1);
+    wants.required_affinity = vec![vec![need("example.com/cpu", Operator::Gt, &["4"])]];
+    wants.tolerations.push(tolerate("dedicated"));
+    let mut small = pool("small");
+    small.limits.insert("cpu".to_owned(), 4000);
+    let mut large = pool("large");
+    large.template.taints.push(taint("dedicated", "NoSchedule"));
+    let mut world = builder().pool(small).pool(large).pending("other", app("web", 700));
+    for number in 0..6 {
+        world = world.pending(&format!("web-{number}"), wants.clone());
+    }
+    let plan = plan(&world.build());
+    assert_eq!(plan.report.pods, []);
+    assert_eq!(counted(&plan, |launch| is_larger(launch, 4)), [2, 2, 2]);
+}

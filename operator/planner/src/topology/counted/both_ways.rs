@@ -5,7 +5,8 @@ use fixedbitset::FixedBitSet;
 use super::{Counted, OnMachines};
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
-use crate::topology::families::{About, Place};
+use crate::topology::families::About;
+use crate::topology::standing::Place;
 
 /// The groups that count pods of a shape on machines of a cell.
 pub(crate) fn in_cell(
