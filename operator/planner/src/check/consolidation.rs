@@ -23,6 +23,13 @@ pub(super) fn check_consolidation(
     plan: &Plan,
     found: &mut BTreeSet<Violation>,
 ) {
+    for command in plan.commands.iter().filter(|command| command.method == Method::Emptiness) {
+        for node in command.candidates.iter().filter_map(|it| node_of(snapshot, &it.node)) {
+            if let Some(why) = is_not_at_rest(snapshot, node) {
+                found.insert(must_stay(node, why));
+            }
+        }
+    }
     let methods = [Method::SingleNodeConsolidation, Method::MultiNodeConsolidation];
     let mut commands =
         plan.commands.iter().filter(|command| methods.contains(&command.method)).peekable();
@@ -35,7 +42,8 @@ pub(super) fn check_consolidation(
             command.candidates.iter().filter_map(|it| fleet.node(&it.node)).collect();
         let nodes: Vec<&Node> = indices.iter().map(|&index| &snapshot.nodes[index]).collect();
         for node in &nodes {
-            if let Some(why) = pool_of(snapshot, node).and_then(keeps_nodes_with_pods) {
+            let keeps = pool_of(snapshot, node).and_then(keeps_nodes_with_pods);
+            if let Some(why) = keeps.or_else(|| is_not_at_rest(snapshot, node)) {
                 found.insert(must_stay(node, why));
             }
         }
@@ -83,6 +91,17 @@ fn keeps_nodes_with_pods(pool: &NodePool) -> Option<&'static str> {
         let empty = disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty;
         empty.then_some("its NodePool says WhenEmpty")
     }
+}
+
+/// Why a node does not go for having few pods or none, whatever its pool's policy: its pods have changed within `consolidateAfter`, or nothing ever passes that.
+fn is_not_at_rest(snapshot: &Snapshot, node: &Node) -> Option<&'static str> {
+    let never = pool_of(snapshot, node).is_some_and(|it| it.disruption.consolidate_after.is_none());
+    let changed = node.claim.as_ref().is_some_and(|claim| claim.consolidatable.is_none());
+    (never || changed).then_some("it is not consolidatable")
+}
+
+fn node_of<'s>(snapshot: &'s Snapshot, key: &str) -> Option<&'s Node> {
+    snapshot.nodes.iter().find(|node| node.key == key)
 }
 
 /// What a launch comes to cost at worst with a type. Nothing when it is not on sale.

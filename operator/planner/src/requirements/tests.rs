@@ -213,6 +213,11 @@ proptest! {
                 ab.intersection(&c, &symbols).has(probe, &symbols),
                 a.intersection(&bc, &symbols).has(probe, &symbols)
             );
+            if let Some(outside) = a.outside() {
+                let compared = a.gte.is_none() && a.lte.is_none() || symbols.integer(probe).is_some();
+                let [inside, outside] = [&a, &outside].map(|set| set.has(probe, &symbols));
+                prop_assert!(!(inside && outside) && (inside || outside || !compared));
+            }
             if a.is_subset(&b, &symbols) && a.has(probe, &symbols) {
                 prop_assert!(b.has(probe, &symbols));
             }

@@ -15,12 +15,13 @@ use jiff::Timestamp;
 use super::machine;
 use super::mixes::Draw;
 use crate::compile::label;
-use crate::plan::Plan;
+use crate::launch::pod_ref;
+use crate::plan::{Plan, PodRef};
 use crate::policy::Policy;
 use crate::provision;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{Node, NodeId, Operator, Placement, PodShape, Requirement, Snapshot};
-use rules::Rules;
+use rules::{Rules, View};
 
 /// More rounds than this are not waited for.
 const ROUNDS: usize = 50;
@@ -80,6 +81,34 @@ pub fn carry_out(snapshot: &Snapshot, policy: &Policy, scheduler: Scheduler) -> 
     }
     outcome.waiting = cluster.queue.len();
     outcome
+}
+
+/// The cluster once the machines of a plan are there and kube-scheduler has dealt the pods out as it likes; and how many pods that wait found no place.
+pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snapshot, usize) {
+    let mut cluster = Cluster::new(snapshot, scheduler);
+    cluster.launch(plan);
+    cluster.deal();
+    (cluster.snapshot(), cluster.queue.len())
+}
+
+/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine alone: in the best of so many orders.
+pub fn refused(snapshot: &Snapshot, plan: &Plan, orders: u64) -> Vec<PodRef> {
+    let tries = (0..orders).map(|seed| {
+        let mut cluster = Cluster::new(snapshot, Scheduler::new(seed));
+        cluster.bind(plan);
+        let left = cluster.queue.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
+        left.collect::<Vec<_>>()
+    });
+    let mut best: Option<Vec<PodRef>> = None;
+    for left in tries {
+        if best.as_ref().is_none_or(|best| left.len() < best.len()) {
+            best = Some(left);
+        }
+        if best.as_ref().is_some_and(Vec::is_empty) {
+            break;
+        }
+    }
+    best.unwrap_or_default()
 }
 
 /// A machine and what runs on it.
@@ -212,6 +241,48 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// Binds pods where a plan has them, as long as any may be; keeps those that it places nowhere out of the queue.
+    fn bind(&mut self, plan: &Plan) {
+        let first = self.machines.len();
+        self.launch(plan);
+        let mut places: BTreeMap<&PodRef, usize> = BTreeMap::new();
+        for (number, launch) in plan.launches.iter().enumerate() {
+            places.extend(launch.pods.iter().map(|pod| (pod, first + number)));
+        }
+        for nomination in &plan.nominations {
+            let is_it = |machine: &Machine| machine.node.key == nomination.node;
+            places.extend(self.machines.iter().position(is_it).map(|at| (&nomination.pod, at)));
+        }
+        let place = |pod: &usize| places.get(&pod_ref(&self.before.pods[*pod])).copied();
+        let mut queue: Vec<(usize, usize)> =
+            self.queue.iter().filter_map(|pod| Some((*pod, place(pod)?))).collect();
+        loop {
+            let before = queue.len();
+            queue.retain(|&(pod, machine)| {
+                let shape = self.before.pods[pod].shape.0 as usize;
+                let view = self.rules.view(&self.before.shapes[shape], shape, &self.machines);
+                let admitted = self.admits(machine, shape, &view);
+                if admitted {
+                    self.machines[machine].put(shape, &self.before.shapes[shape]);
+                }
+                !admitted
+            });
+            if queue.len() == before {
+                break;
+            }
+        }
+        self.queue = queue.into_iter().map(|it| it.0).collect();
+    }
+
+    /// Whether a pod of a shape passes the filters on a machine.
+    fn admits(&self, machine: usize, shape: usize, view: &View) -> bool {
+        let (machine, pod) = (&self.machines[machine], &self.before.shapes[shape]);
+        self.has_room(machine, pod)
+            && is_tolerated(pod, &machine.node)
+            && is_wanted(pod, &machine.node)
+            && view.admits(&machine.node)
+    }
+
     /// The node for a pod: of those that pass the filters the one with the best score.
     fn choose(&mut self, shape: usize) -> Option<usize> {
         let pod = &self.before.shapes[shape];
@@ -223,12 +294,7 @@ impl<'a> Cluster<'a> {
         while looked < all && feasible.len() < enough {
             let index = self.order[(self.next + looked) % all];
             looked += 1;
-            let machine = &self.machines[index];
-            if self.has_room(machine, pod)
-                && is_tolerated(pod, &machine.node)
-                && is_wanted(pod, &machine.node)
-                && view.admits(&machine.node)
-            {
+            if self.admits(index, shape, &view) {
                 feasible.push(index);
             }
         }

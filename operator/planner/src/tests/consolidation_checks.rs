@@ -68,6 +68,20 @@ fn planned(snapshot: Snapshot, policy: &Policy) -> (Snapshot, Plan) {
     (snapshot, plan)
 }
 
+/// A node with nothing on it.
+fn one_empty() -> (Snapshot, Plan) {
+    let world = builder().pool(on_demand("default"));
+    let snapshot = world.node(node("a", "default", "m.large", "zone-a")).build();
+    planned(snapshot, &Policy::default())
+}
+
+/// The node that goes has had its last change within `consolidateAfter`.
+fn not_consolidatable(snapshot: &mut Snapshot, plan: &mut Plan) {
+    let goes = &plan.commands[0].candidates[0].node;
+    let node = snapshot.nodes.iter_mut().find(|node| node.key == *goes);
+    node.and_then(|node| node.claim.as_mut()).expect("a claim").consolidatable = None;
+}
+
 fn add_type(plan: &mut Plan, kind: &str) {
     plan.commands[0].replacements[0].instance_types.push(kind.to_owned());
 }
@@ -124,6 +138,18 @@ fn consolidations_that_may_not_be_are_found() {
             "consolidateAfter: Never",
             one_too_many(),
             |snapshot, _| snapshot.node_pools[0].disruption.consolidate_after = None,
+            must_stay,
+        ),
+        (
+            "a node that goes though its own pods have just changed",
+            one_too_many(),
+            |snapshot, plan| not_consolidatable(snapshot, plan),
+            must_stay,
+        ),
+        (
+            "an empty node whose pods have just gone",
+            one_empty(),
+            |snapshot, plan| not_consolidatable(snapshot, plan),
             must_stay,
         ),
         (

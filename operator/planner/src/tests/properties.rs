@@ -1,6 +1,7 @@
 //! Properties of plans over generated clusters.
 
 mod any_rules;
+mod dealing;
 mod scene;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 
 use super::world::*;
-use crate::plan::{Exclusion, Launch, LaunchReason, Nomination, PLAN_VERSION, WaitingPod};
+use crate::plan::{Exclusion, Launch, LaunchReason, Method, Nomination, PLAN_VERSION, WaitingPod};
 use crate::policy::Policy;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
@@ -280,6 +281,7 @@ proptest! {
                 2 => node.do_not_disrupt = true,
                 3 => node.ready = false,
                 4 => claim.consolidatable = None,
+                8 => claim.consolidatable = Some(now() + jiff::SignedDuration::from_secs(1)),
                 5 => node.deleting = true,
                 6 => super::repairing::fall_ill(node, "KernelReady", "DeadlockDetected"),
                 7 => {
@@ -303,6 +305,16 @@ proptest! {
         let policy = Policy { spot_to_spot, ..Policy::default() };
         let plan = disrupt(&snapshot, &policy, now(), 1, &());
         prop_assert_eq!(check(&snapshot, &plan), vec![]);
+        // What consolidateAfter asks for is told by the condition, which the checker looks at; only the clock it does not know.
+        let too_soon = |node: &&Node| {
+            let since = node.claim.as_ref().and_then(|claim| claim.consolidatable);
+            since.is_some_and(|since| since > now())
+        };
+        for node in snapshot.nodes.iter().filter(too_soon) {
+            let voluntary = plan.commands.iter().filter(|command| !matches!(command.method, Method::Repair | Method::Drift));
+            let mut going = voluntary.flat_map(|command| &command.candidates);
+            prop_assert!(going.all(|candidate| candidate.node != node.key), "{}", node.key);
+        }
         prop_assert_eq!(bytes(&plan), bytes(&disrupt(&snapshot, &policy, now(), 1, &())));
         let short = disrupt(&snapshot, &policy, now(), 1, &|| true);
         prop_assert_eq!(check(&snapshot, &short), vec![]);

@@ -134,9 +134,12 @@ fn any_pool(name: &'static str) -> impl Strategy<Value = NodePool> {
         prop::option::of(prop::sample::select(vec!["a", "b"])),
         prop::option::weighted(0.2, 1..4_u32),
         prop::option::weighted(0.2, any_rack_need()),
+        // Mostly at once, else in a minute, or never.
+        prop_oneof![6 => Just(Some(0)), 3 => Just(Some(60)), 1 => Just(None)],
     )
-        .prop_map(move |(needs, effect, weight, cpu, nodes, team, min_values, rack)| {
+        .prop_map(move |(needs, effect, weight, cpu, nodes, team, min_values, rack, after)| {
             let mut pool = pool(name);
+            pool.disruption.consolidate_after = after.map(jiff::SignedDuration::from_secs);
             pool.weight = weight;
             pool.template.requirements.extend(needs.into_iter().chain(rack));
             pool.template.taints.extend(effect.map(|effect| taint("dedicated", effect)));
