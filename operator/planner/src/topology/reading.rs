@@ -150,7 +150,7 @@ impl Rules {
         rules.several_on_hosts = several.map(|(id, _)| id).collect();
         rules.carry(&carried, &preferred);
         rules.select();
-        rules.honour(compiled, classes);
+        rules.honour(compiled, classes, symbols);
         rules.weigh();
         rules.bring_together();
         rules

@@ -5,6 +5,7 @@
 //! either all of its types count or none does, whichever is cheaper.
 
 use fixedbitset::FixedBitSet;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Rules;
@@ -12,10 +13,15 @@ use super::families::Counting;
 use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::shapes::{Class, ClassId};
-use crate::requirements::{Requirements, overlap};
+use crate::id_set::IdSet;
+use crate::intern::{Key, Symbols};
+use crate::requirements::{Requirements, ValueSet, overlap};
 
 /// For so many families a machine is narrowed at most; for others it counts if it certainly does.
 const FAMILIES: usize = 16;
+
+/// These are chosen among so many.
+const LOOKS: usize = 256;
 
 /// So many requirements of a term are tried to keep a machine from counting.
 const KEYS: usize = 4;
@@ -126,27 +132,56 @@ impl Place {
 }
 
 impl Rules {
-    /// Notes by shape the families that count its pods on nodes which pods of another class could use.
-    pub(super) fn honour(&mut self, classes: &[Class], class_of: &[ClassId]) {
+    /// Notes by shape the families that count its pods on nodes which pods of another class could use, in an order that does not depend on that of shapes.
+    pub(super) fn honour(&mut self, classes: &[Class], class_of: &[ClassId], symbols: &Symbols) {
         let anything = |class: ClassId| {
             classes[class].required.iter().any(|required| required.iter().next().is_none())
         };
-        let of_shape = |(counting, &own): (&crate::id_set::IdSet, &ClassId)| {
-            let honours = |&family: &usize| match self.families[family].about.counts {
-                Counting::Spread { honor_affinity, class, .. } => {
-                    honor_affinity && class != own && !anything(class)
-                }
-                _ => false,
-            };
-            counting.iter().filter(honours).take(FAMILIES).collect()
+        let class_of_family = |family: usize| match self.families[family].about.counts {
+            Counting::Spread { honor_affinity: true, class, .. } if !anything(class) => Some(class),
+            _ => None,
         };
-        self.honouring = self.counting.iter().zip(class_of).map(of_shape).collect();
+        let honouring = (0..self.families.len())
+            .filter_map(|family| Some((family, class_of_family(family)?)))
+            .map(|(family, class)| {
+                let terms = classes[class].required.iter().map(|term| names(term, symbols));
+                (terms.collect::<Vec<_>>(), family, class)
+            });
+        let mut honouring: Vec<_> = honouring.collect();
+        honouring.sort();
+        let all: IdSet = {
+            let mut ids: Vec<usize> = honouring.iter().map(|it| it.1).collect();
+            ids.sort_unstable();
+            ids.into_iter().collect()
+        };
+        let ranked = honouring.iter().enumerate();
+        let rank: FxHashMap<usize, (usize, ClassId)> =
+            ranked.map(|(rank, &(_, family, class))| (family, (rank, class))).collect();
+        let of_shape = |(counting, &own): (&IdSet, &ClassId)| {
+            let others = counting.common(&all).filter(|family| rank[family].1 != own);
+            let mut others: Vec<usize> = others.take(LOOKS).collect();
+            others.sort_unstable_by_key(|family| rank[family].0);
+            others.into_iter().take(FAMILIES).collect()
+        };
+        let of_shape = self.counting.iter().zip(class_of).map(of_shape).collect();
+        self.honouring = of_shape;
     }
 
     /// The families of [`Self::honour`].
     pub(super) fn honouring(&self, shape: usize) -> &[usize] {
         &self.honouring[shape]
     }
+}
+
+/// What a term asks for, by name.
+fn names(term: &Requirements, symbols: &Symbols) -> Vec<(String, String)> {
+    let name = |(key, set): (Key, &ValueSet)| {
+        let bounds = set.to_api(key, symbols).into_iter().map(|it| (it.operator, it.values));
+        (symbols.key_name(key).to_owned(), format!("{:?}", bounds.collect::<Vec<_>>()))
+    };
+    let mut names: Vec<_> = term.iter().map(name).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The cells that a machine may be narrowed to so that it's certain whether pods of a shape count there for a family: the one in which the pod costs least first. None
@@ -177,11 +212,15 @@ pub(super) fn certain(
     for term in &problem.classes[class].required {
         keep(cells, term, Standing::Counts);
     }
-    for (key, set) in problem.classes[class].required.iter().flat_map(|it| it.iter().take(KEYS)) {
-        let Some(outside) = set.outside() else { continue };
-        let mut wanted = Requirements::default();
-        wanted.add(key, outside, &problem.symbols);
-        keep(cells, &wanted, Standing::DoesNot);
+    for term in &problem.classes[class].required {
+        let mut parts: SmallVec<[(Key, &ValueSet); 4]> = term.iter().collect();
+        parts.sort_by_key(|part| problem.symbols.key_name(part.0));
+        for (key, set) in parts.into_iter().take(KEYS) {
+            let Some(outside) = set.outside() else { continue };
+            let mut wanted = Requirements::default();
+            wanted.add(key, outside, &problem.symbols);
+            keep(cells, &wanted, Standing::DoesNot);
+        }
     }
     found.sort_by_cached_key(|&cell| cells.place_price(problem, cell, shape));
     found.retain(|cell| cells.place_price(problem, *cell, shape) < i64::MAX);
