@@ -127,6 +127,12 @@ impl Placing {
         }
     }
 
+    /// Of so many machines to come those that are looked at, as far as rules about hosts are concerned.
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self, claims: usize) -> Vec<usize> {
+        (0..claims).filter(|&claim| !self.full.contains(claim)).collect()
+    }
+
     /// Puts pods on a machine to come. Returns whether it did.
     pub(crate) fn on_claim(
         &mut self,

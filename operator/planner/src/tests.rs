@@ -1,6 +1,7 @@
 //! Tests of the planner as a whole.
 
 mod behaviour;
+mod bounded_work;
 mod bounds;
 mod buffers;
 mod consolidating;
