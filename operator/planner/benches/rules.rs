@@ -90,6 +90,12 @@ pub(crate) fn no_such_type_or_arch(number: usize) -> Vec<Requirement> {
     vec![no_such_type(number).remove(0), need("kubernetes.io/arch", Operator::NotIn, but)]
 }
 
+/// To be on no machine of thousands of types that there are not.
+pub(crate) fn none_of_thousands(number: usize) -> Vec<Requirement> {
+    let but = (0..4000).map(|at| format!("type-{number}-{at}")).collect();
+    vec![need(INSTANCE_TYPE, Operator::NotIn, but)]
+}
+
 /// To be on a machine of one of about half the types.
 pub(crate) fn half_the_types(number: usize) -> Vec<Requirement> {
     let mut draw = Draw(number as u64 + 1);

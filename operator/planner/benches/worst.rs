@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rules::{
     bound, half_the_types, keep_off_hosts, keep_off_zones, many_keys, no_rule, no_such_type,
-    no_such_type_or_arch, not_in, not_in_classes, own, shrunk, spread_over_hosts,
-    spread_over_zones, values,
+    no_such_type_or_arch, none_of_thousands, not_in, not_in_classes, own, shrunk,
+    spread_over_hosts, spread_over_zones, values,
 };
 use tenon_planner::snapshot::{
     Budget, BudgetNodes, CapacityType, ClaimState, Eviction, InstanceType, Node, NodePhase,
@@ -35,7 +35,7 @@ enum Pass {
     Disrupt,
 }
 
-const INPUTS: [Input; 37] = [
+const INPUTS: [Input; 39] = [
     ("three-keys", Pass::Provision, three_keys, 50, 50),
     ("three-keys-of-types", Pass::Provision, three_keys_of_types, 50, 50),
     ("nowhere-400x400", Pass::Provision, || nowhere(400, 400), 500, 150),
@@ -63,6 +63,20 @@ const INPUTS: [Input; 37] = [
         Pass::Provision,
         || not_in_classes(2000, spread_over_zones, half_the_types),
         1000,
+        150,
+    ),
+    (
+        "classes-values-400",
+        Pass::Provision,
+        || not_in_classes(400, no_rule, none_of_thousands),
+        1000,
+        300,
+    ),
+    (
+        "bound-classes-types-2000",
+        Pass::Provision,
+        || bound(&not_in_classes(2000, spread_over_zones, half_the_types)),
+        500,
         150,
     ),
     ("bound-2000", Pass::Provision, || bound(&not_in(2000, keep_off_hosts)), 200, 100),

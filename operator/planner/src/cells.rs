@@ -27,6 +27,9 @@ pub(crate) use stock::{Stock, by_price, frontier};
 /// another cell of it: there would be as many as pods × machines.
 pub(crate) const MOST: usize = 16_384;
 
+/// How many values cells list in all before that, each once for every cell that lists it: a pod may exclude thousands, and a cell excludes those of all its pods.
+pub(crate) const VALUES: usize = 1 << 22;
+
 /// How many cells of its own a class or a template gets beyond that: pods find a machine that nobody shares with them, in a domain that their rules choose.
 pub(crate) const SPARED: u32 = 16;
 
@@ -76,7 +79,9 @@ pub(crate) struct Cells {
     bases: Vec<Option<CellId>>,
     index: FxHashMap<(usize, Arc<Requirements>), CellId>,
     stocks: Stocks,
-    /// By owner: cells beyond [`MOST`].
+    /// How many values they list.
+    n_values: usize,
+    /// By owner: cells beyond [`MOST`] and [`VALUES`].
     spared: FxHashMap<Owner, u32>,
     joins: FxHashMap<(CellId, ClassId, usize), Option<CellId>>,
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
@@ -101,6 +106,12 @@ impl Cells {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// How many values they list.
+    #[cfg(test)]
+    pub(crate) fn n_values(&self) -> usize {
+        self.n_values
     }
 
     /// The cell of a template on which nothing runs yet.
@@ -130,7 +141,7 @@ impl Cells {
             return known.ok_or(Shut);
         }
         let is_base = self.bases[self[cell].template] == Some(cell);
-        if !is_base && (self.list.len() >= MOST || self.joins.len() >= JOINS) {
+        if !is_base && (self.are_many() || self.joins.len() >= JOINS) {
             return if self.keeps(problem, cell, class, variant) { Ok(cell) } else { Err(Shut) };
         }
         let compiled = &problem.classes[class];
@@ -303,10 +314,15 @@ impl Cells {
         Ok(self.add(key, stock, owner))
     }
 
+    /// Whether there are as many as may be, but for those that are spared.
+    fn are_many(&self) -> bool {
+        self.list.len() >= MOST || self.n_values >= VALUES
+    }
+
     /// Whether there are no more cells for an owner.
     fn is_full(&self, owner: Option<Owner>) -> bool {
         let spared = || owner.map_or(SPARED, |owner| self.spared.get(&owner).copied().unwrap_or(0));
-        self.list.len() >= MOST && spared() >= SPARED
+        self.are_many() && spared() >= SPARED
     }
 
     fn add(
@@ -315,11 +331,12 @@ impl Cells {
         stock: Arc<Stock>,
         owner: Option<Owner>,
     ) -> CellId {
-        if let Some(owner) = owner.filter(|_| self.list.len() >= MOST) {
+        if let Some(owner) = owner.filter(|_| self.are_many()) {
             *self.spared.entry(owner).or_insert(0) += 1;
         }
         let id = CellId(u32::try_from(self.list.len()).expect("cells are counted"));
         let (template, requirements) = (key.0, Arc::clone(&key.1));
+        self.n_values += requirements.n_values();
         self.list.push(Arc::new(Cell { template, requirements, stock, owner }));
         self.index.insert(key, id);
         id

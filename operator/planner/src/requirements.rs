@@ -375,6 +375,11 @@ impl Requirements {
         self.entries.is_empty()
     }
 
+    /// How many values they list, admitted or excluded.
+    pub(crate) fn n_values(&self) -> usize {
+        self.entries.iter().map(|(_, set)| set.values.len()).sum()
+    }
+
     /// Whether some key asks for several values to stay possible.
     pub fn has_min_values(&self) -> bool {
         self.entries.iter().any(|(_, values)| values.min_values.is_some())

@@ -4,7 +4,7 @@ use super::behaviour::{ZONE, app, spread};
 use super::world::*;
 use proptest::prelude::*;
 
-use crate::cells::{CellId, Cells, MOST, SPARED};
+use crate::cells::{CellId, Cells, MOST, SPARED, VALUES};
 use crate::compile::Problem;
 use crate::policy::Policy;
 use crate::snapshot::{NodePhase, Operator, PodShape, Requirement, Snapshot};
@@ -58,6 +58,30 @@ fn there_are_only_so_many_cells_and_every_class_still_has_its_own() {
     }
     let owners = problem.classes.len() + problem.templates.len();
     assert!(cells.len() <= MOST + owners * SPARED as usize);
+}
+
+#[test]
+fn cells_list_only_so_many_values_and_every_class_still_has_its_own() {
+    let (n, each) = (60, 4_000);
+    let world = builder().pool(on_demand("default"));
+    let world = (0..n).fold(world, |world, number| {
+        let but: Vec<String> = (0..each).map(|at| format!("type-{number}-{at}")).collect();
+        let but: Vec<&str> = but.iter().map(String::as_str).collect();
+        let mut shape = app("x", 300);
+        shape.required_affinity = vec![vec![need(INSTANCE_TYPE, Operator::NotIn, &but)]];
+        world.pending(&format!("{number:02}"), shape)
+    });
+    let (snapshot, policy) = (world.build(), Policy::default());
+    let problem = Problem::new(&snapshot, &policy);
+    let mut cells = Cells::default();
+    let base = cells.base(&problem, 0);
+    let mut shared = base;
+    for class in 0..n {
+        shared = cells.join(&problem, shared, class, 0).unwrap_or(shared);
+        assert!(cells.join(&problem, base, class, 0).is_ok(), "a machine of its own");
+    }
+    assert!(n * (n + 1) / 2 * each > VALUES, "as many as if all shared a machine");
+    assert!(cells.n_values() <= VALUES + n * (each + 1) * 2);
 }
 
 #[test]
