@@ -3,17 +3,39 @@
 use super::behaviour::{HOSTNAME, app, spread};
 use super::world::*;
 use crate::compile::Problem;
-use crate::pack::{Bins, Strategy};
+use crate::pack::{Bins, Strategy, pack};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::ruled::{Placing, place};
-use crate::snapshot::{PodShape, Snapshot};
+use crate::snapshot::{Operator, PodShape, Snapshot};
 use crate::solver::Solver;
 use crate::topology::Host;
 
 fn pending(n: usize, pod: impl Fn(usize) -> PodShape) -> Snapshot {
     let world = builder().pool(on_demand("default"));
     (0..n).fold(world, |world, number| world.pending(&format!("{number:04}"), pod(number))).build()
+}
+
+#[test]
+fn machines_for_pods_that_each_require_something_else_make_few_cells() {
+    let n = 1_500;
+    let snapshot = pending(n, |number| {
+        let but = format!("type-{number}");
+        let but = need("node.kubernetes.io/instance-type", Operator::NotIn, &[&but]);
+        let (cpu, memory) = (number * 37 % 101, number * 53 % 97);
+        let size = |part: usize| i64::try_from(part).expect("a small number");
+        let pod = shape(200 + 10 * size(cpu), (256 + 64 * size(memory)) << 20);
+        PodShape { required_affinity: vec![vec![but]], ..pod }
+    });
+    let policy = Policy::default();
+    let problem = Problem::new(&snapshot, &policy);
+    let (mut solver, (mut demands, _)) = (Solver::new(&problem), demands(&problem, |_| true));
+    let waiting = pack(&mut solver, &mut demands, Strategy::Cheapest, &|_| true, &());
+    assert!(waiting.is_empty());
+    // One for each pod as it comes to its machine, one for it alone, and those of the last few hundred pods: for each type that a machine might be there would be
+    // twice as many.
+    let cells = solver.cells.len();
+    assert!(cells <= 4 * n, "{cells} cells");
 }
 
 #[test]
