@@ -1,0 +1,159 @@
+//! Everything that users read keeps to the terminology of `CONTRIBUTING.md`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Texts that have not been revised yet. Entries only ever leave this list.
+const UNREVISED: [&str; 33] = [
+    "CHANGELOG.md",
+    "charts/tenon/values.yaml",
+    "docs/src/SUMMARY.md",
+    "docs/src/api.md",
+    "docs/src/architecture.md",
+    "docs/src/aws-double.md",
+    "docs/src/concepts/aws.md",
+    "docs/src/concepts/operator.md",
+    "docs/src/design/behaviours.md",
+    "docs/src/design/dependencies.md",
+    "docs/src/design/dra.md",
+    "docs/src/design/packing.md",
+    "docs/src/design/planner.md",
+    "docs/src/design/state.md",
+    "docs/src/design/upgrade.md",
+    "docs/src/design/walking-skeleton.md",
+    "docs/src/guides/ci.md",
+    "docs/src/guides/fargate.md",
+    "docs/src/guides/gitops.md",
+    "docs/src/guides/install.md",
+    "docs/src/guides/karpenter.md",
+    "docs/src/guides/private-cluster.md",
+    "docs/src/guides/simulate.md",
+    "docs/src/guides/uninstall.md",
+    "docs/src/guides/upgrade.md",
+    "docs/src/iam.md",
+    "docs/src/reference/cli.md",
+    "docs/src/reference/config.md",
+    "docs/src/reference/exit-codes.md",
+    "docs/src/reference/measurements.md",
+    "docs/src/reference/simulate.md",
+    "docs/src/reference/troubleshooting.md",
+    "docs/src/test-bed.md",
+];
+
+/// The expressions that the table in `CONTRIBUTING.md` replaces: the code spans of its column *Not*.
+fn given_up() -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("CONTRIBUTING.md")).expect("the page");
+    let (_, table) = page.split_once("\n| Write | Not |\n").expect("the table");
+    let rows = table.lines().take_while(|line| line.starts_with('|')).skip(1);
+    let cells = rows.filter_map(|row| row.trim_end_matches(" |").rsplit_once(" | "));
+    cells.flat_map(|(_, not)| not.split('`').skip(1).step_by(2)).map(str::to_lowercase).collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Files below a folder with one of these extensions, in a stable order.
+fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(folder).expect("a folder of the workspace");
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            found.extend(files(&path, extensions));
+        } else if extensions.contains(&&*extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A page without code blocks, code spans and the targets of links, line by line.
+fn prose(page: &str) -> Vec<String> {
+    let mut in_code = false;
+    let lines = page.lines().map(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        if fence || in_code {
+            return String::new();
+        }
+        let spans = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        let mut parts = spans.split("](");
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, rest| {
+            text + "]" + rest.split_once(')').map_or(rest, |(_, rest)| rest)
+        })
+    });
+    lines.collect()
+}
+
+/// The comments of a YAML file, line by line.
+fn comments(file: &str) -> Vec<String> {
+    let comment = |line: &str| match line.trim_start().strip_prefix('#') {
+        Some(comment) => comment.to_owned(),
+        None => line.split_once(" #").map_or_else(String::new, |(_, comment)| comment.to_owned()),
+    };
+    file.lines().map(comment).collect()
+}
+
+/// Where one of the phrases occurs, also across the end of a line: line number and phrase.
+fn occurrences(lines: &[String], phrases: &[String]) -> Vec<(usize, String)> {
+    let mut words = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let parts = line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.extend(parts.map(|word| (number + 1, word.to_lowercase())));
+    }
+    let mut found = Vec::new();
+    for phrase in phrases {
+        let wanted: Vec<&str> = phrase.split_whitespace().collect();
+        let windows = words.windows(wanted.len());
+        let hits = windows.filter(|window| window.iter().map(|(_, word)| word).eq(&wanted));
+        found.extend(hits.map(|window| (window[0].0, phrase.clone())));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn texts_for_users_avoid_the_expressions_that_were_given_up() {
+    let root = root();
+    let phrases = given_up();
+    assert!(phrases.len() > 40, "only {} expressions were found in the table", phrases.len());
+    let mut texts =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)).to_vec();
+    texts.extend(files(&root.join("docs/src"), &["md"]));
+    texts.extend(files(&root.join("charts"), &["yaml", "txt"]));
+    let mut report = String::new();
+    let mut revised = 0;
+    for path in texts {
+        let name = path.strip_prefix(&root).expect("a file of the workspace").display().to_string();
+        if UNREVISED.contains(&name.as_str()) {
+            continue;
+        }
+        revised += 1;
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let lines = if name.ends_with(".yaml") { comments(&text) } else { prose(&text) };
+        for (line, phrase) in occurrences(&lines, &phrases) {
+            let _ = writeln!(report, "{name}:{line}: \"{phrase}\"");
+        }
+    }
+    assert!(revised > 5, "only {revised} texts were read");
+    assert!(report.is_empty(), "see the terminology in CONTRIBUTING.md:\n{report}");
+}
+
+#[test]
+fn texts_that_wait_for_a_revision_exist() {
+    for name in UNREVISED {
+        assert!(root().join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn an_expression_is_found_across_lines_and_not_in_code() {
+    let phrases = ["stand still".to_owned()];
+    let page = "NodePools Stand\nstill. `stand still`\n```\nstand still\n```\n[a](stand-still.md)";
+    assert_eq!(occurrences(&prose(page), &phrases), [(1, "stand still".to_owned())]);
+    let values = "key: 1 # they stand\n# still\nother: stand still";
+    assert_eq!(occurrences(&comments(values), &phrases), [(1, "stand still".to_owned())]);
+}
