@@ -4,14 +4,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Texts that have not been revised yet. Entries only ever leave this list.
-const UNREVISED: [&str; 24] = [
+const UNREVISED: [&str; 23] = [
     "CHANGELOG.md",
     "charts/tenon/values.yaml",
     "docs/src/api.md",
     "docs/src/architecture.md",
     "docs/src/aws-double.md",
     "docs/src/concepts/aws.md",
-    "docs/src/concepts/operator.md",
     "docs/src/design/behaviours.md",
     "docs/src/design/dependencies.md",
     "docs/src/design/dra.md",
