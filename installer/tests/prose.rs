@@ -4,13 +4,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Texts that have not been revised yet. Entries only ever leave this list.
-const UNREVISED: [&str; 23] = [
+const UNREVISED: [&str; 19] = [
     "CHANGELOG.md",
     "charts/tenon/values.yaml",
-    "docs/src/api.md",
     "docs/src/architecture.md",
-    "docs/src/aws-double.md",
-    "docs/src/concepts/aws.md",
     "docs/src/design/behaviours.md",
     "docs/src/design/dependencies.md",
     "docs/src/design/dra.md",
@@ -20,7 +17,6 @@ const UNREVISED: [&str; 23] = [
     "docs/src/design/upgrade.md",
     "docs/src/design/walking-skeleton.md",
     "docs/src/guides/simulate.md",
-    "docs/src/iam.md",
     "docs/src/reference/cli.md",
     "docs/src/reference/config.md",
     "docs/src/reference/exit-codes.md",
