@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Texts that have not been revised yet. Entries only ever leave this list.
-const UNREVISED: [&str; 15] = [
+const UNREVISED: [&str; 14] = [
     "CHANGELOG.md",
     "charts/tenon/values.yaml",
     "docs/src/design/behaviours.md",
@@ -19,7 +19,6 @@ const UNREVISED: [&str; 15] = [
     "docs/src/reference/cli.md",
     "docs/src/reference/measurements.md",
     "docs/src/reference/troubleshooting.md",
-    "docs/src/test-bed.md",
 ];
 
 /// The expressions that the table in `CONTRIBUTING.md` replaces: the code spans of its column *Not*.
