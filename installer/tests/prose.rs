@@ -4,9 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Texts that have not been revised yet. Entries only ever leave this list.
-const UNREVISED: [&str; 14] = [
+const UNREVISED: [&str; 13] = [
     "CHANGELOG.md",
-    "charts/tenon/values.yaml",
     "docs/src/design/behaviours.md",
     "docs/src/design/dependencies.md",
     "docs/src/design/dra.md",
