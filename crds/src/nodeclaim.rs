@@ -63,10 +63,10 @@ pub struct ResourceRequirements {
 pub struct NodeClaimStatus {
     /// What the node can offer to pods.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
-    pub allocatable: ResourceList,
+    pub allocatable: Arc<ResourceList>,
     /// What the node has in all.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
-    pub capacity: ResourceList,
+    pub capacity: Arc<ResourceList>,
     /// Conditions: `Launched`, `Registered` and `Initialized` feed `Ready`; the others stand for themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

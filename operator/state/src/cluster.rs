@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool, Requirement};
+use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool, Requirement, ResourceList};
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{PodShape, Refusal};
 
@@ -89,6 +89,8 @@ pub struct Cluster {
     texts: Shared<str>,
     /// Requirements of NodeClaims: those of a launch have the same.
     requirements: Shared<[Requirement]>,
+    /// Capacity and allocatable of NodeClaims and Nodes: those of one instance type have the same.
+    resources: Shared<ResourceList>,
 
     /// Machines that pods are expected on, by [`tenon_planner::snapshot::Node::key`], and until when.
     pub(super) nominated: BTreeMap<String, Timestamp>,
@@ -170,6 +172,7 @@ impl Cluster {
             shapes: Shapes::default(),
             texts: Shared::default(),
             requirements: Shared::default(),
+            resources: Shared::default(),
             nominated: BTreeMap::new(),
             marked: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -390,7 +393,7 @@ impl Cluster {
         &self,
         claim: &NodeClaim,
         promised: Resources,
-        of: impl Fn(&wire::Node) -> &tenon_crds::ResourceList,
+        of: impl Fn(&wire::Node) -> &ResourceList,
     ) -> Resources {
         let Some(node) = self.node_of(claim) else { return promised };
         let mut real = resources::from_list(of(node));

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Taint, Toleration, TopologySpreadConstraint};
@@ -134,9 +135,9 @@ pub struct NodeSpec {
 #[serde(default)]
 pub struct NodeStatus {
     /// `capacity`.
-    pub capacity: ResourceList,
+    pub capacity: Arc<ResourceList>,
     /// `allocatable`.
-    pub allocatable: ResourceList,
+    pub allocatable: Arc<ResourceList>,
     /// `conditions`.
     pub conditions: Vec<Condition>,
     /// `nodeInfo`.

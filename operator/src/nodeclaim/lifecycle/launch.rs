@@ -209,8 +209,8 @@ fn record(claim: &mut NodeClaim, launched: &Launched, now: Timestamp) {
     let status = claim.status.get_or_insert_default();
     status.provider_id = Some(instance.provider_id.clone());
     status.image_id.clone_from(&instance.image_id);
-    status.capacity = resources::to_list(capacity);
-    status.allocatable = resources::to_list(allocatable);
+    status.capacity = resources::to_list(capacity).into();
+    status.allocatable = resources::to_list(allocatable).into();
     conditions(claim, now).set_true(LAUNCHED);
 }
 

@@ -252,6 +252,10 @@ impl Cluster {
         // Answers to writes list them, which is more than all the rest.
         claim.metadata.managed_fields = None;
         self.requirements.share(&mut claim.spec.requirements);
+        if let Some(status) = &mut claim.status {
+            self.resources.share(&mut status.capacity);
+            self.resources.share(&mut status.allocatable);
+        }
         let claim = Claim { object: Arc::new(claim), unconfirmed };
         let before = self.claims.insert(name.clone(), claim);
         let before = before.as_ref().and_then(|claim| claim.object.provider_id());
@@ -271,6 +275,8 @@ impl Cluster {
         let name = key.name.to_string();
         let id = node.provider_id().map(str::to_owned);
         node.metadata.managed_fields = None;
+        self.resources.share(&mut node.status.capacity);
+        self.resources.share(&mut node.status.allocatable);
         self.nodes.insert(name.clone(), Arc::new(node));
         reindex(&mut self.nodes_by_provider_id, &name, before.as_deref(), id.as_deref());
         touched.push(Touched::Node(name));

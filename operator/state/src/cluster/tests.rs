@@ -219,13 +219,13 @@ fn a_machine_that_starts_has_what_its_nodeclaim_promises_and_later_what_its_node
     cluster.apply(claim_change(claim.clone()));
     assert_eq!(cluster.capacity(&claim).cpu, 4000);
     let mut starting = node("n", 2, Some("p"));
-    starting.status.capacity.clear();
+    starting.status.capacity = Arc::default();
     cluster.apply(node_change(starting));
     assert_eq!(cluster.capacity(&claim).cpu, 4000);
     cluster.apply(node_change(node("n", 3, Some("p"))));
     assert_eq!(cluster.capacity(&claim).cpu, 8000);
     let mut initialized = node("n", 4, Some("p"));
-    initialized.status.capacity.clear();
+    initialized.status.capacity = Arc::default();
     initialized.metadata.labels =
         Some([(labels::INITIALIZED.to_owned(), "true".to_owned())].into());
     cluster.apply(node_change(initialized));
