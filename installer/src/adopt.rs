@@ -13,10 +13,6 @@ pub mod steps;
 
 pub use found::{Found, Layout};
 
-/// Annotation of Karpenter's Deployment: how many replicas it had before the Lease was handed over.
-pub const REPLICAS: &str = "tenon.sh/replicas-before";
-/// Tag of what is adopted in AWS, and annotation of Karpenter's Deployment: the id of the installation.
-pub const ADOPTED_BY: &str = "tenon.sh/adopted-by";
 /// Name of the inline policy with what Karpenter's role lacks.
 pub const POLICY: &str = "TenonAdoption";
 /// Name of Tenon's objects beside Karpenter's.

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::aws::Aws;
-use crate::errors::{ExpectedError, Failure};
+use crate::failure::Failure;
 use crate::journal::{Journal, State};
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::helm;
@@ -27,6 +27,7 @@ use crate::kubernetes::object::{Object, label};
 use crate::ownership::{INSTALL_ID, Tags};
 use crate::plan::{Action, Op, Plan, Step};
 use crate::printer::Printer;
+use crate::words::count;
 
 /// What steps are carried out with.
 #[derive(Clone)]
@@ -77,6 +78,18 @@ impl FaultCounter {
     }
 }
 
+/// A step failed; the steps before it are done.
+#[derive(Debug, thiserror::Error)]
+#[error("step {step} failed ({done} done)", done = count(*done, "step"))]
+pub struct StepError {
+    /// The id of the step.
+    pub step: String,
+    /// How many steps had been done before it in this run.
+    pub done: usize,
+    /// Why.
+    pub source: Failure,
+}
+
 /// Carries out a plan. Returns how many steps were done.
 pub async fn run(
     context: Arc<Context>,
@@ -84,7 +97,7 @@ pub async fn run(
     options: Options,
     journal: &mut Journal,
     printer: &Printer,
-) -> Result<usize, ExpectedError> {
+) -> Result<usize, StepError> {
     // One at a time when a test counts them.
     let parallel = if options.fault_after.is_some() { 1 } else { options.parallel };
     let mut waiting = plan.steps;
@@ -132,7 +145,7 @@ pub async fn run(
         }
     }
     match failure {
-        Some((step, source)) => Err(ExpectedError::Step { step, done: counter.done(), source }),
+        Some((step, source)) => Err(StepError { step, done: counter.done(), source }),
         None => Ok(counter.done()),
     }
 }

@@ -10,7 +10,6 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::audit::Audit;
-use crate::cli::GlobalArgs;
 
 /// No endpoint may keep a call waiting for ever: a network that drops packets does not say so. Every attempt has this long, as the operator's.
 fn timeouts() -> TimeoutConfig {
@@ -18,6 +17,15 @@ fn timeouts() -> TimeoutConfig {
         .connect_timeout(Duration::from_secs(10))
         .operation_attempt_timeout(Duration::from_secs(60))
         .build()
+}
+
+/// How AWS is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwsOptions {
+    /// Profile of the AWS configuration.
+    pub profile: Option<String>,
+    /// How often a call is tried.
+    pub max_attempts: u32,
 }
 
 /// One client per service.
@@ -43,15 +51,15 @@ pub struct Aws {
 
 impl Aws {
     /// Clients for a region, with the credentials of the usual chain.
-    pub async fn connect(global: &GlobalArgs, region: &str) -> Self {
+    pub async fn connect(options: &AwsOptions, region: &str) -> Self {
         let retry = RetryConfig::standard()
-            .with_max_attempts(global.max_attempts)
+            .with_max_attempts(options.max_attempts)
             .with_max_backoff(Duration::from_secs(10));
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(region.to_owned()))
             .retry_config(retry)
             .timeout_config(timeouts());
-        if let Some(profile) = &global.profile {
+        if let Some(profile) = &options.profile {
             loader = loader.profile_name(profile);
         }
         Self::new(loader.load().await)

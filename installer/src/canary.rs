@@ -14,15 +14,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::apply::StepError;
 use crate::apply::{Context, wait};
 use crate::aws::Calling;
 use crate::cleanup::Cleanup;
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 use crate::kubernetes::object::Key;
+use crate::kubernetes::resources;
 use crate::observe::messaging;
 use crate::ownership::INSTALL_ID;
 use crate::printer::Printer;
-use crate::uninstall::{prove_terminated, resources};
+use crate::uninstall::prove_terminated;
 
 /// Name of the NodePool and of its NodeClaim.
 const NAME: &str = "tenon-canary";
@@ -227,7 +230,7 @@ impl Canary<'_> {
                 (false, _) => Err("the operator has not acted on it".to_owned()),
                 (true, left) => Err(format!(
                     "{} in the queue",
-                    crate::errors::count(usize::try_from(left).unwrap_or(usize::MAX), "message")
+                    crate::words::count(usize::try_from(left).unwrap_or(usize::MAX), "message")
                 )),
             })
         };
@@ -239,7 +242,7 @@ impl Canary<'_> {
 }
 
 fn failed(source: Failure) -> ExpectedError {
-    ExpectedError::Step { step: "canary".to_owned(), done: 0, source }
+    ExpectedError::Step(StepError { step: "canary".to_owned(), done: 0, source })
 }
 
 fn timeout(what: &str, began: Instant, last: String) -> ExpectedError {
@@ -416,10 +419,10 @@ mod tests {
             context: &context,
             queue: None,
             timeout: Duration::from_millis(50),
-            printer: Printer::new(crate::cli::OutputFormat::Json, true),
+            printer: Printer::new(crate::printer::OutputFormat::Json, true),
         };
         let error = canary.run(&Cleanup::default()).await.expect_err("nobody launches it");
-        assert_eq!(error.exit_code(), crate::errors::EXIT_PARTIAL);
+        assert_eq!(error.exit_code(), crate::exit_codes::EXIT_PARTIAL);
         let details = error.details().join(" ");
         assert!(details.contains("the operator has not looked at it yet"), "{details}");
         assert!(details.contains("no arm64 capacity"), "{details}");
@@ -435,10 +438,10 @@ mod tests {
             cluster_name: "prod".to_owned(),
             install_id: "abcd0123".to_owned(),
         };
-        let printer = Printer::new(crate::cli::OutputFormat::Json, true);
+        let printer = Printer::new(crate::printer::OutputFormat::Json, true);
         let canary = Canary { context: &context, queue: None, timeout: Duration::ZERO, printer };
         let error = canary.run(&Cleanup::default()).await.expect_err("nothing to copy from");
-        assert_eq!(error.exit_code(), crate::errors::EXIT_PREFLIGHT);
+        assert_eq!(error.exit_code(), crate::exit_codes::EXIT_PREFLIGHT);
         assert!(server.paths().is_empty());
     }
 }

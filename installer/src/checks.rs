@@ -3,7 +3,6 @@
 //! [`observe`](mod@observe) reads one [`Observed`] value. Each check of [`table`] is a pure function of it, so that a fault can be made in a test, and so that a support bundle
 //! can be judged on another machine. The page `docs/src/reference/troubleshooting.md` is written from the same table.
 
-pub mod granted;
 pub mod observe;
 pub mod observed;
 pub mod report;

@@ -2,6 +2,7 @@
 
 mod fit;
 mod interruption;
+mod lookup;
 mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,21 +18,16 @@ use crate::kubernetes::defaults::{Account, NodeIdentity};
 use crate::kubernetes::object::Object;
 use crate::kubernetes::operator::{self, Release};
 use crate::kubernetes::revision::Content;
-use crate::kubernetes::values::Values;
 use crate::kubernetes::{canary, crds, defaults, helm};
-use crate::names;
+use crate::names::{self, ROLE_ANNOTATION};
 use crate::observe::facts::Facts;
 use crate::ownership::{DISCOVERY, DISCOVERY_MARK, Installation, Tags};
 use crate::settings::Settings;
 use crate::settings::config::{Discovery, Event, Host, ProfileMode};
+use crate::settings::values::Values;
 pub(crate) use fit::by_pod_identity;
 use fit::{Identity, security_groups, subnets};
 pub(crate) use interruption::rule_name;
-
-/// The name of the EKS add-on that hands role credentials to pods.
-pub const AGENT: &str = "eks-pod-identity-agent";
-/// The annotation by which a service account gets a role under IRSA.
-pub const ROLE_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
 /// Names of the roles that an installation makes unless it is given others.
 #[derive(Debug, Clone, PartialEq, Eq)]

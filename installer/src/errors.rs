@@ -2,51 +2,35 @@
 
 use jiff::Timestamp;
 
-use crate::aws::AwsError;
+use crate::apply::StepError;
+use crate::exit_codes::{
+    EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_PARTIAL, EXIT_PREFLIGHT, EXIT_REFUSED, EXIT_USAGE,
+};
+use crate::failure::Failure;
+use crate::files::{FileError, FileOperation};
 use crate::kubernetes::client::KubeError;
 use crate::lock::{self, Holder};
-use crate::plugin::PluginError;
-use crate::settings::problem::Problem;
-use crate::simulate::error::SimulateError;
+use crate::plan::Moved;
+use crate::plugin::{ClientError, PluginError};
+use crate::printer::ErrorReport;
+use crate::settings::SettingsError;
+use crate::simulate::SimulateError;
+use crate::target::TargetError;
+use crate::words::count;
 
 /// What helps when the API server is silent.
 const UNANSWERED: &str = "something on the way to the API server drops packets, or it is overloaded: look at VPN, proxy, firewalls and the access to the cluster's endpoint, try \
                           `kubectl get --raw /readyz`, then run the same command again";
 
-/// Something failed.
-pub const EXIT_FAILURE: u8 = 1;
-/// The command line or the settings are wrong, or a value is missing. Nothing was called.
-pub const EXIT_USAGE: u8 = 2;
-/// The cluster or the account is not fit for it. Nothing was changed.
-pub const EXIT_PREFLIGHT: u8 = 3;
-/// Some steps were done, then one failed. Running again goes on from there.
-pub const EXIT_PARTIAL: u8 = 4;
-/// What is there differs from the settings (only with `--exit-code`).
-pub const EXIT_DRIFT: u8 = 5;
-/// Refused, because something would be touched that isn't ours or is protected.
-pub const EXIT_REFUSED: u8 = 6;
-/// Interrupted from the keyboard.
-pub const EXIT_INTERRUPTED: u8 = 130;
-
 /// A failure that a user can cause, or has to know about.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectedError {
     /// The settings have problems; all of them.
-    #[error("the settings have {n}", n = count(problems.len(), "problem"))]
-    Settings {
-        /// What is wrong, in the order of the file.
-        problems: Vec<Problem>,
-    },
-    /// Settings or journal can't be read or written.
-    #[error("can't {operation} {path}", path = path.display())]
-    File {
-        /// `read`, `write`, ….
-        operation: &'static str,
-        /// The file.
-        path: std::path::PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A file can't be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A call failed while looking at what is there.
     #[error("can't find out what is there")]
     Observe(#[source] Failure),
@@ -80,11 +64,8 @@ pub enum ExpectedError {
         ends: Option<Timestamp>,
     },
     /// What was planned no longer fits what is there.
-    #[error("the world has moved since the plan was made; nothing was changed")]
-    Moved {
-        /// What is planned differently now.
-        changes: Vec<String>,
-    },
+    #[error(transparent)]
+    Moved(#[from] Moved),
     /// A move to another version would do harm, or is not possible.
     #[error("refused: {what}")]
     Unfit {
@@ -105,15 +86,8 @@ pub enum ExpectedError {
     #[error("refused: protect.preventUninstall is set for this installation")]
     Protected,
     /// A step failed; the steps before it are done.
-    #[error("step {step} failed ({done} done)", done = count(*done, "step"))]
-    Step {
-        /// The id of the step.
-        step: String,
-        /// How many steps had been done before it in this run.
-        done: usize,
-        /// Why.
-        source: Failure,
-    },
+    #[error(transparent)]
+    Step(#[from] StepError),
     /// A condition did not become true in time.
     #[error("gave up waiting for {what} after {seconds} s")]
     Timeout {
@@ -129,67 +103,41 @@ pub enum ExpectedError {
     Prompt(#[source] std::io::Error),
     /// A simulation's input is wrong.
     #[error(transparent)]
-    Simulate(#[from] SimulateError),
+    Simulate(SimulateError),
     /// Ctrl-C.
     #[error("interrupted; what is done stays")]
     Interrupted,
 }
 
-/// A failed call.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// To AWS.
-    #[error(transparent)]
-    Aws(#[from] AwsError),
-    /// To Kubernetes.
-    #[error(transparent)]
-    Kubernetes(#[from] KubeError),
-    /// The journal could not be written, so the step was not begun.
-    #[error("the journal can't be written: {0}")]
-    Journal(String),
-    /// What was waited for did not happen.
-    #[error("gave up waiting for {what}: {last}")]
-    Wait {
-        /// What was waited for.
-        what: String,
-        /// What was seen last.
-        last: String,
-    },
-    /// One pod of another version was tried, and could not take over.
-    #[error(
-        "the new version can't take over: {why}; its pod was removed, and the version before goes on"
-    )]
-    Canary {
-        /// What its pod said.
-        why: String,
-    },
-    /// What is there can't be changed without harm.
-    #[error("{what} is left as it is: {why}")]
-    Refused {
-        /// What it is.
-        what: String,
-        /// Why.
-        why: String,
-    },
-    /// Something with this name exists that Tenon did not make; it appeared after the plan was made.
-    #[error("{what} exists and is not this installation's")]
-    Foreign {
-        /// What it is.
-        what: String,
-    },
+impl From<SimulateError> for ExpectedError {
+    fn from(error: SimulateError) -> Self {
+        match error {
+            SimulateError::Read { path, source } => FileError::reading(&path)(source).into(),
+            SimulateError::Write { path, source } => FileError::writing(&path)(source).into(),
+            SimulateError::List { resource, source } => {
+                Self::Observe(KubeError { verb: "list", resource, source }.into())
+            }
+            error => Self::Simulate(error),
+        }
+    }
 }
 
-impl Failure {
-    /// What is missing when the call was denied: the action and what it was tried on.
-    pub fn denied(&self) -> Option<(String, String)> {
-        match self {
-            Self::Aws(error) if error.is_denied() => {
-                Some((error.action.to_owned(), error.resource.clone()))
+impl From<ClientError> for ExpectedError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Plugin(error) => Self::Credential(error),
+            error @ ClientError::Kubeconfig(_) => {
+                Self::Preflight { reasons: vec![error.to_string()] }
             }
-            Self::Kubernetes(error) if error.is_denied() => {
-                Some((error.verb.to_owned(), error.resource.clone()))
-            }
-            _ => None,
+        }
+    }
+}
+
+impl From<TargetError> for ExpectedError {
+    fn from(error: TargetError) -> Self {
+        match error {
+            TargetError::Client(error) => error.into(),
+            other => Self::Preflight { reasons: vec![other.to_string()] },
         }
     }
 }
@@ -203,24 +151,39 @@ impl ExpectedError {
         }
     }
 
+    /// All of it, to be shown.
+    pub fn report(&self) -> ErrorReport {
+        ErrorReport {
+            kind: self.kind(),
+            exit_code: self.exit_code(),
+            message: chain(self),
+            details: self.details(),
+            hints: self.hints(),
+        }
+    }
+
     /// The exit code, one exhaustive match.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Settings { .. } | Self::Simulate(_) => EXIT_USAGE,
-            Self::File { operation: "read", .. } => EXIT_USAGE,
-            Self::File { .. } | Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
+            Self::Settings(_) | Self::Simulate(_) => EXIT_USAGE,
+            Self::File(error) => match error.operation {
+                FileOperation::Read => EXIT_USAGE,
+                FileOperation::Write => EXIT_FAILURE,
+            },
+            Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
             Self::Preflight { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
             Self::Foreign { .. }
             | Self::Locked { .. }
-            | Self::Moved { .. }
+            | Self::Moved(_)
             | Self::Unfit { .. }
             | Self::Refused { .. }
             | Self::Protected
             | Self::NotConfirmed { .. } => EXIT_REFUSED,
-            Self::Step { source: Failure::Foreign { .. } | Failure::Refused { .. }, .. } => {
-                EXIT_REFUSED
-            }
-            Self::Step { .. } | Self::Timeout { .. } => EXIT_PARTIAL,
+            Self::Step(StepError {
+                source: Failure::Foreign { .. } | Failure::Refused { .. },
+                ..
+            }) => EXIT_REFUSED,
+            Self::Step(_) | Self::Timeout { .. } => EXIT_PARTIAL,
             Self::Interrupted => EXIT_INTERRUPTED,
         }
     }
@@ -228,19 +191,19 @@ impl ExpectedError {
     /// A short word for programs: the `kind` of the JSON output.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Settings { .. } => "settings",
-            Self::File { .. } => "file",
+            Self::Settings(_) => "settings",
+            Self::File(_) => "file",
             Self::Observe(_) => "observe",
             Self::Credential(_) => "credential",
             Self::Preflight { .. } => "preflight",
             Self::Foreign { .. } => "foreign",
             Self::NotConfirmed { .. } => "not-confirmed",
             Self::Locked { .. } => "locked",
-            Self::Moved { .. } => "moved",
+            Self::Moved(_) => "moved",
             Self::Unfit { .. } => "unfit",
             Self::Refused { .. } => "refused",
             Self::Protected => "protected",
-            Self::Step { .. } => "step",
+            Self::Step(_) => "step",
             Self::Timeout { .. } => "timeout",
             Self::Prompt(_) => "prompt",
             Self::Simulate(error) => error.kind(),
@@ -251,20 +214,20 @@ impl ExpectedError {
     /// The single facts behind the error, one per line.
     pub fn details(&self) -> Vec<String> {
         match self {
-            Self::Settings { problems } => problems.iter().map(ToString::to_string).collect(),
+            Self::Settings(error) => error.problems.iter().map(ToString::to_string).collect(),
             Self::Preflight { reasons }
             | Self::Unfit { reasons, .. }
             | Self::Refused { reasons, .. } => reasons.clone(),
             Self::Credential(error) => error.said.lines().map(str::to_owned).collect(),
             Self::Observe(Failure::Kubernetes(error))
-            | Self::Step { source: Failure::Kubernetes(error), .. } => error
+            | Self::Step(StepError { source: Failure::Kubernetes(error), .. }) => error
                 .plugin()
                 .map(|plugin| plugin.said.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
             Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
-            Self::Moved { changes } => changes.clone(),
+            Self::Moved(error) => error.changes.clone(),
             Self::Locked { holder, .. } => {
                 vec![format!(
                     "{} has run `{}` since {}",
@@ -293,7 +256,7 @@ impl ExpectedError {
             })
         };
         match self {
-            Self::Settings { .. } => {
+            Self::Settings(_) => {
                 vec!["`tenon config schema` prints what is allowed".to_owned()]
             }
             Self::Foreign { .. } => {
@@ -303,7 +266,7 @@ impl ExpectedError {
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
             Self::Refused { hints, .. } => hints.clone(),
             Self::Simulate(error) => error.hints(),
-            Self::Moved { .. } => vec!["make the plan again and look at it".to_owned()],
+            Self::Moved(_) => vec!["make the plan again and look at it".to_owned()],
             Self::Locked { ends: None, .. } => {
                 vec!["it runs on this machine: wait until it has ended".to_owned()]
             }
@@ -323,16 +286,16 @@ impl ExpectedError {
                     .to_owned(),
             ],
             Self::Observe(Failure::Kubernetes(error))
-            | Self::Step { source: Failure::Kubernetes(error), .. }
+            | Self::Step(StepError { source: Failure::Kubernetes(error), .. })
                 if let Some(plugin) = error.plugin() =>
             {
                 plugin.advice()
             }
             Self::Observe(failure) => advice(failure).into_iter().collect(),
-            Self::Step { source: Failure::Canary { .. }, .. } => vec![
+            Self::Step(StepError { source: Failure::Canary { .. }, .. }) => vec![
                 "run the same command again when that is mended, or `tenon rollback` to take back what was prepared".to_owned(),
             ],
-            Self::Step { source, .. } => {
+            Self::Step(StepError { source, .. }) => {
                 vec![
                     advice(source).unwrap_or_else(|| {
                         "run the same command again to go on from here".to_owned()
@@ -342,7 +305,7 @@ impl ExpectedError {
             Self::Timeout { .. } => vec![
                 "`tenon status` shows what is missing; a longer --timeout waits longer".to_owned(),
             ],
-            Self::File { .. }
+            Self::File(_)
             | Self::Preflight { .. }
             | Self::Unfit { .. }
             | Self::Prompt(_) => Vec::new(),
@@ -350,47 +313,21 @@ impl ExpectedError {
     }
 }
 
-/// `1 step`, `2 steps`; `thing … is` becomes `things … are`.
-pub fn count(n: usize, noun: &str) -> String {
-    if n == 1 {
-        return format!("{n} {noun}");
+/// An error and what is behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
     }
-    match noun.strip_suffix(" is").and_then(|noun| noun.split_once(' ')) {
-        Some((head, rest)) => format!("{n} {head}s {rest} are"),
-        None => format!("{n} {noun}s"),
-    }
-}
-
-/// The first of some names, at most `n`, and how many more there are: `a, b and 3 more`.
-pub fn some(names: &[String], n: usize) -> String {
-    let first = names[..names.len().min(n)].join(", ");
-    match names.len().saturating_sub(n) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_read_well() {
-        assert_eq!(count(1, "step"), "1 step");
-        assert_eq!(count(0, "step"), "0 steps");
-        assert_eq!(
-            count(2, "thing that Tenon did not make is"),
-            "2 things that Tenon did not make are"
-        );
-    }
-
-    #[test]
-    fn a_long_list_ends_with_how_many_more_there_are() {
-        let names = ["a", "b", "c"].map(str::to_owned);
-        assert_eq!(some(&names, 3), "a, b, c");
-        assert_eq!(some(&names, 2), "a, b and 1 more");
-        assert_eq!(some(&[], 2), "");
-    }
+    use crate::aws::AwsError;
 
     #[test]
     fn a_denial_by_the_organisation_is_not_for_the_caller_to_mend() {
@@ -401,7 +338,9 @@ mod tests {
                 code: Some("AccessDenied".into()),
                 message: message.into(),
             });
-            ExpectedError::Step { step: "node-role".into(), done: 0, source }.hints().join("\n")
+            ExpectedError::from(StepError { step: "node-role".into(), done: 0, source })
+                .hints()
+                .join("\n")
         };
         assert!(hints("not authorized").starts_with("the caller needs iam:CreateRole on role x"));
         let denied = hints("not authorized with an explicit deny in a service control policy");
@@ -410,8 +349,12 @@ mod tests {
 
     #[test]
     fn a_failed_step_is_a_partial_application_and_a_foreign_thing_a_refusal() {
-        let step = |source| ExpectedError::Step { step: "queue".into(), done: 3, source };
-        assert_eq!(step(Failure::Journal("disk full".into())).exit_code(), EXIT_PARTIAL);
+        let step =
+            |source| ExpectedError::Step(StepError { step: "queue".into(), done: 3, source });
+        assert_eq!(
+            step(Failure::Wait { what: "queue x".into(), last: "not there".into() }).exit_code(),
+            EXIT_PARTIAL
+        );
         assert_eq!(step(Failure::Foreign { what: "queue x".into() }).exit_code(), EXIT_REFUSED);
         assert_eq!(ExpectedError::Interrupted.exit_code(), EXIT_INTERRUPTED);
         let prompt = |kind: std::io::ErrorKind| ExpectedError::prompt(kind.into()).exit_code();

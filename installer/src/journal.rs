@@ -12,7 +12,6 @@ use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
 use crate::clock;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::{Key, Object, label};
@@ -70,7 +69,7 @@ impl Record {
         Some(format!(
             "the last `tenon {}` ended {at}, with {} done",
             self.operation,
-            crate::errors::count(done, "step")
+            crate::words::count(done, "step")
         ))
     }
 }
@@ -99,24 +98,29 @@ pub enum State {
     Failed,
 }
 
+/// Neither of the two places took the record.
+#[derive(Debug, thiserror::Error)]
+#[error("{local}; {cluster}")]
+pub struct JournalError {
+    local: LocalError,
+    cluster: KubeError,
+}
+
+/// This machine did not take it.
+#[derive(Debug, thiserror::Error)]
+enum LocalError {
+    #[error("no state directory is known; set XDG_STATE_HOME or HOME")]
+    NoDirectory,
+    #[error("{path}: {source}", path = path.display())]
+    File { path: PathBuf, source: std::io::Error },
+}
+
 /// Writes a record.
 pub struct Journal {
     record: Record,
     file: Option<PathBuf>,
     cluster: Cluster,
     namespace: String,
-}
-
-/// Where records and backups of this machine are.
-pub fn state_dir(global: &GlobalArgs) -> Option<PathBuf> {
-    let absolute = |path: &&PathBuf| path.is_absolute();
-    global
-        .state_dir
-        .clone()
-        .or_else(|| global.xdg_state_home.as_ref().filter(absolute).map(|path| path.join("tenon")))
-        .or_else(|| {
-            global.home.as_ref().filter(absolute).map(|path| path.join(".local/state/tenon"))
-        })
 }
 
 /// The file of one installation.
@@ -202,12 +206,12 @@ impl Journal {
     }
 
     /// Notes what became of a step, durably. At least one of the two places must take it.
-    pub async fn note(&mut self, step: &str, state: State) -> Result<(), String> {
+    pub async fn note(&mut self, step: &str, state: State) -> Result<(), JournalError> {
         self.note_all(&[step.to_owned()], state).await
     }
 
     /// Notes what became of several steps, in one write.
-    pub async fn note_all(&mut self, steps: &[String], state: State) -> Result<(), String> {
+    pub async fn note_all(&mut self, steps: &[String], state: State) -> Result<(), JournalError> {
         if steps.is_empty() {
             return Ok(());
         }
@@ -223,21 +227,20 @@ impl Journal {
     }
 
     /// Notes that the command came to its end.
-    pub async fn finish(&mut self) -> Result<(), String> {
+    pub async fn finish(&mut self) -> Result<(), JournalError> {
         self.record.finished = true;
         self.write().await
     }
 
-    async fn write(&self) -> Result<(), String> {
+    async fn write(&self) -> Result<(), JournalError> {
         let in_file = match &self.file {
             Some(file) => write_file(file, &self.record)
-                .map_err(|error| format!("{}: {error}", file.display())),
-            None => Err("no state directory is known; set XDG_STATE_HOME or HOME".to_owned()),
+                .map_err(|source| LocalError::File { path: file.clone(), source }),
+            None => Err(LocalError::NoDirectory),
         };
-        let in_cluster =
-            self.cluster.apply(&self.object()).await.map_err(|error| error.to_string());
+        let in_cluster = self.cluster.apply(&self.object()).await;
         match (in_file, in_cluster) {
-            (Err(file), Err(cluster)) => Err(format!("{file}; {cluster}")),
+            (Err(local), Err(cluster)) => Err(JournalError { local, cluster }),
             _ => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! The Kubernetes side: which objects there should be, and how they are read, written and removed.
 //!
-//! [`operator`] and [`rbac`] build the operator's objects from one [`values::Values`]; the Helm chart renders the same ones. [`crds`] and [`defaults`]
+//! [`operator`] and [`rbac`] build the operator's objects from one [`Values`](crate::settings::values::Values); the Helm chart renders the same ones. [`crds`] and [`defaults`]
 //! add the CRDs and the first NodePool and EC2NodeClass. [`object::Object`] is what all of them become.
 
 pub mod aws_auth;
@@ -19,6 +19,6 @@ pub(crate) mod merge_patch;
 pub mod object;
 pub mod operator;
 pub mod rbac;
+pub mod resources;
 pub mod revision;
 pub mod selector;
-pub mod values;

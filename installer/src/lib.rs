@@ -24,6 +24,9 @@ pub mod clock;
 pub mod commands;
 pub mod desired;
 pub mod errors;
+pub mod exit_codes;
+pub mod failure;
+pub mod files;
 #[cfg(test)]
 mod generated;
 pub mod journal;
@@ -44,13 +47,14 @@ pub mod target;
 pub mod uninstall;
 pub mod upgrade;
 pub mod wizard;
+pub mod words;
 
 use std::process::ExitCode;
 
 use cleanup::Cleanup;
 use cli::{Cli, Command};
 use errors::ExpectedError;
-use printer::Printer;
+use printer::{OutputFormat, Printer};
 
 /// Runs one command and says how it ended (see `docs/src/reference/exit-codes.md`).
 pub async fn run(cli: Cli) -> ExitCode {
@@ -74,7 +78,7 @@ pub async fn run(cli: Cli) -> ExitCode {
             if matches!(error, ExpectedError::Interrupted) {
                 prompt::give_back_terminal();
             }
-            printer.error(&error);
+            printer.error(&error.report());
             ExitCode::from(error.exit_code())
         }
     }
@@ -130,7 +134,7 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
 
 /// Says that the program could not even start.
 pub fn start_failed(error: &std::io::Error) -> ExitCode {
-    Printer::new(cli::OutputFormat::Text, false)
+    Printer::new(OutputFormat::Text, false)
         .note(&format!("error: can't start the runtime: {error}"));
     ExitCode::FAILURE
 }

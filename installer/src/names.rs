@@ -1,4 +1,4 @@
-//! Names of what the installer makes in AWS: `<prefix>-<cluster>-<suffix>`, cut to the service's limit in a way that stays unique.
+//! Names of what the installer makes in AWS: `<prefix>-<cluster>-<suffix>`, cut to the service's limit in a way that stays unique. And names that EKS gives.
 
 use sha2::{Digest, Sha256};
 
@@ -12,6 +12,11 @@ pub const FARGATE_PROFILE: usize = 100;
 pub const QUEUE: usize = 80;
 /// Longest name of an EventBridge rule.
 pub const RULE: usize = 64;
+
+/// The name of the EKS add-on that hands role credentials to pods.
+pub const AGENT: &str = "eks-pod-identity-agent";
+/// The annotation by which a service account gets a role under IRSA.
+pub const ROLE_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
 /// A name of at most `limit` characters: the parts joined by dashes, or, if that is longer, cut and with seven hex digits of the whole name's hash.
 pub fn name(parts: &[&str], limit: usize) -> String {

@@ -3,6 +3,7 @@
 pub mod ec2;
 pub mod eks;
 pub mod facts;
+pub mod granted;
 pub mod iam;
 pub mod labelled;
 pub mod messaging;

@@ -23,6 +23,10 @@ pub const VERSION: &str = "tenon.sh/version";
 pub const DISCOVERY_MARK: &str = "tenon.sh/discovery";
 /// The tag by which NodeClasses find subnets and security groups.
 pub const DISCOVERY: &str = "karpenter.sh/discovery";
+/// Annotation of Karpenter's Deployment: how many replicas it had before the Lease was handed over.
+pub const REPLICAS: &str = "tenon.sh/replicas-before";
+/// Tag of what is adopted in AWS, and annotation of Karpenter's Deployment: the id of the installation.
+pub const ADOPTED_BY: &str = "tenon.sh/adopted-by";
 
 /// Tags by key.
 pub type Tags = BTreeMap<String, String>;

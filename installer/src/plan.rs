@@ -4,6 +4,7 @@ mod action;
 mod diff;
 pub mod outlook;
 pub mod saved;
+pub mod text;
 
 use serde::Serialize;
 
@@ -14,6 +15,14 @@ pub use diff::diff;
 
 /// Version of the JSON form of a plan.
 pub const SCHEMA: &str = "tenon.sh/plan/v1alpha1";
+
+/// What was planned no longer fits what is there.
+#[derive(Debug, thiserror::Error)]
+#[error("the world has moved since the plan was made; nothing was changed")]
+pub struct Moved {
+    /// What is planned differently now.
+    pub changes: Vec<String>,
+}
 
 /// What has to be done.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::clock;
-use crate::target::{TargetError, chain};
+use crate::words::chain;
 
 /// How long a plugin may take when nobody can answer its questions.
 const UNATTENDED: Duration = Duration::from_secs(30);
@@ -122,6 +122,17 @@ impl PluginError {
         }
         None
     }
+}
+
+/// There is no client for a kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The kubeconfig is not usable.
+    #[error("the kubeconfig can't be used: {0}")]
+    Kubeconfig(String),
+    /// Its credential plugin gave no credential.
+    #[error(transparent)]
+    Plugin(PluginError),
 }
 
 /// What a plugin prints.
@@ -301,13 +312,13 @@ impl Plugin {
 }
 
 /// The client of a configuration, whose credential plugin has been run if there is one.
-pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client, TargetError> {
-    let failed = |error: kube::Error| TargetError::Kubeconfig(chain(&error));
+pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client, ClientError> {
+    let failed = |error: kube::Error| ClientError::Kubeconfig(chain(&error));
     let auth = &mut config.auth_info;
     if let Some(provider) = &auth.auth_provider
         && provider.config.contains_key("cmd-path")
     {
-        return Err(TargetError::Kubeconfig(format!(
+        return Err(ClientError::Kubeconfig(format!(
             "its user has the auth-provider {:?}, which kubectl gave up with Kubernetes 1.26; use a credential plugin (users[].user.exec) instead",
             provider.name
         )));
@@ -315,7 +326,7 @@ pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client,
     // What stands in the kubeconfig itself goes first.
     let exec = if has_other_credential(auth) { None } else { auth.exec.take() };
     let Some(exec) = exec else { return Client::try_from(config).map_err(failed) };
-    let plugin = Plugin::start(exec, attended).await.map_err(TargetError::Plugin)?;
+    let plugin = Plugin::start(exec, attended).await.map_err(ClientError::Plugin)?;
     let credential = plugin.state.lock().await.credential.clone();
     if let (Some(certificate), Some(key)) =
         (credential.client_certificate_data, credential.client_key_data)

@@ -3,14 +3,38 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::OutputFormat;
-use crate::errors::{ExpectedError, count};
-use crate::plan::outlook::Outlook;
-use crate::plan::{Op, Plan, SCHEMA};
+/// What is printed on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    #[value(alias = "table")]
+    Text,
+    /// For programs.
+    Json,
+    /// For programs, and for people who read data.
+    Yaml,
+}
+
+/// A failure as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReport {
+    /// A short word for programs.
+    pub kind: &'static str,
+    /// How the program will end.
+    pub exit_code: u8,
+    /// What failed and what is behind it, in one line.
+    pub message: String,
+    /// The single facts behind it, one per line.
+    pub details: Vec<String>,
+    /// What to do next.
+    pub hints: Vec<String>,
+}
 
 /// Prints results and talk.
 #[derive(Debug, Clone, Copy)]
@@ -83,37 +107,24 @@ impl Printer {
     }
 
     /// A failure: what, why, and what to do.
-    pub fn error(&self, error: &ExpectedError) {
+    pub fn error(&self, error: &ErrorReport) {
         if self.format != OutputFormat::Text {
             self.json(&json!({"error": {
-                "kind": error.kind(),
-                "exitCode": error.exit_code(),
-                "message": chain(error),
-                "details": error.details(),
-                "hints": error.hints(),
+                "kind": error.kind,
+                "exitCode": error.exit_code,
+                "message": error.message,
+                "details": error.details,
+                "hints": error.hints,
             }}));
         }
         let mut stderr = anstream::stderr();
-        let _ = writeln!(stderr, "{} {}", "error:".red().bold(), chain(error));
-        for detail in error.details() {
+        let _ = writeln!(stderr, "{} {}", "error:".red().bold(), error.message);
+        for detail in &error.details {
             let _ = writeln!(stderr, "  {detail}");
         }
-        for hint in error.hints() {
+        for hint in &error.hints {
             let _ = writeln!(stderr, "{} {hint}", "hint:".cyan().bold());
         }
-    }
-
-    /// A plan, in the format of results.
-    pub fn plan(&self, target: &serde_json::Value, plan: &Plan, outlook: &Outlook) {
-        self.json(&json!({
-            "schema": SCHEMA,
-            "target": target,
-            "actions": plan.steps,
-            "warnings": plan.warnings,
-            "callerActions": plan.caller_actions(),
-            "outlook": outlook,
-        }));
-        self.text(&plan_and_outlook(plan, outlook));
     }
 }
 
@@ -166,62 +177,6 @@ fn shortened(what: &str, since: Duration) -> String {
         what.to_owned()
     };
     format!("   {what}{clock}")
-}
-
-/// An error and what is behind it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
-/// A plan for people.
-pub fn plan_text(plan: &Plan) -> String {
-    plan_and_outlook(plan, &Outlook::default())
-}
-
-/// A plan with what it comes to, for people.
-pub fn plan_and_outlook(plan: &Plan, outlook: &Outlook) -> String {
-    let mut lines =
-        plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
-    if plan.steps.is_empty() {
-        lines.push("Nothing to do: everything is as it should be.".to_owned());
-        return lines.join("\n");
-    }
-    let kind_width = plan.steps.iter().map(|step| step.kind.chars().count()).max().unwrap_or(0);
-    for step in &plan.steps {
-        let reasons = if step.reasons.is_empty() {
-            String::new()
-        } else {
-            format!("  ({})", step.reasons.join("; "))
-        };
-        lines.push(format!(
-            " {} {:<kind_width$}  {}{reasons}",
-            step.op.sign(),
-            step.kind,
-            step.resource
-        ));
-    }
-    lines.push(format!("Plan: {}", counts(plan)));
-    lines.extend(outlook.lines());
-    lines.push(format!("The caller needs {}.", count(plan.caller_actions().len(), "permission")));
-    lines.join("\n")
-}
-
-/// `14 create, 0 update, 4 tag, 0 delete`
-pub fn counts(plan: &Plan) -> String {
-    let word = |op: Op| match op {
-        Op::Create => "create",
-        Op::Update => "update",
-        Op::Tag => "tag",
-        Op::Delete => "delete",
-        Op::Adopt => "adopt",
-    };
-    plan.counts().iter().map(|(op, n)| format!("{n} {}", word(*op))).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -4,26 +4,25 @@
 
 pub mod config;
 pub mod document;
-mod overlay;
 pub mod problem;
 pub mod renamed;
 pub mod schema;
+pub mod values;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::cli::{GlobalArgs, SettingArgs};
-use crate::errors::ExpectedError;
-use crate::kubernetes::values::Values;
+use crate::files::FileError;
 use crate::names;
 use crate::ownership::Tags;
+use crate::settings::values::Values;
+use crate::words::count;
 use config::{
     Architecture, Authorization, CapacityType, Config, Discovery, Event, Host, IdentityMode,
     ProfileMode, Switch,
 };
 use document::Document;
-pub use overlay::overlay;
 use problem::Problem;
 
 /// Everything that was asked for, complete and checked.
@@ -162,6 +161,8 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// Where things are in it.
     pub document: Option<Document>,
+    /// Where files are found that it names.
+    pub directory: PathBuf,
     /// What it says, without what is wrong in it.
     pub config: Config,
     /// What is wrong in it. Kept until everything else is checked, so that all problems are reported at once.
@@ -170,22 +171,20 @@ pub struct Source {
 
 impl Source {
     /// Reads a settings file.
-    pub fn read(file: &Path) -> Result<Self, ExpectedError> {
-        let text = std::fs::read_to_string(file).map_err(|source| ExpectedError::File {
-            operation: "read",
-            path: file.to_owned(),
-            source,
-        })?;
+    pub fn read(file: &Path) -> Result<Self, FileError> {
+        let text = std::fs::read_to_string(file).map_err(FileError::reading(file))?;
         Ok(Self::parse(file, &text))
     }
 
     /// Reads the text of a settings file.
     pub fn parse(file: &Path, text: &str) -> Self {
+        let directory = file.parent().map(Path::to_owned).unwrap_or_default();
         let document = match Document::parse(text) {
             Ok(document) => document,
             Err(error) => {
                 let problems = vec![Problem::in_file(file, error.line, "", error.message)];
-                return Self { file: Some(file.to_owned()), problems, ..Self::default() };
+                let file = Some(file.to_owned());
+                return Self { file, directory, problems, ..Self::default() };
             }
         };
         let mut problems = schema::check(&Config::json_schema(), &document, file);
@@ -208,7 +207,7 @@ impl Source {
             Problem::in_file(file, document.line_of(&path), &path, message)
         }));
         problems.sort_by_key(|problem| problem.line.unwrap_or(0));
-        Self { file: Some(file.to_owned()), document: Some(document), config, problems }
+        Self { file: Some(file.to_owned()), document: Some(document), directory, config, problems }
     }
 
     /// A configuration that doesn't come from a file, such as an installation's record.
@@ -217,18 +216,18 @@ impl Source {
     }
 }
 
+/// The settings have problems; all of them.
+#[derive(Debug, thiserror::Error)]
+#[error("the settings have {n}", n = count(problems.len(), "problem"))]
+pub struct SettingsError {
+    /// What is wrong, in the order of the file.
+    pub problems: Vec<Problem>,
+}
+
 impl Settings {
     /// Resolves everything, or says all that is wrong or missing. Calls nothing.
-    pub fn resolve(
-        source: Source,
-        global: &GlobalArgs,
-        args: &SettingArgs,
-        inferred: &Inferred,
-    ) -> Result<Self, ExpectedError> {
-        let directory =
-            source.file.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        let (mut config, mut problems) = overlay(source.config, global, args);
-        problems.splice(0..0, source.problems);
+    pub fn resolve(source: Source, inferred: &Inferred) -> Result<Self, SettingsError> {
+        let Source { mut config, mut problems, .. } = source;
         // What the file says was judged with its lines; what is new here came from a flag or a variable.
         let judged =
             config.check().into_iter().map(|(path, message)| Problem::of_value(&path, message));
@@ -241,11 +240,7 @@ impl Settings {
             }
         }
         config.cluster.name = config.cluster.name.or_else(|| inferred.cluster.clone());
-        config.cluster.region = config
-            .cluster
-            .region
-            .or_else(|| inferred.region.clone())
-            .or_else(|| global.default_region.clone());
+        config.cluster.region = config.cluster.region.or_else(|| inferred.region.clone());
         let mut required = |value: &Option<String>, path: &str, how: &str| {
             let value = value.clone().filter(|value| !value.is_empty());
             if value.is_none() && !problems.iter().any(|problem| problem.path == path) {
@@ -264,8 +259,7 @@ impl Settings {
         };
         let cluster = required(&config.cluster.name, "cluster.name", "--cluster or TENON_CLUSTER");
         let region = required(&config.cluster.region, "cluster.region", "--region or AWS_REGION");
-        let base = if args.nodepool_files.is_empty() { directory } else { PathBuf::new() };
-        let defaults = defaults(&config, &base, &mut problems);
+        let defaults = defaults(&config, &source.directory, &mut problems);
         let values = match config.values() {
             Ok(values) => values,
             Err(message) => {
@@ -274,10 +268,10 @@ impl Settings {
             }
         };
         let (Some(cluster), Some(region)) = (cluster, region) else {
-            return Err(ExpectedError::Settings { problems });
+            return Err(SettingsError { problems });
         };
         if !problems.is_empty() {
-            return Err(ExpectedError::Settings { problems });
+            return Err(SettingsError { problems });
         }
         let name_prefix = config.identity.name_prefix.clone().unwrap_or_else(|| "tenon".to_owned());
         let interruption = config.interruption.enabled.unwrap_or(true);

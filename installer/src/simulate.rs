@@ -3,20 +3,20 @@
 //! Objects come from files ([`read`](self::read)), from a running cluster ([`live`](self::live)), or both; what the API server and the controllers would
 //! have filled in is filled in; the planner plans; [`outcome::Outcome`] is the answer. Nothing is ever written to a cluster.
 
-pub mod args;
 mod buffers;
 mod catalogs;
 mod complete;
 mod decode;
 mod documents;
-pub mod error;
+mod error;
 mod expand;
 mod explain;
 mod funnel;
-pub mod input;
+mod input;
 mod live;
-pub mod outcome;
-pub mod problem;
+mod options;
+mod outcome;
+mod problem;
 mod prune;
 mod read;
 mod table;
@@ -24,6 +24,7 @@ mod words;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
@@ -31,16 +32,15 @@ use tenon_planner::plan::Plan;
 use tenon_planner::snapshot::Placement;
 use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
 
-use self::args::{ExplainArgs, SimulateArgs, SourceArgs, What};
-use self::error::SimulateError;
-use self::outcome::{Outcome, Plans};
+use kube::Client;
+
+pub use self::error::SimulateError;
+pub use self::explain::Answer;
+pub use self::options::{CatalogOptions, Kind, Loops, Options, Subject};
+pub use self::outcome::Outcome;
+use self::outcome::Plans;
 use self::read::Files;
 use self::words::counted;
-use crate::cli::GlobalArgs;
-use crate::clock;
-use crate::errors::{ExpectedError, count};
-use crate::printer::Printer;
-use crate::target;
 
 /// For how long the operator expects pods on a machine that it planned them onto.
 const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
@@ -48,110 +48,53 @@ const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
 /// What a lower bound of the price may cost: about 0.3 s, enough for the full bound of 12 shapes and for a good one of 350, with a thousand instance types.
 const BOUND_STEPS: u64 = 36_000_000;
 
-/// What a command starts from.
-struct Start {
+/// The planner's input, and what is known of where it came from.
+#[derive(Debug)]
+pub struct Simulation {
     snapshot: Snapshot,
     warnings: Vec<String>,
     skipped: BTreeMap<String, usize>,
-    now: Timestamp,
+    options: Options,
 }
 
-/// `tenon simulate`
-pub(crate) async fn simulate(
-    global: &GlobalArgs,
-    args: &SimulateArgs,
-    printer: &Printer,
-) -> Result<u8, ExpectedError> {
-    if args.source.files.is_empty() && !args.source.live {
-        return Err(SimulateError::NoInput.into());
-    }
-    let mut start = start(global, &args.source, args.source.live, printer).await?;
-    if let Some(path) = &args.save {
-        save(&start.snapshot, path)?;
-    }
-    start.snapshot = overlays::applied(start.snapshot);
-    let (now, seed) = (start.now, args.source.seed);
-    let plans = plan(
-        &mut start.snapshot,
-        &args.source.policy(),
-        Asked { what: args.what, now, seed, bound: true },
-    );
-    let mut outcome = Outcome::new(&start.snapshot, &plans, start.now, args.source.seed);
-    printer.note(&format!(
-        "planned {} and {} in {:.2} s",
-        counted(outcome.totals.pods, "pod"),
-        counted(outcome.totals.nodes_before, "node"),
-        outcome.totals.plan_seconds
-    ));
-    outcome.warnings = start.warnings;
-    outcome.skipped_kinds = start.skipped;
-    printer.json(&outcome);
-    printer.text(&table::text(&outcome));
-    Ok(0)
-}
-
-/// `tenon explain`
-pub(crate) async fn explain(
-    global: &GlobalArgs,
-    args: &ExplainArgs,
-    printer: &Printer,
-) -> Result<u8, ExpectedError> {
-    let live = args.source.live || args.source.files.is_empty();
-    let mut start = start(global, &args.source, live, printer).await?;
-    start.snapshot = overlays::applied(start.snapshot);
-    let (now, seed) = (start.now, args.source.seed);
-    let plans = plan(
-        &mut start.snapshot,
-        &args.source.policy(),
-        Asked { what: What::Both, now, seed, bound: false },
-    );
-    let answer = explain::explain(args, &start.snapshot, &plans)?;
-    printer.json(&answer);
-    printer.text(&answer.text());
-    Ok(0)
-}
-
-/// Reads what there is to read, and talks about it.
-async fn start(
-    global: &GlobalArgs,
-    args: &SourceArgs,
-    live: bool,
-    printer: &Printer,
-) -> Result<Start, ExpectedError> {
-    let now = args.now.unwrap_or_else(clock::now);
+/// Reads what there is to read: files, a cluster, or both. `note` is told of what was read as it goes.
+pub async fn read(
+    options: Options,
+    client: Option<&Client>,
+    note: &(dyn Fn(&str) + Sync),
+) -> Result<Simulation, SimulateError> {
     let mut input = input::Input::default();
-    if live {
+    if let Some(client) = client {
         let begun = Instant::now();
-        let client = target::client(global).await?;
-        input = live::read(&client, args).await?;
-        printer.note(&format!(
+        input = live::read(client, &options).await?;
+        note(&format!(
             "read {} of the cluster in {:.2} s",
             counted(input.count, "object"),
             begun.elapsed().as_secs_f64()
         ));
     }
-    if !args.files.is_empty() {
+    if !options.files.is_empty() {
         let begun = Instant::now();
-        match read::read(&args.files)? {
+        match read::read(&options.files)? {
             Files::Snapshot(snapshot) => {
-                if live || !args.catalog.files.is_empty() {
-                    return Err(SimulateError::SnapshotAlone.into());
+                if client.is_some() || !options.catalog.files.is_empty() {
+                    return Err(SimulateError::SnapshotAlone);
                 }
-                printer.note("read a saved snapshot");
-                return Ok(Start {
+                note("read a saved snapshot");
+                return Ok(Simulation {
                     snapshot: *snapshot,
                     warnings: Vec::new(),
                     skipped: BTreeMap::new(),
-                    now,
+                    options,
                 });
             }
             Files::Objects { input: read, files, bytes } => {
                 #[expect(clippy::cast_precision_loss, reason = "for people, to a tenth")]
                 let megabytes = bytes as f64 / 1e6;
-                printer.note(&format!(
+                note(&format!(
                     "read {} from {} ({megabytes:.1} MB) in {:.2} s",
                     counted(read.count, "object"),
-                    count(files, "file"),
+                    counted(files, "file"),
                     begun.elapsed().as_secs_f64()
                 ));
                 input.extend(*read);
@@ -159,23 +102,60 @@ async fn start(
         }
     }
     for (kind, n) in &input.skipped {
-        printer.note(&format!("left out {} of kind {kind}", count(*n, "object")));
+        note(&format!("left out {} of kind {kind}", counted(*n, "object")));
     }
     let skipped = std::mem::take(&mut input.skipped);
-    let world = world::build(input, args, now)?;
-    for note in &world.notes {
-        printer.note(note);
+    let world = world::build(input, &options)?;
+    for line in &world.notes {
+        note(line);
     }
-    for warning in &world.warnings {
-        printer.warn(warning);
+    Ok(Simulation { snapshot: world.snapshot, warnings: world.warnings, skipped, options })
+}
+
+impl Simulation {
+    /// What a person should know about the input.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
-    Ok(Start { snapshot: world.snapshot, warnings: world.warnings, skipped, now })
+
+    /// Writes the planner's input.
+    pub fn save(&self, path: &Path) -> Result<(), SimulateError> {
+        let mut text = serde_json::to_string(&self.snapshot)
+            .expect("a snapshot is maps, lists and scalars, which always serialise");
+        text.push('\n');
+        std::fs::write(path, text)
+            .map_err(|source| SimulateError::Write { path: path.to_owned(), source })
+    }
+
+    /// What would be launched, placed and removed.
+    pub fn outcome(&mut self, loops: Loops) -> Outcome {
+        let plans = self.plan(loops, true);
+        let Options { now, seed, .. } = self.options;
+        let mut outcome = Outcome::new(&self.snapshot, &plans, now, seed);
+        outcome.warnings.clone_from(&self.warnings);
+        outcome.skipped_kinds.clone_from(&self.skipped);
+        outcome
+    }
+
+    /// Why one object is as it is.
+    pub fn explain(&mut self, subject: &Subject) -> Result<Answer, SimulateError> {
+        let plans = self.plan(Loops::Both, false);
+        explain::explain(subject, &self.snapshot, &plans)
+    }
+
+    fn plan(&mut self, loops: Loops, bound: bool) -> Plans {
+        let snapshot = std::mem::take(&mut self.snapshot);
+        self.snapshot = overlays::applied(snapshot);
+        let Options { now, seed, .. } = self.options;
+        let asked = Asked { loops, now, seed, bound };
+        plan(&mut self.snapshot, &self.options.policy, asked)
+    }
 }
 
 /// What is asked of the planner.
 #[derive(Clone, Copy)]
 struct Asked {
-    what: What,
+    loops: Loops,
     now: Timestamp,
     seed: u64,
     /// Whether a lower bound of the price is wanted.
@@ -184,11 +164,11 @@ struct Asked {
 
 /// Plans as the operator's two loops would, one after the other: nodes on which pending pods are expected are not disrupted.
 fn plan(snapshot: &mut Snapshot, policy: &Policy, asked: Asked) -> Plans {
-    let Asked { what, now, seed, bound } = asked;
+    let Asked { loops, now, seed, bound } = asked;
     let mut plans = Plans::default();
     let begun = Instant::now();
     let mut served = None;
-    if what != What::Disrupt {
+    if loops != Loops::Disrupt {
         let plan = tenon_planner::provision(snapshot, policy, now, seed, &());
         plans.seconds = begun.elapsed().as_secs_f64();
         served = bound.then(|| served_by(&plan, snapshot));
@@ -197,7 +177,7 @@ fn plan(snapshot: &mut Snapshot, policy: &Policy, asked: Asked) -> Plans {
     }
     let disrupt = || {
         let begun = Instant::now();
-        let plan = (what != What::Provision)
+        let plan = (loops != Loops::Provision)
             .then(|| tenon_planner::disrupt(snapshot, policy, now, seed, &()));
         (plan, begun.elapsed().as_secs_f64())
     };
@@ -231,15 +211,4 @@ fn nominate(snapshot: &mut Snapshot, plan: &Plan, now: Timestamp) {
             node.nominated_until = node.nominated_until.max(Some(until));
         }
     }
-}
-
-fn save(snapshot: &Snapshot, path: &std::path::Path) -> Result<(), ExpectedError> {
-    let mut text = serde_json::to_string(snapshot)
-        .expect("a snapshot is maps, lists and scalars, which always serialise");
-    text.push('\n');
-    std::fs::write(path, text).map_err(|source| ExpectedError::File {
-        operation: "write",
-        path: path.to_owned(),
-        source,
-    })
 }

@@ -19,13 +19,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::aws::Aws;
-use crate::cli::GlobalArgs;
 use crate::clock;
-use crate::errors::ExpectedError;
 use crate::kubernetes::client::{Cluster, with_deadline, without_hidden_retries};
 use crate::observe::facts::ClusterFacts;
-use crate::plugin::{self, PluginError};
+use crate::plugin::{self, ClientError};
 use crate::settings::{Inferred, infer_from_context};
+use crate::words::chain;
 
 /// EKS accepts a token for 15 minutes; it is made anew well before.
 const TOKEN_REFRESH: Duration = Duration::from_mins(10);
@@ -36,12 +35,9 @@ const CREDENTIALS: Duration = Duration::from_secs(30);
 /// The cluster can't be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The kubeconfig is not usable.
-    #[error("the kubeconfig can't be used: {0}")]
-    Kubeconfig(String),
-    /// Its credential plugin gave no credential.
+    /// There is no client for the kubeconfig.
     #[error(transparent)]
-    Plugin(PluginError),
+    Client(#[from] ClientError),
     /// There are no AWS credentials.
     #[error("there are no usable AWS credentials: {0}")]
     Credentials(String),
@@ -60,19 +56,21 @@ impl TargetError {
     /// Everything that is known, in one line, with what can be done about it.
     pub fn in_one_line(&self) -> String {
         match self {
-            Self::Plugin(error) => error.in_one_line(),
+            Self::Client(ClientError::Plugin(error)) => error.in_one_line(),
             other => other.to_string(),
         }
     }
 }
 
-impl From<TargetError> for ExpectedError {
-    fn from(error: TargetError) -> Self {
-        match error {
-            TargetError::Plugin(error) => Self::Credential(error),
-            other => Self::Preflight { reasons: vec![other.to_string()] },
-        }
-    }
+/// Which kubeconfig is meant, and whether its credential plugin may ask questions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubeconfigOptions {
+    /// Files, as in `KUBECONFIG`.
+    pub files: Option<String>,
+    /// The context.
+    pub context: Option<String>,
+    /// Somebody can answer.
+    pub attended: bool,
 }
 
 /// A connection to the cluster.
@@ -88,14 +86,14 @@ pub struct Target {
 }
 
 /// Whether the user named a kubeconfig.
-pub fn has_kubeconfig(global: &GlobalArgs) -> bool {
-    global.context.is_some() || global.kubeconfig.as_ref().is_some_and(|files| !files.is_empty())
+pub fn has_kubeconfig(options: &KubeconfigOptions) -> bool {
+    options.context.is_some() || options.files.as_ref().is_some_and(|files| !files.is_empty())
 }
 
 /// What the kubeconfig's context says of cluster and region. Reads files only.
-pub fn infer(global: &GlobalArgs) -> Inferred {
-    let Ok(kubeconfig) = read_kubeconfig(global) else { return Inferred::default() };
-    let Some(name) = global.context.clone().or(kubeconfig.current_context.clone()) else {
+pub fn infer(options: &KubeconfigOptions) -> Inferred {
+    let Ok(kubeconfig) = read_kubeconfig(options) else { return Inferred::default() };
+    let Some(name) = options.context.clone().or(kubeconfig.current_context.clone()) else {
         return Inferred::default();
     };
     let from_context = infer_from_context(&name);
@@ -110,9 +108,9 @@ pub fn infer(global: &GlobalArgs) -> Inferred {
     context.map(|context| infer_from_context(&context.cluster)).unwrap_or_default()
 }
 
-fn read_kubeconfig(global: &GlobalArgs) -> Result<Kubeconfig, TargetError> {
-    let failed = |error: &dyn std::error::Error| TargetError::Kubeconfig(chain(error));
-    match &global.kubeconfig {
+fn read_kubeconfig(options: &KubeconfigOptions) -> Result<Kubeconfig, ClientError> {
+    let failed = |error: &dyn std::error::Error| ClientError::Kubeconfig(chain(error));
+    match &options.files {
         Some(files) if !files.is_empty() => {
             let mut merged: Option<Kubeconfig> = None;
             for file in files.split(':').filter(|file| !file.is_empty()) {
@@ -122,51 +120,36 @@ fn read_kubeconfig(global: &GlobalArgs) -> Result<Kubeconfig, TargetError> {
                     None => next,
                 });
             }
-            merged.ok_or_else(|| TargetError::Kubeconfig("KUBECONFIG names no file".to_owned()))
+            merged.ok_or_else(|| ClientError::Kubeconfig("KUBECONFIG names no file".to_owned()))
         }
         _ => Kubeconfig::read().map_err(|error| failed(&error)),
     }
 }
 
-/// An error and what is behind it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        // Some libraries print their source as well; saying it twice helps nobody.
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = error.source();
-    }
-    text
-}
-
 /// The cluster of the kubeconfig, without a question to AWS.
-pub async fn client(global: &GlobalArgs) -> Result<Client, TargetError> {
-    let config = with_deadline(config(global).await?);
-    plugin::client(config, global.may_ask()).await
+pub async fn client(options: &KubeconfigOptions) -> Result<Client, ClientError> {
+    let config = with_deadline(config(options).await?);
+    plugin::client(config, options.attended).await
 }
 
-async fn config(global: &GlobalArgs) -> Result<Config, TargetError> {
-    let options =
-        KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(read_kubeconfig(global)?, &options)
+async fn config(options: &KubeconfigOptions) -> Result<Config, ClientError> {
+    let chosen =
+        KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(read_kubeconfig(options)?, &chosen)
         .await
-        .map_err(|error| TargetError::Kubeconfig(chain(&error)))
+        .map_err(|error| ClientError::Kubeconfig(chain(&error)))
 }
 
 impl Target {
     /// Connects by the kubeconfig if one is named, else by the AWS credentials.
     pub async fn connect(
-        global: &GlobalArgs,
+        options: &KubeconfigOptions,
         aws: &Aws,
         facts: &ClusterFacts,
     ) -> Result<Self, TargetError> {
         let mut refresh = JoinSet::new();
-        let (config, by) = if has_kubeconfig(global) {
-            (config(global).await?, "kubeconfig".to_owned())
+        let (config, by) = if has_kubeconfig(options) {
+            (config(options).await?, "kubeconfig".to_owned())
         } else {
             let file = token_file(aws, facts).await?;
             let config = own_config(facts, &file).await?;
@@ -175,7 +158,7 @@ impl Target {
         };
         let endpoint = config.cluster_url.to_string();
         let config = with_deadline(without_hidden_retries(config));
-        let client = plugin::client(config, global.may_ask()).await?;
+        let client = plugin::client(config, options.attended).await?;
         Ok(Self {
             cluster: Cluster::new(client, aws.audit.clone()),
             endpoint,
@@ -221,9 +204,8 @@ async fn own_config(facts: &ClusterFacts, token: &NamedTempFile) -> Result<Confi
         }],
         ..Kubeconfig::default()
     };
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|error| TargetError::Kubeconfig(chain(&error)))
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Ok(config.map_err(|error| ClientError::Kubeconfig(chain(&error)))?)
 }
 
 /// The token goes through a file that only the user can read, because the Kubernetes client reads token files anew while it runs.

@@ -20,7 +20,6 @@ mod pools;
 mod proof;
 mod removal;
 mod repair;
-pub mod resources;
 pub mod risk;
 mod steps;
 mod stranded;
@@ -44,14 +43,19 @@ pub(crate) use removal::Removal;
 pub(crate) use repair::repair;
 pub(crate) use stranded::{prove_terminated, remove_instances};
 
+use crate::apply::StepError;
 use crate::apply::{Context, FaultCounter};
 use crate::desired::Desired;
-use crate::errors::{ExpectedError, Failure, count, some};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
+use crate::files::FileError;
 use crate::journal::Journal;
 use crate::kubernetes::client::KubeError;
+use crate::kubernetes::resources;
 use crate::observe;
 use crate::observe::world;
 use crate::printer::Printer;
+use crate::words::{count, some};
 use steps::Task;
 
 /// How long pods may take to leave their nodes when we drain them ourselves and nobody said how long.
@@ -160,7 +164,8 @@ impl<'a> Remover<'a> {
         self.remove_namespace(&inventory, &mut kept).await?;
         let done = self.counter.done();
         let Self { mut journal, mut removed, .. } = self;
-        let failed = |source| ExpectedError::Step { step: "record".to_owned(), done, source };
+        let failed =
+            |source| ExpectedError::Step(StepError { step: "record".to_owned(), done, source });
         if mode.keep_nodes {
             journal.finish().await.map_err(|error| failed(Failure::Journal(error)))?;
         } else {
@@ -304,10 +309,13 @@ impl<'a> Remover<'a> {
     ) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {
         let mut last = None;
         for _ in 0..10 {
-            let world =
-                Box::pin(world::read(&self.context.aws, &self.context.cluster, self.desired))
-                    .await
-                    .map_err(ExpectedError::Observe)?;
+            let world = Box::pin(world::read(
+                &self.context.aws,
+                &self.context.cluster,
+                &self.desired.lookup(),
+            ))
+            .await
+            .map_err(ExpectedError::Observe)?;
             let (context, desired, namespace) = (&self.context, self.desired, self.namespace);
             let mut inventory = before.left(context, desired, &world, namespace).await?;
             inventory.has_record = false;
@@ -327,13 +335,8 @@ impl<'a> Remover<'a> {
 }
 
 /// Writes a file that was not there before, and answers which: somebody may have made one in the same second.
-fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, ExpectedError> {
-    let failed = |path: &Path, source| ExpectedError::File {
-        operation: "write",
-        path: path.to_owned(),
-        source,
-    };
-    std::fs::create_dir_all(dir).map_err(|source| failed(dir, source))?;
+fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, FileError> {
+    std::fs::create_dir_all(dir).map_err(FileError::writing(dir))?;
     let mut n = 1;
     loop {
         let suffix = if n == 1 { String::new() } else { format!("-{n}") };
@@ -341,10 +344,10 @@ fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, ExpectedErro
         match std::fs::File::create_new(&file) {
             Ok(mut new) => {
                 let written = new.write_all(text.as_bytes());
-                return written.map_err(|source| failed(&file, source)).map(|()| file);
+                return written.map_err(FileError::writing(&file)).map(|()| file);
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => n += 1,
-            Err(source) => return Err(failed(&file, source)),
+            Err(source) => return Err(FileError::writing(&file)(source)),
         }
     }
 }
@@ -352,6 +355,7 @@ fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, ExpectedErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::FileOperation;
 
     #[test]
     fn a_backup_never_takes_the_place_of_another() {
@@ -363,6 +367,6 @@ mod tests {
         assert_eq!(texts, ["first", "second", "third"]);
         let in_the_way = files[0].join("below");
         let refused = save_anew(&in_the_way, "backup", "").expect_err("a file is no folder");
-        assert!(matches!(refused, ExpectedError::File { .. }), "{refused:?}");
+        assert_eq!(refused.operation, FileOperation::Write, "{refused:?}");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tenon::kubernetes::crds;
 use tenon::kubernetes::object::first_difference;
 use tenon::kubernetes::operator::{self, Release};
-use tenon::kubernetes::values::{Values, merge};
+use tenon::settings::values::{Values, merge};
 
 /// Each is a values file as a user would write it.
 const VALUE_SETS: [(&str, &str); 21] = [

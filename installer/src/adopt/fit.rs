@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::options::{Given, Origin};
 use super::{Found, ports};
 use crate::desired::Desired;
-use crate::errors::some;
 use crate::kubernetes::lease::{self, Place, variable};
 use crate::kubernetes::object::label;
 use crate::observe::world::World;
 use crate::ownership::INSTALL_ID;
+use crate::words::some;
 
 /// Why they can't before a hand-over, each with what to do; nothing where it is done already.
 pub fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {

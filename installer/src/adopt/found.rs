@@ -8,18 +8,17 @@ use tenon_iam_policies::Document;
 use tenon_iam_policies::identity::ServiceAccount;
 
 use super::options::{Options, Sources};
-use super::{ADOPTED_BY, REPLICAS, ports};
+use super::ports;
 use crate::aws::{Aws, Calling};
-use crate::checks::granted;
-use crate::desired::ROLE_ANNOTATION;
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::lease::{self, Place};
 use crate::kubernetes::object::{Object, annotation, label};
+use crate::kubernetes::resources;
+use crate::names::ROLE_ANNOTATION;
 use crate::observe::world::{AssociationState, QueueState, RoleState, RuleState};
-use crate::observe::{eks, iam, messaging};
-use crate::ownership::INSTALL_ID;
-use crate::uninstall::resources;
+use crate::observe::{eks, granted, iam, messaging};
+use crate::ownership::{ADOPTED_BY, INSTALL_ID, REPLICAS};
 
 /// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::Value;
 
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::object::Object;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::settings::{Carried, is_option, keeps_reference, put};
 use super::{Found, NAME, ports};
 use crate::kubernetes::selector::selects;
-use crate::kubernetes::values::Values;
+use crate::settings::values::Values;
 
 /// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the chart has it.
 const POD: [(&str, &str); 11] = [

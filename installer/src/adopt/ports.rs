@@ -10,9 +10,9 @@ use tenon_iam_policies::identity::ServiceAccount;
 
 use super::settings::{Carried, put};
 use super::{Found, NAME};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::{Cluster, failed};
-use crate::kubernetes::values::Values;
+use crate::settings::values::Values;
 
 /// How many pods are listed at once.
 const PAGE: u32 = 500;

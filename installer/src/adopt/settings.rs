@@ -7,8 +7,8 @@ use tenon_crds::Duration;
 use super::options::Given;
 use super::{Found, NAME, pods};
 use crate::kubernetes::lease;
-use crate::kubernetes::values::{FeatureGates, OperatorSettings, merge};
 use crate::settings::config::{Authorization, Config, Discovery, IdentityMode, Switch};
+use crate::settings::values::{FeatureGates, OperatorSettings, merge};
 
 /// What an option's value has to be. Karpenter takes its default for a variable that it can't read; Tenon's operator would not start.
 #[derive(Debug, Clone, Copy)]

@@ -4,14 +4,14 @@ use tenon_iam_policies::Document;
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 
-use super::{ADOPTED_BY, Found, NAME, POLICY, settings};
+use super::{Found, NAME, POLICY, settings};
 use crate::apply::wait::deployment_lacks;
 use crate::desired::Desired;
 use crate::kubernetes::helm;
 use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::{Object, label};
 use crate::observe::world::World;
-use crate::ownership::{INSTALL_ID, Tags};
+use crate::ownership::{ADOPTED_BY, INSTALL_ID, Tags};
 use crate::plan::{Action, Adoptee, Op, Plan, Step, step_id};
 
 const ROLLOUT: &str = "rollout";

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 
 use super::{Context, rollout, wait};
-use crate::adopt::{ADOPTED_BY, REPLICAS};
 use crate::aws::{Calling, IfThere};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::failed;
 use crate::kubernetes::lease::{self, Place};
 use crate::kubernetes::object::Object;
+use crate::ownership::{ADOPTED_BY, REPLICAS};
 use crate::plan::Adoptee;
 use crate::printer::Printer;
 

@@ -3,7 +3,7 @@
 use kube::api::PropagationPolicy;
 
 use super::{Context, wait};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::aws_auth::{self, Mapping, Removal};
 use crate::kubernetes::client::KubeError;
 

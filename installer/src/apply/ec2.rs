@@ -4,7 +4,7 @@ use aws_sdk_ec2::types::Tag;
 
 use super::Context;
 use crate::aws::{Aws, Calling, IfThere};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::ownership::Tags;
 
 /// Adds tags.

@@ -6,8 +6,9 @@ use aws_sdk_eks::types::FargateProfileSelector;
 
 use super::{Context, check_owner, wait};
 use crate::aws::{Calling, IfThere};
-use crate::desired::{AGENT, AccessEntry, Association, FargateProfile, ServiceAccount};
-use crate::errors::Failure;
+use crate::desired::{AccessEntry, Association, FargateProfile, ServiceAccount};
+use crate::failure::Failure;
+use crate::names::AGENT;
 use crate::observe::eks;
 use crate::ownership::Tags;
 use crate::retry::{Lag, until_visible};

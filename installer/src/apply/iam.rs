@@ -5,7 +5,7 @@ use aws_sdk_iam::types::Tag;
 use super::{Context, check_owner, check_owner_id};
 use crate::aws::{Aws, Calling, IfThere};
 use crate::desired::{Profile, Provider, Role};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::observe::iam;
 use crate::ownership::Tags;
 use crate::plan::RoleChanges;

@@ -6,7 +6,7 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use super::{Context, check_owner};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::desired::{Queue, Rule};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::observe::messaging;
 use crate::retry::{Lag, until_visible};
 

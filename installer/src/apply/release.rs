@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Context, wait};
 use crate::clock;
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::helm::{self, Record};
 use crate::kubernetes::object::{Key, annotation};
 use crate::ownership::SPEC_HASH;

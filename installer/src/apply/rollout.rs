@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{PostParams, PropagationPolicy};
 
 use super::{Context, wait};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::failed;
 use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::Object;

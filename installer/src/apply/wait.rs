@@ -9,11 +9,10 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::errors::{ExpectedError, Failure};
+use crate::failure::Failure;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::last_words;
 use crate::kubernetes::object::Object;
-use crate::printer::Printer;
 
 /// For how long a call is repeated that fails for a passing reason.
 #[derive(Debug, Clone, Copy)]
@@ -153,43 +152,6 @@ pub fn readiness_lacks(live: Option<&Value>) -> Option<String> {
             let since = live.and_then(|live| since(live, "Ready"));
             Some(since.map_or_else(|| said.clone(), |since| format!("{said} (since {since})")))
         }
-    }
-}
-
-/// Waits until an object lacks nothing, and tells what it lacks whenever that changes.
-pub async fn until_object(
-    cluster: &Cluster,
-    object: &Object,
-    lacks: fn(Option<&Value>) -> Option<String>,
-    end: Instant,
-    printer: &Printer,
-) -> Result<(), ExpectedError> {
-    let began = Instant::now();
-    let what = object.key().to_string();
-    let told = Told::default();
-    loop {
-        let missing = match cluster.get(&object.resource, &object.key()).await {
-            Ok(live) => lacks(live.as_ref()),
-            // The API server may restart while we wait.
-            Err(error) if error.is_transient() => Some(error.to_string()),
-            Err(error) => return Err(ExpectedError::Observe(error.into())),
-        };
-        let Some(missing) = missing else {
-            printer.done(&what, "ready", began.elapsed());
-            return Ok(());
-        };
-        if told.is_new(&missing) {
-            printer.note(&format!("   {what}: {missing}"));
-        }
-        if Instant::now() >= end {
-            let seconds = began.elapsed().as_secs();
-            return Err(ExpectedError::Timeout {
-                what,
-                seconds,
-                last: pods_in_trouble(cluster, object).await.unwrap_or(missing),
-            });
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

@@ -1,40 +1,29 @@
 //! `tenon adopt`: takes over from Karpenter, and gives back.
 
-use clap::Args;
 use serde_json::json;
 
 use super::execution::{Execution, confirm};
-use super::moving::MoveArgs;
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::adopt::{Found, fit, found, settings, steps};
-use crate::apply;
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, SettingArgs};
-use crate::errors::{ExpectedError, Failure, count};
+use crate::cli::GlobalArgs;
+use crate::cli::adopt::AdoptArgs;
+use crate::cli::overlay::resolve;
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
+use crate::kubernetes::resources;
+use crate::plan::Moved;
 use crate::plan::Plan;
-use crate::printer::{Printer, counts, plan_text};
-use crate::settings::{Settings, Source};
-use crate::target;
-use crate::uninstall::resources;
+use crate::plan::text::{counts, plan_text};
+use crate::printer::Printer;
+use crate::settings::Source;
 use crate::upgrade::version;
+use crate::words::count;
+use crate::{apply, target};
 
 /// Checks that an adoption is the answer to.
 const EXPECTED: [&str; 3] = ["EX-01", "EX-06", "EX-09"];
-
-/// `tenon adopt`
-#[derive(Debug, Args)]
-pub struct AdoptArgs {
-    /// What is asked for beside what Karpenter's installation says.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Give the cluster back to Karpenter
-    #[arg(long)]
-    pub undo: bool,
-    /// How it is done.
-    #[command(flatten)]
-    pub how: MoveArgs,
-}
 
 /// Adopts, or undoes it.
 pub async fn run(
@@ -96,7 +85,7 @@ pub async fn run(
         (session, found) = Box::pin(look_again(session)).await?;
         let now = self::plan(args, &session, &found)?;
         if now != plan {
-            return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
+            return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
         }
     }
     let execution = Execution {
@@ -178,8 +167,8 @@ async fn look(
     let found = found::read(aws, cluster, &name, operator).await.map_err(observe_failed)?;
     let found = found.map_err(|reasons| unfit(args, reasons))?;
     let config = settings::adopted(connection.settings().config.clone(), &found);
-    let inferred = target::infer(global);
-    let settings = Settings::resolve(Source::recorded(config), global, &args.settings, &inferred)?;
+    let inferred = target::infer(&global.kubeconfig());
+    let settings = resolve(Source::recorded(config), global, &args.settings, &inferred)?;
     let session = Box::pin(connection.with(settings).await?.look()).await?;
     Ok((session, found))
 }
@@ -187,7 +176,7 @@ async fn look(
 async fn look_again(mut session: Session) -> Result<(Session, Found), ExpectedError> {
     Box::pin(session.look_again()).await?;
     let (aws, cluster) = (&session.aws, &session.target.cluster);
-    let moved = |reasons: Vec<String>| ExpectedError::Moved { changes: reasons };
+    let moved = |reasons: Vec<String>| ExpectedError::Moved(Moved { changes: reasons });
     let operator = found::operator(cluster).await.map_err(observe_failed)?;
     let operator = operator.map_err(|reason| moved(vec![reason]))?;
     let found = found::read(aws, cluster, &session.settings.cluster, operator).await;

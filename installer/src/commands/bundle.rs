@@ -1,31 +1,16 @@
 //! `tenon bundle`: what somebody else needs to see to help. Secrets are never read; account ids can be left out.
 
-use std::path::{Path, PathBuf};
-
-use clap::Args;
 use serde_json::{Value, json};
 
 use super::look::{Asking, observe_session};
 use super::session::{Fallback, Session, source};
 use crate::checks::report::{Options, judge};
-use crate::cli::{GlobalArgs, SettingArgs};
+use crate::cli::GlobalArgs;
+use crate::cli::bundle::BundleArgs;
 use crate::errors::ExpectedError;
+use crate::files::FileError;
 use crate::plan::Plan;
 use crate::printer::Printer;
-
-/// `tenon bundle`
-#[derive(Debug, Args)]
-pub struct BundleArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Directory to write into; it must not be there yet
-    #[arg(long, default_value = "tenon-bundle", value_name = "DIR")]
-    pub directory: PathBuf,
-    /// Keep account ids; without this each is replaced
-    #[arg(long)]
-    pub keep_account_ids: bool,
-}
 
 /// Writes the bundle.
 pub async fn run(
@@ -51,19 +36,14 @@ pub async fn run(
         ("checks.json", json!(report)),
         ("plan.json", plan.as_ref().map_or(Value::Null, |plan: &Plan| json!(plan))),
     ];
-    let failed = |path: &Path, source| ExpectedError::File {
-        operation: "write",
-        path: path.to_owned(),
-        source,
-    };
-    std::fs::create_dir(&args.directory).map_err(|error| failed(&args.directory, error))?;
+    std::fs::create_dir(&args.directory).map_err(FileError::writing(&args.directory))?;
     for (name, content) in files {
         let path = args.directory.join(name);
         let mut text = format!("{content:#}\n");
         if !args.keep_account_ids {
             text = without_account_ids(&text);
         }
-        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+        std::fs::write(&path, text).map_err(FileError::writing(&path))?;
         printer.text(&path.display().to_string());
     }
     printer.note(&format!(

@@ -1,18 +1,10 @@
 //! `tenon completion`: what shells need to complete command lines.
 
-use clap::{Args, CommandFactory};
-use clap_complete::Shell;
+use clap::CommandFactory;
 
 use crate::cli::Cli;
+use crate::cli::completion::CompletionArgs;
 use crate::printer::Printer;
-
-/// `tenon completion`
-#[derive(Debug, Args)]
-pub struct CompletionArgs {
-    /// The shell
-    #[arg(value_enum)]
-    pub shell: Shell,
-}
 
 /// Prints the script.
 pub fn run(args: &CompletionArgs, printer: &Printer) -> u8 {

@@ -1,53 +1,22 @@
 //! `tenon config`: begin a settings file, check one, and explain its fields. Nothing is called.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::{ConfigArgs, GlobalArgs, SettingArgs};
+use crate::cli::config::{ConfigArgs, ConfigCommand};
+use crate::cli::overlay::{overlay, resolve};
+use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
+use crate::files::FileError;
 use crate::printer::Printer;
+use crate::settings::SettingsError;
+use crate::settings::Source;
 use crate::settings::config::Config;
 use crate::settings::problem::Problem;
-use crate::settings::{Settings, Source, overlay};
 use crate::target;
 
 mod explain;
-
-/// The subcommands of `tenon config`.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Print a settings file with what is known of the target, or write it
-    Init {
-        /// What is asked for.
-        #[command(flatten)]
-        settings: Box<SettingArgs>,
-        /// Write it here; a file that is there is left as it is
-        #[arg(long, value_name = "FILE")]
-        write: Option<PathBuf>,
-    },
-    /// Check a settings file, and print all that is wrong with it
-    Validate {
-        /// Settings file
-        #[arg(
-            short = 'f',
-            long = "file",
-            env = "TENON_CONFIG",
-            hide_env_values = true,
-            value_name = "FILE"
-        )]
-        file: PathBuf,
-    },
-    /// Print the JSON schema of settings files
-    Schema,
-    /// Explain a field of settings files, such as `interruption.queueName`; without one, list all
-    Explain {
-        /// Path of the field
-        #[arg(default_value = "", value_name = "FIELD")]
-        field: String,
-    },
-}
 
 /// Runs a subcommand.
 pub fn run(global: &GlobalArgs, args: &ConfigArgs, printer: &Printer) -> Result<u8, ExpectedError> {
@@ -69,7 +38,7 @@ pub fn run(global: &GlobalArgs, args: &ConfigArgs, printer: &Printer) -> Result<
 fn validate(global: &GlobalArgs, file: &Path, printer: Printer) -> Result<(), ExpectedError> {
     let source = Source::read(file)?;
     let settings =
-        Settings::resolve(source, global, &SettingArgs::default(), &target::infer(global))?;
+        resolve(source, global, &SettingArgs::default(), &target::infer(&global.kubeconfig()))?;
     printer.json(&json!({"valid": true, "config": settings.config}));
     printer.text(&format!(
         "{} is valid: cluster {} in {}",
@@ -88,9 +57,9 @@ fn init(
 ) -> Result<(), ExpectedError> {
     let (mut config, problems) = overlay(Config::default(), global, args);
     if !problems.is_empty() {
-        return Err(ExpectedError::Settings { problems });
+        return Err(ExpectedError::Settings(SettingsError { problems }));
     }
-    let inferred = target::infer(global);
+    let inferred = target::infer(&global.kubeconfig());
     config.cluster.name = config.cluster.name.or(inferred.cluster);
     config.cluster.region =
         config.cluster.region.or(inferred.region).or_else(|| global.default_region.clone());
@@ -102,7 +71,7 @@ fn init(
         printer.raw(&text);
         return Ok(());
     };
-    let failed = |source| ExpectedError::File { operation: "write", path: file.to_owned(), source };
+    let failed = FileError::writing(file);
     let mut created =
         std::fs::OpenOptions::new().write(true).create_new(true).open(file).map_err(failed)?;
     std::io::Write::write_all(&mut created, text.as_bytes()).map_err(failed)?;
@@ -119,7 +88,7 @@ fn explain(field: &str, printer: Printer) -> Result<(), ExpectedError> {
             fields.iter().find(|one| one.path.to_lowercase().ends_with(&field.to_lowercase()));
         let hint = near.map(|near| format!("; did you mean {}?", near.path)).unwrap_or_default();
         let problem = Problem::of_value(field, format!("there is no such field{hint}"));
-        return Err(ExpectedError::Settings { problems: vec![problem] });
+        return Err(ExpectedError::Settings(SettingsError { problems: vec![problem] }));
     }
     let all = shown.iter().map(|one| one.json()).collect::<Vec<Value>>();
     printer.json(&json!({"schema": "tenon.sh/config-fields/v1alpha1", "fields": all}));

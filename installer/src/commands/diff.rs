@@ -1,8 +1,11 @@
 //! `tenon diff`
 
 use super::session::{Fallback, Session, source};
-use crate::cli::{DiffArgs, GlobalArgs};
-use crate::errors::{EXIT_DRIFT, ExpectedError};
+use super::shown_plan;
+use crate::cli::GlobalArgs;
+use crate::cli::plan::DiffArgs;
+use crate::errors::ExpectedError;
+use crate::exit_codes::EXIT_DRIFT;
 use crate::printer::Printer;
 
 /// Shows what differs from the settings.
@@ -16,6 +19,6 @@ pub async fn run(
             .await?;
     session.introduce(*printer);
     let plan = session.plan()?;
-    printer.plan(&session.target_json(), &plan, &session.outlook(&plan).await?);
+    shown_plan::print(*printer, &session.target_json(), &plan, &session.outlook(&plan).await?);
     Ok(if plan.steps.is_empty() { 0 } else { EXIT_DRIFT })
 }

@@ -1,40 +1,19 @@
 //! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says. Changes nothing.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
 use super::look::{Look, observe_session};
-use super::preflight::{CheckArgs, show};
+use super::preflight::show;
 use super::session::{Fallback, Session, source};
 use crate::checks::observed::Observed;
 use crate::checks::report::judge;
-use crate::cli::{GlobalArgs, SettingArgs};
+use crate::cli::GlobalArgs;
+use crate::cli::doctor::DoctorArgs;
+use crate::cli::overlay::resolve;
 use crate::errors::ExpectedError;
+use crate::files::FileError;
 use crate::printer::Printer;
-use crate::settings::Settings;
+use crate::settings::SettingsError;
 use crate::settings::problem::Problem;
 use crate::target;
-
-/// `tenon doctor`
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Which checks.
-    #[command(flatten)]
-    pub checks: CheckArgs,
-    /// Let warnings fail, too
-    #[arg(long)]
-    pub strict: bool,
-    /// Also show the checks that pass
-    #[arg(long)]
-    pub all: bool,
-    /// Judge what a support bundle holds (its file observed.json) instead of looking
-    #[arg(long, value_name = "FILE")]
-    pub from: Option<PathBuf>,
-}
 
 /// Makes the checks.
 pub async fn run(
@@ -51,18 +30,16 @@ pub async fn run(
 }
 
 fn read(file: &std::path::Path) -> Result<Observed, ExpectedError> {
-    let text = std::fs::read_to_string(file).map_err(|source| ExpectedError::File {
-        operation: "read",
-        path: file.to_owned(),
-        source,
-    })?;
-    serde_json::from_str(&text).map_err(|error| ExpectedError::Settings {
-        problems: vec![Problem::in_file(
-            file,
-            u64::try_from(error.line()).ok(),
-            "",
-            error.to_string(),
-        )],
+    let text = std::fs::read_to_string(file).map_err(FileError::reading(file))?;
+    serde_json::from_str(&text).map_err(|error| {
+        ExpectedError::Settings(SettingsError {
+            problems: vec![Problem::in_file(
+                file,
+                u64::try_from(error.line()).ok(),
+                "",
+                error.to_string(),
+            )],
+        })
     })
 }
 
@@ -80,8 +57,8 @@ async fn look(
         let plan = session.plan().ok();
         return Ok(observe_session(&session, plan.as_ref(), asking).await);
     }
-    let inferred = target::infer(global);
-    let settings = Settings::resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
+    let inferred = target::infer(&global.kubeconfig());
+    let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
     let look = Look::at(global, settings).await;
     Ok(look.observe(asking).await)
 }

@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::session::Session;
+use crate::apply::StepError;
 use crate::apply::{self, Options};
 use crate::aws::Aws;
 use crate::cli::GlobalArgs;
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
+use crate::files::FileError;
 use crate::journal::{self, Journal};
 use crate::plan::Plan;
 use crate::printer::Printer;
@@ -34,7 +37,7 @@ pub(super) fn open_audit(
     let Some(path) = record.map(journal::audit_file) else { return Ok(None) };
     match aws.audit.open(operation, &path) {
         Ok(()) => Ok(Some(path)),
-        Err(source) => Err(ExpectedError::File { operation: "write", path, source }),
+        Err(source) => Err(FileError::writing(&path)(source).into()),
     }
 }
 
@@ -98,5 +101,5 @@ impl Execution<'_> {
 }
 
 fn unrecorded(done: usize, source: Failure) -> ExpectedError {
-    ExpectedError::Step { step: "record".to_owned(), done, source }
+    ExpectedError::Step(StepError { step: "record".to_owned(), done, source })
 }

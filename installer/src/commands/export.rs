@@ -1,10 +1,11 @@
 //! `tenon export`: what `install` would make, in the form of the tool that is to make it instead. Nothing is changed.
 
-use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::session::{observe_failed, source};
 use crate::aws::Aws;
+use crate::cli::export::{ExportArgs, ExportForm};
+use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::desired::Desired;
 use crate::errors::ExpectedError;
@@ -17,56 +18,6 @@ mod cloud;
 mod cloudformation;
 mod gitops;
 mod terraform;
-
-/// `tenon export`
-#[derive(Debug, Args)]
-pub struct ExportArgs {
-    /// The form.
-    #[command(subcommand)]
-    pub form: ExportForm,
-}
-
-/// The forms.
-#[derive(Debug, Subcommand)]
-pub enum ExportForm {
-    /// The operator's objects, CRDs, NodePools and EC2NodeClasses as Kubernetes manifests
-    Manifests(PlainArgs),
-    /// Values for the Helm chart
-    Values(PlainArgs),
-    /// What is in AWS as a Terraform module (main.tf.json)
-    Terraform(PlainArgs),
-    /// What is in AWS as a CloudFormation template
-    Cfn(PlainArgs),
-    /// A source, two HelmReleases and the NodePools for Flux
-    Flux(GitOpsArgs),
-    /// Three Applications for Argo CD
-    Argocd(GitOpsArgs),
-}
-
-/// What every form needs.
-#[derive(Debug, Args)]
-pub struct PlainArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-}
-
-/// What GitOps tools need to know as well.
-#[derive(Debug, Args)]
-pub struct GitOpsArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Registry and path under which the charts tenon and tenon-crds are stored, such as `oci://registry.example/charts`
-    #[arg(long, value_name = "URL")]
-    pub charts: String,
-    /// Version of the charts
-    #[arg(long, default_value = env!("CARGO_PKG_VERSION"), value_name = "VERSION")]
-    pub chart_version: String,
-    /// Git repository that holds the NodePools, for Argo CD
-    #[arg(long, value_name = "URL", default_value = "")]
-    pub repository: String,
-}
 
 /// Prints the export.
 pub async fn run(
@@ -108,8 +59,8 @@ async fn desired(
     global: &GlobalArgs,
     args: &SettingArgs,
 ) -> Result<(Settings, Desired, bool), ExpectedError> {
-    let settings = Settings::resolve(source(args)?, global, args, &target::infer(global))?;
-    let aws = Aws::connect(global, &settings.region).await;
+    let settings = resolve(source(args)?, global, args, &target::infer(&global.kubeconfig()))?;
+    let aws = Aws::connect(&global.aws(), &settings.region).await;
     let node_role = settings.node_role_name.as_deref();
     let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
     let facts = facts.map_err(observe_failed)?;
@@ -127,7 +78,7 @@ async fn desired(
 /// The chart's values that differ from its defaults.
 fn values(desired: &Desired) -> Value {
     let all = json!(desired.values);
-    let defaults = json!(crate::kubernetes::values::Values::default());
+    let defaults = json!(crate::settings::values::Values::default());
     difference(&all, &defaults).unwrap_or_else(|| json!({}))
 }
 

@@ -3,8 +3,10 @@
 use serde_json::json;
 
 use super::session::{Fallback, Session, source};
+use crate::apply::StepError;
 use crate::cleanup::Cleanup;
-use crate::cli::{FreezeArgs, GlobalArgs};
+use crate::cli::GlobalArgs;
+use crate::cli::freeze::FreezeArgs;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
 use crate::uninstall::{Motion, set_motion};
@@ -26,10 +28,12 @@ pub async fn run(
     let motion = if thaw { Motion::Free } else { Motion::Still };
     let mut changed = Vec::new();
     let done = set_motion(&session.target.cluster, motion, &mut changed).await;
-    done.map_err(|error| ExpectedError::Step {
-        step: operation.to_owned(),
-        done: changed.len(),
-        source: error.into(),
+    done.map_err(|error| {
+        ExpectedError::Step(StepError {
+            step: operation.to_owned(),
+            done: changed.len(),
+            source: error.into(),
+        })
     })?;
     printer.json(&json!({
         "schema": "tenon.sh/freeze/v1alpha1",

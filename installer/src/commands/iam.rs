@@ -1,9 +1,10 @@
 //! `tenon iam`: the documents for whoever makes roles, what the caller needs, and whether what is attached suffices.
 
-use clap::{Args, Subcommand, ValueEnum};
 use tenon_iam_policies::caller::CallerScope;
 
 use crate::aws::{Aws, Calling};
+use crate::cli::iam::{IamArgs, IamCommand};
+use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::desired::Desired;
 use crate::errors::ExpectedError;
@@ -16,125 +17,6 @@ mod caller;
 mod print;
 mod simulate;
 mod verify;
-
-/// `tenon iam`
-#[derive(Debug, Args)]
-pub struct IamArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: IamCommand,
-}
-
-/// The subcommands of `tenon iam`.
-#[derive(Debug, Subcommand)]
-pub enum IamCommand {
-    /// Print the policies and trust policies that Tenon needs
-    ///
-    /// With --account-id nothing is called.
-    Print(PrintArgs),
-    /// Print the policy that whoever runs `tenon` needs
-    Caller(CallerArgs),
-    /// Compare what is attached to the roles with what is needed, and simulate it
-    Verify(VerifyArgs),
-}
-
-/// `tenon iam print`
-#[derive(Debug, Args)]
-pub struct PrintArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Whose permissions: as Tenon grants them, or exactly as Karpenter v1.14.1's template does
-    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
-    pub layout: Layout,
-    /// Which instance profiles the operator may write
-    #[arg(long, value_enum, value_name = "WHICH")]
-    pub instance_profiles: Option<Profiles>,
-    /// ARN of a KMS key that encrypts node volumes (may be repeated)
-    #[arg(long = "volume-key", value_name = "ARN")]
-    pub volume_keys: Vec<String>,
-    /// ARN of the KMS key that encrypts the interruption queue
-    #[arg(long, value_name = "ARN")]
-    pub queue_key: Option<String>,
-    /// Leave out the permission to read zonal shifts
-    #[arg(long)]
-    pub no_zonal_shift: bool,
-    /// The cluster's OIDC issuer: also print the trust policy for IRSA
-    #[arg(long, value_name = "URL")]
-    pub oidc_issuer: Option<String>,
-    /// Cut the operator's policies into pieces that IAM stores
-    #[arg(long, value_enum, value_name = "FORM")]
-    pub split: Option<Form>,
-    /// Write one file per document into this directory instead of printing
-    #[arg(long, value_name = "DIR")]
-    pub directory: Option<std::path::PathBuf>,
-}
-
-/// Whose permissions are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Layout {
-    /// As `tenon install` grants them.
-    #[default]
-    Tenon,
-    /// As Karpenter v1.14.1's template does.
-    Upstream,
-}
-
-/// Which instance profiles the operator may write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Profiles {
-    /// Those under the cluster's path.
-    OfCluster,
-    /// Any with the cluster's tags.
-    Tagged,
-    /// None: somebody else makes them.
-    Static,
-}
-
-/// How policies are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// As managed policies of at most 6,144 characters each.
-    Managed,
-    /// As inline policies of at most 10,240 characters together.
-    Inline,
-}
-
-/// `tenon iam caller`
-#[derive(Debug, Args)]
-pub struct CallerArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// What the caller is going to run
-    #[arg(long = "for", value_enum, default_value_t, value_name = "WHAT")]
-    pub purpose: For,
-}
-
-/// What the caller is going to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum For {
-    /// `install`, for what is left to do right now.
-    #[default]
-    Plan,
-    /// `preflight`, `plan`, `status` and `doctor`.
-    Look,
-    /// `install` and `upgrade`, whatever is there.
-    Install,
-    /// `uninstall`.
-    Uninstall,
-}
-
-/// `tenon iam verify`
-#[derive(Debug, Args)]
-pub struct VerifyArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Only compare the documents, and ask IAM for no simulation
-    #[arg(long)]
-    pub no_simulation: bool,
-}
 
 /// Runs a subcommand.
 pub async fn run(
@@ -158,7 +40,7 @@ pub(super) async fn desired_without_cluster(
     issuer: Option<&str>,
 ) -> Result<(Settings, Desired), ExpectedError> {
     let source = super::session::source(args)?;
-    let settings = Settings::resolve(source, global, args, &target::infer(global))?;
+    let settings = resolve(source, global, args, &target::infer(&global.kubeconfig()))?;
     let account = match &settings.account_id {
         Some(account) => account.clone(),
         None => account(global, &settings).await?,
@@ -170,7 +52,7 @@ pub(super) async fn desired_without_cluster(
 }
 
 async fn account(global: &GlobalArgs, settings: &Settings) -> Result<String, ExpectedError> {
-    let aws = Aws::connect(global, &settings.region).await;
+    let aws = Aws::connect(&global.aws(), &settings.region).await;
     let identity = aws.sts.get_caller_identity().send().await.calling("sts:GetCallerIdentity", "*");
     let identity = identity.map_err(super::session::observe_failed)?;
     Ok(identity.account.unwrap_or_default())
@@ -227,11 +109,6 @@ fn caller_scope(settings: &Settings, desired: &Desired) -> CallerScope {
     }
 }
 
-/// A file can't be written.
-fn write_failed(path: &std::path::Path, source: std::io::Error) -> ExpectedError {
-    ExpectedError::File { operation: "write", path: path.to_owned(), source }
-}
-
 /// An installation for tests: settings with nothing but a target, and what follows from them.
 #[cfg(test)]
 pub(crate) fn example() -> (Settings, Desired) {
@@ -239,7 +116,7 @@ pub(crate) fn example() -> (Settings, Desired) {
     let cli = <crate::cli::Cli as clap::Parser>::try_parse_from(arguments).expect("a command");
     let inferred = crate::settings::Inferred::default();
     let source = crate::settings::Source::default();
-    let settings = Settings::resolve(source, &cli.global, &SettingArgs::default(), &inferred)
+    let settings = resolve(source, &cli.global, &SettingArgs::default(), &inferred)
         .expect("they are complete");
     let desired =
         Desired::new(&settings, &assumed(&settings, "111122223333", None)).expect("it is fit");

@@ -8,26 +8,33 @@ use tokio::time::Instant;
 use super::execution::{Execution, confirm};
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
+use super::shown_plan;
+use super::until_object::until_object;
 use crate::apply::wait;
 use crate::aws::{Aws, Calling, IfThere};
 use crate::canary::Canary;
 use crate::checks::observe::subnet_views;
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, InstallArgs};
-use crate::clock;
-use crate::desired::AGENT;
+use crate::cli::GlobalArgs;
+use crate::cli::install::InstallArgs;
+use crate::cli::overlay::{overlay, resolve};
 use crate::errors::ExpectedError;
+use crate::files::FileError;
 use crate::kubernetes::condition::{is_ready, untrue};
+use crate::kubernetes::resources;
+use crate::names::AGENT;
 use crate::observe::facts;
+use crate::plan::Moved;
 use crate::plan::Plan;
 use crate::plan::outlook::Outlook;
 use crate::plan::saved::SavedPlan;
-use crate::printer::{Printer, counts};
+use crate::plan::text::counts;
+use crate::printer::Printer;
 use crate::retry::{Lag, until_nothing_is_missing};
-use crate::settings::{Settings, Source, overlay};
+use crate::settings::SettingsError;
+use crate::settings::{Settings, Source};
 use crate::target::{self, Target};
-use crate::uninstall::resources;
-use crate::wizard;
+use crate::{clock, wizard};
 
 /// Where the wizard writes its answers.
 const WIZARD_FILE: &str = "tenon.yaml";
@@ -60,7 +67,7 @@ pub async fn run(
     }
     let outlook = session.outlook(&plan).await?;
     if args.dry_run {
-        printer.plan(&session.target_json(), &plan, &outlook);
+        shown_plan::print(*printer, &session.target_json(), &plan, &outlook);
         return Ok(0);
     }
     // A plan without steps has nothing to fail at.
@@ -79,7 +86,7 @@ pub async fn run(
         Box::pin(session.look_again()).await?;
         let now = session.plan()?;
         if now != plan {
-            return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
+            return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
         }
     }
     let execution = Execution {
@@ -127,7 +134,7 @@ pub async fn run(
 
 /// Programs get the plan at the end, with the result.
 fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
-    for line in crate::printer::plan_and_outlook(plan, outlook).lines() {
+    for line in crate::plan::text::plan_and_outlook(plan, outlook).lines() {
         printer.note(line);
     }
 }
@@ -141,10 +148,10 @@ async fn prove(
     let end = Instant::now() + args.timeout;
     let cluster = &session.target.cluster;
     if let Some(deployment) = session.desired.deployment() {
-        wait::until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
+        until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
     }
     for object in &session.desired.node_objects {
-        wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
+        until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
     }
     Ok(())
 }
@@ -187,23 +194,22 @@ async fn ask(
     args: &InstallArgs,
     printer: &Printer,
 ) -> Result<Source, ExpectedError> {
-    let inferred = target::infer(global);
+    let inferred = target::infer(&global.kubeconfig());
     let mut questions = wizard::ask::Terminal::default();
     printer.note("An empty line takes what is in brackets, ? explains a question, < goes back. Nothing is changed before you have seen the plan.\n");
     let (mut config, problems) = overlay(Source::default().config, global, &args.settings);
     if !problems.is_empty() {
-        return Err(ExpectedError::Settings { problems });
+        return Err(ExpectedError::Settings(SettingsError { problems }));
     }
     config.cluster.region = config.cluster.region.or_else(|| global.default_region.clone());
     let asked = wizard::ask_target(&mut questions, &mut config, &inferred).await;
     asked.map_err(ExpectedError::prompt)?;
-    let settings =
-        Settings::resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
-    let aws = Aws::connect(global, &settings.region).await;
+    let settings = resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
+    let aws = Aws::connect(&global.aws(), &settings.region).await;
     let facts = facts::read(&aws, &settings.cluster, &settings.region, None)
         .await
         .map_err(observe_failed)?;
-    Target::connect(global, &aws, &facts.cluster).await?;
+    Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
     printer.note(&format!(
         "cluster {} in account {}, Kubernetes {}",
         facts.cluster.name, facts.caller.account, facts.cluster.version
@@ -244,11 +250,7 @@ fn write_answers(settings: &Settings, printer: Printer) -> Result<(), ExpectedEr
             file.display()
         ));
     } else {
-        std::fs::write(file, &text).map_err(|source| ExpectedError::File {
-            operation: "write",
-            path: file.to_owned(),
-            source,
-        })?;
+        std::fs::write(file, &text).map_err(FileError::writing(file))?;
         printer.note(&format!(
             "Written to {}. The same without questions: {command}\n",
             file.display()

@@ -47,12 +47,12 @@ impl Look {
     pub(super) async fn at(global: &GlobalArgs, settings: Settings) -> Self {
         let global =
             GlobalArgs { max_attempts: global.max_attempts.min(ATTEMPTS), ..global.clone() };
-        let aws = Aws::connect(&global, &settings.region).await;
+        let aws = Aws::connect(&global.aws(), &settings.region).await;
         let node_role = settings.node_role_name.as_deref();
         let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
         let facts = facts.map_err(|error| error.to_string());
         let target = match &facts {
-            Ok(facts) => Target::connect(&global, &aws, &facts.cluster)
+            Ok(facts) => Target::connect(&global.kubeconfig(), &aws, &facts.cluster)
                 .await
                 .map_err(|error| error.in_one_line()),
             Err(why) => Err(why.clone()),
@@ -63,7 +63,7 @@ impl Look {
         };
         let world = match (&desired, &target) {
             (Ok(desired), Ok(target)) => {
-                Box::pin(world::read(&aws, &target.cluster, desired)).await.ok()
+                Box::pin(world::read(&aws, &target.cluster, &desired.lookup())).await.ok()
             }
             _ => None,
         };

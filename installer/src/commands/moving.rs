@@ -1,45 +1,27 @@
 //! What `upgrade` and `rollback` have in common: both bring another version of the operator, in stages that no node notices.
 
-use std::time::Duration;
-
-use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tenon_iam_policies::difference::{Change, Difference, differences};
 use tokio::time::Instant;
 
 use super::execution::{Execution, confirm};
-use super::preflight::{self, CheckArgs};
+use super::preflight;
 use super::session::Session;
+use super::until_object::until_object;
 use crate::apply::wait;
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, parse_duration};
-use crate::errors::{ExpectedError, count};
+use crate::cli::GlobalArgs;
+use crate::cli::moving::MoveArgs;
+use crate::errors::ExpectedError;
 use crate::lock::Lock;
+use crate::plan::Moved;
 use crate::plan::Plan;
 use crate::plan::outlook::Outlook;
-use crate::printer::{Printer, counts, plan_and_outlook};
+use crate::plan::text::{counts, plan_and_outlook};
+use crate::printer::Printer;
 use crate::upgrade::{staged, stages};
-
-/// How a move is made.
-#[derive(Debug, Clone, Args)]
-pub struct MoveArgs {
-    /// Don't ask for confirmation
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Which preflight checks are made.
-    #[command(flatten)]
-    pub checks: CheckArgs,
-    /// Show differences and plan, and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Give up waiting for the canary, for the pods or for the NodeClasses after this time each
-    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "10m", value_name = "TIME")]
-    pub timeout: Duration,
-    /// How many steps may run at once
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32), value_name = "N")]
-    pub parallel: u8,
-}
+use crate::words::count;
 
 /// From where to where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -163,7 +145,7 @@ pub(super) async fn run(
         Box::pin(session.look_again()).await?;
         let now = journey.plan(&session, args)?;
         if now != plan {
-            return Err(ExpectedError::Moved { changes: plan.changes_to(&now) });
+            return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
         }
     }
     let execution = Execution {
@@ -179,7 +161,7 @@ pub(super) async fn run(
     let end = Instant::now() + args.timeout;
     for object in &session.desired.node_objects {
         let cluster = &session.target.cluster;
-        wait::until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
+        until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
     }
     printer.json(&report(done, true, &session));
     printer.text(&match done {

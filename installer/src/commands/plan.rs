@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::session::{Fallback, Session, source};
-use crate::cli::{GlobalArgs, PlanArgs};
+use super::shown_plan;
+use crate::cli::GlobalArgs;
+use crate::cli::plan::PlanArgs;
 use crate::clock;
 use crate::errors::ExpectedError;
 use crate::plan::saved::SavedPlan;
@@ -25,7 +27,7 @@ pub async fn run(
     session.introduce(*printer);
     let plan = session.plan()?;
     let target = session.target_json();
-    printer.plan(&target, &plan, &session.outlook(&plan).await?);
+    shown_plan::print(*printer, &target, &plan, &session.outlook(&plan).await?);
     if let Some(out) = &args.out {
         let directory = args.settings.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));

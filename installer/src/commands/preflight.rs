@@ -2,53 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use clap::Args;
-
 use super::look::{Asking, Look, observe_session};
 use super::session::{Session, source};
 use crate::checks::observed::Observed;
 use crate::checks::report::{Options, Report, judge};
-use crate::cli::{GlobalArgs, SettingArgs};
-use crate::errors::{EXIT_PREFLIGHT, ExpectedError};
+use crate::cli::GlobalArgs;
+use crate::cli::overlay::resolve;
+use crate::cli::preflight::{CheckArgs, PreflightArgs};
+use crate::errors::ExpectedError;
+use crate::exit_codes::EXIT_PREFLIGHT;
 use crate::plan::Plan;
 use crate::printer::Printer;
-use crate::settings::Settings;
+use crate::settings::SettingsError;
 use crate::settings::problem::Problem;
 use crate::target;
-
-/// `tenon preflight`
-#[derive(Debug, Args)]
-pub struct PreflightArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Which checks, and how strictly.
-    #[command(flatten)]
-    pub checks: CheckArgs,
-    /// Let warnings fail, too
-    #[arg(long)]
-    pub strict: bool,
-    /// Also show the checks that pass
-    #[arg(long)]
-    pub all: bool,
-}
-
-/// Which checks are made.
-#[derive(Debug, Clone, Default, Args)]
-pub struct CheckArgs {
-    /// Leave out these checks, by id
-    #[arg(long, value_delimiter = ',', value_name = "ID,…")]
-    pub skip: Vec<String>,
-    /// Also ask from inside the cluster what the operator's pods reach, by a Job that is removed again
-    #[arg(long)]
-    pub in_cluster: bool,
-    /// The proxy that this program was given
-    #[arg(long, env = "HTTPS_PROXY", hide = true)]
-    pub https_proxy: Option<String>,
-    /// What goes past the proxy
-    #[arg(long, env = "NO_PROXY", hide = true)]
-    pub no_proxy: Option<String>,
-}
 
 impl CheckArgs {
     /// What to check; ids that no check has are an error.
@@ -63,7 +30,7 @@ impl CheckArgs {
             .into_iter()
             .map(|id| Problem::of_flag("--skip", format!("there is no check {id}")))
             .collect();
-        Err(ExpectedError::Settings { problems })
+        Err(ExpectedError::Settings(SettingsError { problems }))
     }
 
     /// What is looked at. `installed`: the operator at work, too.
@@ -80,8 +47,8 @@ pub async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let options = args.checks.options(args.strict, false)?;
-    let inferred = target::infer(global);
-    let settings = Settings::resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
+    let inferred = target::infer(&global.kubeconfig());
+    let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
     let look = Box::pin(Look::at(global, settings)).await;
     let seen = Box::pin(look.observe(args.checks.asking(false))).await;
     Ok(show(&judge(&seen, &options), args.all, *printer))

@@ -1,41 +1,28 @@
 //! `tenon rollback`: the version before, as its Helm revision has it.
 
-use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::moving::{self, Journey, MoveArgs};
+use super::moving::{self, Journey};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::upgrade::running;
 use crate::cleanup::Cleanup;
+use crate::cli::overlay::resolve;
+use crate::cli::rollback::RollbackArgs;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
 use crate::kubernetes::client::failed;
+use crate::kubernetes::crds::compatibility;
 use crate::kubernetes::helm::{self, Record, Revision};
 use crate::kubernetes::object::Object;
+use crate::kubernetes::resources;
 use crate::kubernetes::revision::Content;
-use crate::names;
 use crate::printer::Printer;
-use crate::settings::{Settings, Source};
-use crate::target;
-use crate::uninstall::resources;
-use crate::upgrade::{crds, version};
-
-/// `tenon rollback`
-#[derive(Debug, Args)]
-pub struct RollbackArgs {
-    /// What was asked for; default: what the installation recorded.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Go back to this Helm revision; default: the one before, or, after an upgrade that did not end, the one that it began from
-    #[arg(long, value_name = "N")]
-    pub to_revision: Option<u32>,
-    /// How it is done.
-    #[command(flatten)]
-    pub how: MoveArgs,
-}
+use crate::settings::Source;
+use crate::upgrade::version;
+use crate::{names, target};
 
 /// Rolls back.
 pub async fn run(
@@ -56,11 +43,11 @@ pub async fn run(
     let to = choose(args, &now).map_err(unfit)?;
     let release = release(&now, &to).await?;
     let content = Content::of(&release);
-    let inferred = target::infer(global);
+    let inferred = target::infer(&global.kubeconfig());
     let mut session = match &content {
         Some(content) => {
             let recorded = Source::recorded(content.config.clone());
-            let settings = Settings::resolve(recorded, global, &SettingArgs::default(), &inferred)?;
+            let settings = resolve(recorded, global, &SettingArgs::default(), &inferred)?;
             Box::pin(now.with(settings)).await?
         }
         // Helm made it from the plain chart: only what Helm knows can be brought back.
@@ -68,7 +55,7 @@ pub async fn run(
     };
     become_revision(&mut session, &to, &release, content.as_ref()).map_err(unfit)?;
     let lost = match &content {
-        Some(content) => crds::unreadable(&content.crds, &node_objects(&session).await?),
+        Some(content) => compatibility::unreadable(&content.crds, &node_objects(&session).await?),
         None => Vec::new(),
     };
     if !lost.is_empty() {

@@ -7,13 +7,17 @@ use serde_json::{Value, json};
 use crate::apply::Context;
 use crate::aws::Aws;
 use crate::cleanup::Cleanup;
+use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::clock;
-use crate::desired::{AGENT, Desired};
-use crate::errors::{ExpectedError, Failure};
+use crate::desired::Desired;
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 use crate::journal::{self, Record};
 use crate::kubernetes::client::Cluster;
+use crate::kubernetes::resources;
 use crate::lock::{Holder, Lock, LockError};
+use crate::names::AGENT;
 use crate::observe::facts::{self, Facts};
 use crate::observe::world::{self, AgentState, World};
 use crate::ownership::Installation;
@@ -23,7 +27,6 @@ use crate::printer::Printer;
 use crate::settings::renamed::renamed;
 use crate::settings::{Inferred, Settings, Source};
 use crate::target::{self, Target};
-use crate::uninstall::resources;
 
 /// Everything that is known before anything is done.
 pub(super) struct Session {
@@ -60,7 +63,7 @@ pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {
 
 /// The settings file, if one is named.
 pub(super) fn source(args: &SettingArgs) -> Result<Source, ExpectedError> {
-    args.file.as_deref().map_or_else(|| Ok(Source::default()), Source::read)
+    Ok(args.file.as_deref().map(Source::read).transpose()?.unwrap_or_default())
 }
 
 /// The cluster is found and reached; nothing was looked at yet.
@@ -80,14 +83,14 @@ impl Connection {
         source: Source,
         fallback: Fallback,
     ) -> Result<Self, ExpectedError> {
-        let inferred = target::infer(global);
+        let inferred = target::infer(&global.kubeconfig());
         if fallback == Fallback::Record && source.file.is_none() {
             return Box::pin(Self::open_recorded(global, args, &inferred)).await;
         }
-        let settings = Settings::resolve(source, global, args, &inferred)?;
-        let aws = Aws::connect(global, &settings.region).await;
+        let settings = resolve(source, global, args, &inferred)?;
+        let aws = Aws::connect(&global.aws(), &settings.region).await;
         let facts = read_facts(&aws, &settings).await?;
-        let target = Target::connect(global, &aws, &facts.cluster).await?;
+        let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
         Ok(Self::new(global, settings, aws, facts, target))
     }
 
@@ -96,11 +99,11 @@ impl Connection {
         args: &SettingArgs,
         inferred: &Inferred,
     ) -> Result<Self, ExpectedError> {
-        let first = Settings::resolve(Source::default(), global, args, inferred)?;
-        let aws = Aws::connect(global, &first.region).await;
+        let first = resolve(Source::default(), global, args, inferred)?;
+        let aws = Aws::connect(&global.aws(), &first.region).await;
         let facts =
             facts::read(&aws, &first.cluster, &first.region, None).await.map_err(observe_failed)?;
-        let target = Target::connect(global, &aws, &facts.cluster).await?;
+        let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
         let id = Installation::new(
             &facts.cluster.arn,
             facts.cluster.created_at,
@@ -115,7 +118,7 @@ impl Connection {
         let Some(record) = record else {
             return Ok(Self::new(global, first, aws, facts, target));
         };
-        let settings = Settings::resolve(
+        let settings = resolve(
             Source::recorded(without_missing_manifests(record.config)),
             global,
             args,
@@ -193,7 +196,9 @@ async fn look_at(
     settings: &Settings,
 ) -> Result<(World, Option<(String, Option<Record>)>), ExpectedError> {
     let world = async {
-        Box::pin(world::read(aws, &target.cluster, desired)).await.map_err(ExpectedError::Observe)
+        Box::pin(world::read(aws, &target.cluster, &desired.lookup()))
+            .await
+            .map_err(ExpectedError::Observe)
     };
     let recorded = async {
         let recorded = journal::read_cluster(&target.cluster, &settings.namespace).await;
@@ -403,7 +408,7 @@ pub(super) fn record_file(
     settings: &Settings,
 ) -> Option<PathBuf> {
     Some(journal::file(
-        &journal::state_dir(global)?,
+        &global.records()?,
         &facts.caller.account,
         &settings.region,
         &settings.cluster,

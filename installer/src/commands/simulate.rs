@@ -1,9 +1,17 @@
 //! `tenon simulate` and `tenon explain`: what the operator would do and why, without doing it.
 
+use tenon_planner::Policy;
+use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
+
 use crate::cli::GlobalArgs;
+use crate::cli::simulate::{
+    ExplainArgs, Explained, MinValues, PolicyArgs, Preferences, SimulateArgs, SourceArgs, What,
+};
+use crate::clock;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
-pub use crate::simulate::args::{ExplainArgs, SimulateArgs};
+use crate::simulate::{self, CatalogOptions, Kind, Loops, Options, Simulation, Subject};
+use crate::target;
 
 /// Says what would be launched, placed, removed, and what stays, with the reasons.
 pub async fn run(
@@ -11,7 +19,20 @@ pub async fn run(
     args: &SimulateArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    crate::simulate::simulate(global, args, printer).await
+    let mut simulation = read(global, &args.source, args.source.live, printer).await?;
+    if let Some(path) = &args.save {
+        simulation.save(path)?;
+    }
+    let loops = match args.what {
+        What::Provision => Loops::Provision,
+        What::Disrupt => Loops::Disrupt,
+        What::Both => Loops::Both,
+    };
+    let outcome = simulation.outcome(loops);
+    printer.note(&outcome.duration_in_words());
+    printer.json(&outcome);
+    printer.text(&outcome.text());
+    Ok(0)
 }
 
 /// Says why one object is as it is.
@@ -20,5 +41,84 @@ pub async fn explain(
     args: &ExplainArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    crate::simulate::explain(global, args, printer).await
+    let live = args.source.live || args.source.files.is_empty();
+    let mut simulation = read(global, &args.source, live, printer).await?;
+    let answer = simulation.explain(&Subject {
+        kind: match args.kind {
+            Explained::Pod => Kind::Pod,
+            Explained::Node => Kind::Node,
+            Explained::NodeClaim => Kind::NodeClaim,
+            Explained::NodePool => Kind::NodePool,
+        },
+        namespace: args.namespace.clone(),
+        name: args.name.clone(),
+    })?;
+    printer.json(&answer);
+    printer.text(&answer.text());
+    Ok(0)
+}
+
+/// Reads what there is to read, and talks about it.
+async fn read(
+    global: &GlobalArgs,
+    args: &SourceArgs,
+    live: bool,
+    printer: &Printer,
+) -> Result<Simulation, ExpectedError> {
+    let options = options(args);
+    options.check(live)?;
+    let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
+    let simulation = simulate::read(options, client.as_ref(), &|note| printer.note(note)).await?;
+    for warning in simulation.warnings() {
+        printer.warn(warning);
+    }
+    Ok(simulation)
+}
+
+fn options(args: &SourceArgs) -> Options {
+    Options {
+        files: args.files.clone(),
+        catalog: CatalogOptions {
+            files: args.catalog.files.clone(),
+            vm_memory_overhead_percent: args.catalog.vm_memory_overhead_percent,
+            reserved_enis: args.catalog.reserved_enis,
+        },
+        now: args.now.unwrap_or_else(clock::now),
+        seed: args.seed,
+        ignore_dra_requests: args.ignore_dra_requests,
+        feature_gates: args.policy.feature_gates.clone(),
+        scheduler_config: args.policy.scheduler_config.clone(),
+        policy: policy(&args.policy),
+    }
+}
+
+/// The options as the planner takes them.
+fn policy(args: &PolicyArgs) -> Policy {
+    let PolicyArgs {
+        feature_gates,
+        preference_policy,
+        min_values_policy,
+        node_price,
+        largest_share,
+        few_nodes,
+        nominate_pods,
+        // It is part of the snapshot.
+        scheduler_config: _,
+    } = args;
+    let default = feature_gates.policy();
+    Policy {
+        preferences: match preference_policy {
+            Preferences::Respect => PreferencePolicy::Respect,
+            Preferences::Ignore => PreferencePolicy::Ignore,
+        },
+        min_values: match min_values_policy {
+            MinValues::Strict => MinValuesPolicy::Strict,
+            MinValues::BestEffort => MinValuesPolicy::BestEffort,
+        },
+        node_price: node_price.unwrap_or(default.node_price),
+        largest_share: largest_share.unwrap_or(default.largest_share),
+        few_nodes: few_nodes.unwrap_or(default.few_nodes),
+        nominations: *nominate_pods,
+        ..default
+    }
 }

@@ -8,11 +8,13 @@ use tokio::time::Instant;
 
 use super::session::{Fallback, Session, observe_failed, source};
 use crate::apply::wait;
-use crate::cli::{GlobalArgs, StatusArgs};
-use crate::errors::{EXIT_DRIFT, EXIT_FAILURE, ExpectedError};
+use crate::cli::GlobalArgs;
+use crate::cli::status::StatusArgs;
+use crate::errors::ExpectedError;
+use crate::exit_codes::{EXIT_DRIFT, EXIT_FAILURE};
 use crate::kubernetes::condition::planning_paused;
+use crate::kubernetes::resources;
 use crate::printer::{Printer, StatusLine};
-use crate::uninstall::resources;
 
 /// One line of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]

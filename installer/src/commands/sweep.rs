@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use clap::Args;
 use serde_json::json;
 use tenon_iam_policies::{Features, Partition, Scope};
 
@@ -11,8 +10,11 @@ use super::session::{observe_failed, source, take_lock};
 use crate::apply::Context;
 use crate::aws::{Aws, AwsError};
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
-use crate::errors::{EXIT_PARTIAL, ExpectedError, count};
+use crate::cli::overlay::resolve;
+use crate::cli::sweep::SweepArgs;
+use crate::cli::{GlobalArgs, SettingArgs};
+use crate::errors::ExpectedError;
+use crate::exit_codes::EXIT_PARTIAL;
 use crate::journal;
 use crate::names;
 use crate::observe::facts::{self, Facts};
@@ -24,23 +26,7 @@ use crate::settings::config::Event;
 use crate::sweep::find::Kind;
 use crate::sweep::{self, ClusterSeen, Orphan, Sweeper};
 use crate::target::{self, Target};
-
-/// `tenon sweep`
-#[derive(Debug, Args)]
-pub struct SweepArgs {
-    /// What was asked for: names and paths, where they are not the default ones.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Remove without being asked; without it, and without a terminal, nothing is removed
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Refuse to terminate more instances than this
-    #[arg(long, default_value_t = 500, value_name = "N")]
-    pub max_terminate: usize,
-    /// How long pods may take to leave a node before it goes
-    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "TIME")]
-    pub drain_timeout: Duration,
-}
+use crate::words::count;
 
 /// Where is looked.
 struct Place {
@@ -53,8 +39,8 @@ struct Place {
 
 impl Place {
     async fn open(global: &GlobalArgs, args: &SettingArgs) -> Result<Self, ExpectedError> {
-        let settings = Settings::resolve(source(args)?, global, args, &target::infer(global))?;
-        let aws = Aws::connect(global, &settings.region).await;
+        let settings = resolve(source(args)?, global, args, &target::infer(&global.kubeconfig()))?;
+        let aws = Aws::connect(&global.aws(), &settings.region).await;
         let facts = match facts::read(&aws, &settings.cluster, &settings.region, None).await {
             Ok(facts) => Some(facts),
             Err(error) if is_no_cluster(&error) => None,
@@ -84,7 +70,7 @@ impl Place {
         let cluster = match facts {
             None => None,
             Some(facts) => {
-                let target = Target::connect(global, &aws, &facts.cluster).await?;
+                let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
                 let installation = Installation::new(
                     &facts.cluster.arn,
                     facts.cluster.created_at,
@@ -176,7 +162,8 @@ pub async fn run(
         (_, lock) => lock,
     };
     let (account, region) = (&place.scope.account, &place.settings.region);
-    let record = journal::state_dir(global)
+    let record = global
+        .records()
         .map(|directory| journal::file(&directory, account, region, &place.settings.cluster));
     open_audit(&place.aws, "sweep", record.as_deref())?;
     let context = place.context();

@@ -1,16 +1,16 @@
 //! `tenon uninstall`: show, confirm, remove in order, and prove that nothing is left.
 
-use std::time::Duration;
-
-use clap::Args;
 use tokio::time::Instant;
 
 use super::execution::{Execution, open_audit};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
+use super::until_object::until_object;
+use crate::apply::StepError;
 use crate::apply::wait;
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, SettingArgs, parse_duration};
-use crate::errors::{ExpectedError, count, some};
+use crate::cli::GlobalArgs;
+use crate::cli::uninstall::UninstallArgs;
+use crate::errors::ExpectedError;
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::printer::Printer;
@@ -20,54 +20,10 @@ use crate::uninstall::{
     Inventory, Mode, Motion, Options, Remover, Side, frozen_in_words, guard, keep_used,
     operator_lives, repair, set_motion,
 };
+use crate::words::{count, some};
 
 /// How many steps of a repair may run at once, as in an installation.
 const REPAIR_AT_ONCE: u8 = 6;
-
-/// `tenon uninstall`
-#[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
-pub struct UninstallArgs {
-    /// What was asked for; default: what the installation recorded.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// Don't ask for confirmation
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Show what would be removed and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Keep the nodes, and what they need to run: operator, NodePools and queue go, instances stay
-    #[arg(long, conflicts_with = "aws_only")]
-    pub keep_nodes: bool,
-    /// Remove nodes, operator and CRDs, and leave what the installer made in AWS
-    #[arg(long, conflicts_with = "aws_only")]
-    pub k8s_only: bool,
-    /// Remove what the installer made in AWS, after somebody else (GitOps) has removed the operator
-    #[arg(long)]
-    pub aws_only: bool,
-    /// Keep the CRDs
-    #[arg(long)]
-    pub keep_crds: bool,
-    /// Bring a missing operator back first, so that it drains its nodes and takes its finalizers off itself
-    #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
-    pub repair_first: bool,
-    /// Go on although the nodes that stay have no room for all pods that have to move: those will wait
-    #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
-    pub force_capacity: bool,
-    /// Let go of NodeClaims whose instances can't be proven gone: their ids are listed, and the exit code is 4
-    #[arg(long, conflicts_with_all = ["aws_only", "keep_nodes"])]
-    pub abandon_instances: bool,
-    /// Drain the nodes of so many NodePools at once, the others standing still meanwhile; default: of all
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..), value_name = "N", conflicts_with_all = ["aws_only", "keep_nodes"])]
-    pub parallel: Option<u8>,
-    /// How long disruption budgets may hold pods up; default: as long as they want while the operator drains, 5m without it
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
-    pub drain_timeout: Option<Duration>,
-    /// Give up waiting for any one thing after this time
-    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
-    pub timeout: Duration,
-}
 
 /// Uninstalls.
 pub async fn run(
@@ -162,7 +118,7 @@ pub async fn run(
         printer.note(&format!("Every call that deleted something is in {}", audit.display()));
     }
     let is_clean = proof.left.is_empty() && proof.abandoned.is_empty();
-    Ok(if is_clean { 0 } else { crate::errors::EXIT_PARTIAL })
+    Ok(if is_clean { 0 } else { crate::exit_codes::EXIT_PARTIAL })
 }
 
 fn remover<'a>(
@@ -249,10 +205,12 @@ async fn bring_back(
     if let Some(words) = frozen_in_words(&frozen) {
         printer.note(&words);
     }
-    done.map_err(|error| ExpectedError::Step {
-        step: "freeze".to_owned(),
-        done: frozen.len(),
-        source: error.into(),
+    done.map_err(|error| {
+        ExpectedError::Step(StepError {
+            step: "freeze".to_owned(),
+            done: frozen.len(),
+            source: error.into(),
+        })
     })?;
     let execution = Execution {
         global,
@@ -265,7 +223,7 @@ async fn bring_back(
     execution.run_first(plan).await?;
     let end = Instant::now() + args.timeout;
     if let Some(deployment) = session.desired.deployment() {
-        wait::until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
+        until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;
     }
     Ok(())
 }

@@ -1,31 +1,17 @@
 //! `tenon upgrade`: another version of the operator, without replacing a node.
 
-use clap::Args;
-
-use super::moving::{self, Journey, MoveArgs};
+use super::moving::{self, Journey};
 use super::session::{Connection, Fallback, Session, source};
 use crate::cleanup::Cleanup;
-use crate::cli::{GlobalArgs, SettingArgs};
+use crate::cli::GlobalArgs;
+use crate::cli::upgrade::UpgradeArgs;
 use crate::errors::ExpectedError;
+use crate::kubernetes::crds::compatibility;
 use crate::printer::Printer;
 use crate::settings::Settings;
+use crate::settings::SettingsError;
 use crate::settings::problem::Problem;
-use crate::upgrade::crds;
 use crate::upgrade::version::{self, Version};
-
-/// `tenon upgrade`
-#[derive(Debug, Args)]
-pub struct UpgradeArgs {
-    /// What is asked for; default: what the installation recorded.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// The operator's version; default: that of this program
-    #[arg(long, value_name = "VERSION")]
-    pub to: Option<String>,
-    /// How it is done.
-    #[command(flatten)]
-    pub how: MoveArgs,
-}
 
 /// Upgrades.
 pub async fn run(
@@ -47,7 +33,7 @@ pub async fn run(
     session.introduce(*printer);
     let from = running(&session)?;
     let mut reasons = version::refusals(from.as_ref(), &to, &Version::own());
-    reasons.extend(crds::refusals(&session.desired.crds, &session.world.objects));
+    reasons.extend(compatibility::refusals(&session.desired.crds, &session.world.objects));
     if !reasons.is_empty() {
         return Err(ExpectedError::Unfit { what: format!("upgrade to {to}"), reasons });
     }
@@ -65,7 +51,9 @@ pub async fn run(
 
 fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {
     let problem = |flag: &str, message: String| {
-        Err(ExpectedError::Settings { problems: vec![Problem::of_flag(flag, message)] })
+        Err(ExpectedError::Settings(SettingsError {
+            problems: vec![Problem::of_flag(flag, message)],
+        }))
     };
     match (&args.to, &args.settings.image_tag) {
         (Some(_), Some(_)) => problem("--image-tag", "--to says the same: leave one out".into()),
@@ -79,8 +67,10 @@ fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {
 
 /// The same settings with this version of the operator. This program's own is left out where nothing else says another, as an installation does.
 fn at_version(mut settings: Settings, to: &Version) -> Result<Settings, ExpectedError> {
-    let refuse = |message: String| ExpectedError::Settings {
-        problems: vec![Problem::of_value("deploy.values", message)],
+    let refuse = |message: String| {
+        ExpectedError::Settings(SettingsError {
+            problems: vec![Problem::of_value("deploy.values", message)],
+        })
     };
     if !settings.values.controller.image.digest.is_empty() {
         return Err(refuse("controller.image.digest pins the image: leave it out, or give that of the new version with `tenon install --set`".to_owned()));

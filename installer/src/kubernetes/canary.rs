@@ -51,7 +51,7 @@ fn instance(deployment: &Value) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::kubernetes::operator::{Release, objects};
-    use crate::kubernetes::values::Values;
+    use crate::settings::values::Values;
 
     #[test]
     fn it_is_the_same_pod_and_none_that_others_select() {

@@ -1,12 +1,14 @@
 //! The CRDs, embedded into the program as they are generated from the API types.
 
+pub mod compatibility;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use self::compatibility::Known;
 use super::object::Object;
-use crate::upgrade::crds::Known;
 
 /// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS, and CapacityBuffer may belong to another autoscaler.
 const MANIFESTS: [&str; 4] = [
@@ -33,7 +35,7 @@ pub fn objects() -> Vec<Object> {
 /// What this version knows of the CRDs' objects.
 pub fn known() -> BTreeMap<String, Known> {
     static KNOWN: LazyLock<BTreeMap<String, Known>> =
-        LazyLock::new(|| crate::upgrade::crds::known(&objects()));
+        LazyLock::new(|| compatibility::known(&objects()));
     KNOWN.clone()
 }
 

@@ -20,9 +20,9 @@ use serde_json::{Map, Value, json};
 
 use super::object::Object;
 use super::revision::Content;
-use super::values::Values;
 use crate::names;
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
+use crate::settings::values::Values;
 
 /// Name of the release.
 pub const RELEASE: &str = "tenon";

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::object::Object;
 use super::rbac;
-use super::values::{Controller, ProbeTiming, Values};
+use crate::settings::values::{Controller, ProbeTiming, Values};
 
 /// Under which name and by whom the objects are installed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{
 use super::lease;
 use super::object::Object;
 use super::operator::{Release, metadata};
-use super::values::Values;
+use crate::settings::values::Values;
 
 const KARPENTER: &str = "karpenter.sh";
 const PROVIDER: &str = "karpenter.k8s.aws";

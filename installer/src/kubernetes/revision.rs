@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 
+use crate::kubernetes::crds::compatibility::Known;
 use crate::names;
 use crate::settings::config::{Config, DefaultsConfig};
-use crate::upgrade::crds::Known;
 
 /// Name of the file.
 const FILE: &str = "tenon/revision.json";

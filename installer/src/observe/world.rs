@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ApiResource;
 use serde_json::Value;
+use tenon_iam_policies::identity::ServiceAccount;
 
 use super::{ec2, eks, iam, labelled, messaging};
 use crate::aws::{Aws, AwsError};
-use crate::desired::{AGENT, Desired};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::aws_auth;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::{Key, Object};
+use crate::names::AGENT;
 use crate::ownership::Tags;
 
 /// What is there.
@@ -169,42 +170,65 @@ pub struct RuleState {
     pub tags: Tags,
 }
 
+/// What is looked for, by name. Whoever says what should be there gives the names; what is made of the answer is not decided here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lookup {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// The installation's id.
+    pub install_id: String,
+    /// Names of the roles that are ours to make.
+    pub roles: Vec<String>,
+    /// ARN of the nodes' role, ours or not.
+    pub node_role_arn: String,
+    /// The operator's service account.
+    pub service_account: ServiceAccount,
+    /// ARN of the cluster's identity provider, where IRSA is used: a caller without IRSA needs no permission to read providers.
+    pub provider_arn: Option<String>,
+    /// Name of the instance profile.
+    pub profile: String,
+    /// Whether EC2 Spot's service-linked role matters.
+    pub spot_role: bool,
+    /// Name of the Fargate profile.
+    pub fargate: String,
+    /// Name of the queue.
+    pub queue: String,
+    /// Names of the rules.
+    pub rules: Vec<String>,
+    /// Ids of subnets and security groups.
+    pub network: Vec<String>,
+    /// Kubernetes objects.
+    pub objects: Vec<(ApiResource, Key)>,
+    /// Whether Helm is to know the installation: a caller who may not read Secrets can still work without a release.
+    pub helm_record: bool,
+}
+
 /// Reads everything, side by side.
-pub async fn read(aws: &Aws, cluster: &Cluster, desired: &Desired) -> Result<World, Failure> {
-    let ours = [&desired.node_role, &desired.controller_role, &desired.fargate_role]
-        .into_iter()
-        .filter(|role| role.spec.is_some());
-    let names = ours.map(|role| role.name.clone()).collect::<Vec<_>>();
+pub async fn read(aws: &Aws, cluster: &Cluster, wanted: &Lookup) -> Result<World, Failure> {
     let aws_side = async {
         tokio::try_join!(
-            iam::roles(aws, &names),
-            eks::addon(aws, &desired.scope.cluster, AGENT),
-            eks::association(aws, &desired.scope.cluster, &desired.service_account),
-            provider(aws, desired),
-            eks::access_entry(aws, &desired.scope.cluster, &desired.node_role.arn),
-            iam::profile(aws, &desired.profile_name),
-            iam::spot_role(aws, desired.spot_role),
-            eks::fargate(aws, &desired.scope.cluster, &desired.fargate_name),
-            messaging::queue(aws, &desired.queue_name),
-            messaging::rules(aws, &desired.rule_names),
-            network(aws, desired),
+            iam::roles(aws, &wanted.roles),
+            eks::addon(aws, &wanted.cluster, AGENT),
+            eks::association(aws, &wanted.cluster, &wanted.service_account),
+            provider(aws, wanted),
+            eks::access_entry(aws, &wanted.cluster, &wanted.node_role_arn),
+            iam::profile(aws, &wanted.profile),
+            iam::spot_role(aws, wanted.spot_role),
+            eks::fargate(aws, &wanted.cluster, &wanted.fargate),
+            messaging::queue(aws, &wanted.queue),
+            messaging::rules(aws, &wanted.rules),
+            network(aws, wanted),
         )
         .map_err(Failure::from)
     };
     let kubernetes_side = async {
-        let canary = desired.canary();
-        let objects = desired
-            .objects()
-            .chain(&canary)
-            .map(|object| (object.resource.clone(), object.key()))
-            .collect::<Vec<_>>();
         let (aws_auth, key) = aws_auth::place();
         tokio::try_join!(
-            cluster.get_all(&objects),
+            cluster.get_all(&wanted.objects),
             daemon_set(cluster),
             cluster.get(&aws_auth, &key),
-            releases(cluster, desired),
-            labelled::read(cluster, &desired.installation.id),
+            releases(cluster, wanted),
+            labelled::read(cluster, &wanted.install_id),
         )
         .map_err(Failure::from)
     };
@@ -260,30 +284,26 @@ async fn daemon_set(cluster: &Cluster) -> Result<bool, KubeError> {
     Ok(cluster.get(&resource, &key).await?.is_some())
 }
 
-/// A caller who may not read Secrets can still work without a release.
-async fn releases(cluster: &Cluster, desired: &Desired) -> Result<Vec<Revision>, KubeError> {
-    let namespace = &desired.service_account.namespace;
+async fn releases(cluster: &Cluster, wanted: &Lookup) -> Result<Vec<Revision>, KubeError> {
+    let namespace = &wanted.service_account.namespace;
     match cluster.metadata::<Secret>(namespace, &helm::selector()).await {
         Ok(found) => Ok(found.iter().filter_map(helm::revision).collect()),
-        Err(error) if error.is_denied() && desired.helm.is_none() => Ok(Vec::new()),
+        Err(error) if error.is_denied() && !wanted.helm_record => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-/// Only asked for where it is used: a caller without IRSA needs no permission to read providers.
-async fn provider(aws: &Aws, desired: &Desired) -> Result<Option<ProviderState>, AwsError> {
-    match &desired.provider {
-        Some(provider) => iam::provider(aws, &provider.arn).await,
+async fn provider(aws: &Aws, wanted: &Lookup) -> Result<Option<ProviderState>, AwsError> {
+    match &wanted.provider_arn {
+        Some(arn) => iam::provider(aws, arn).await,
         None => Ok(None),
     }
 }
 
 type Network = (BTreeMap<String, Tags>, BTreeSet<String>);
 
-async fn network(aws: &Aws, desired: &Desired) -> Result<Network, AwsError> {
-    let (wanted, marked) = tokio::try_join!(
-        ec2::network(aws, &desired.discovery),
-        ec2::marked(aws, &desired.installation.id)
-    )?;
-    Ok((wanted.into_iter().collect(), marked.into_iter().collect()))
+async fn network(aws: &Aws, wanted: &Lookup) -> Result<Network, AwsError> {
+    let (tags, marked) =
+        tokio::try_join!(ec2::network(aws, &wanted.network), ec2::marked(aws, &wanted.install_id))?;
+    Ok((tags.into_iter().collect(), marked.into_iter().collect()))
 }

@@ -7,9 +7,9 @@ use tenon_crds::{EC2NodeClassSpec, NodePoolSpec, hash};
 
 use super::{Action, Op, Plan};
 use crate::desired::Desired;
-use crate::errors::count;
 use crate::kubernetes::object::{Object, annotation, label};
 use crate::observe::world::World;
+use crate::words::count;
 
 /// Hours in a month, as AWS counts them.
 const HOURS: f64 = 730.0;

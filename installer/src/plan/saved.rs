@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Plan;
-use crate::errors::ExpectedError;
+use super::{Moved, Plan};
+use crate::files::FileError;
 use crate::settings::config::Config;
 
 /// Version of the form.
@@ -58,17 +58,14 @@ impl SavedPlan {
     }
 
     /// Writes the file.
-    pub fn write(&self, path: &Path) -> Result<(), ExpectedError> {
+    pub fn write(&self, path: &Path) -> Result<(), FileError> {
         let text = serde_json::to_string_pretty(self).expect("a plan is maps, lists and scalars");
-        let failed =
-            |source| ExpectedError::File { operation: "write", path: path.to_owned(), source };
-        std::fs::write(path, text + "\n").map_err(failed)
+        std::fs::write(path, text + "\n").map_err(FileError::writing(path))
     }
 
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, ExpectedError> {
-        let failed =
-            |source| ExpectedError::File { operation: "read", path: path.to_owned(), source };
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let failed = FileError::reading(path);
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let saved: Self = serde_json::from_str(&text).map_err(|error| failed(error.into()))?;
         if saved.schema != SCHEMA {
@@ -79,7 +76,7 @@ impl SavedPlan {
     }
 
     /// Whether a plan made now is the saved one; if not, what differs.
-    pub fn check(&self, now: &Plan) -> Result<(), ExpectedError> {
+    pub fn check(&self, now: &Plan) -> Result<(), Moved> {
         let now = details(now);
         if self.steps == now {
             return Ok(());
@@ -104,7 +101,7 @@ impl SavedPlan {
         if changes.is_empty() {
             changes.push("the steps are in another order".to_owned());
         }
-        Err(ExpectedError::Moved { changes })
+        Err(Moved { changes })
     }
 }
 

@@ -32,7 +32,7 @@ fn ids(plan: &Plan) -> Vec<&str> {
 #[test]
 fn an_untouched_cluster_gets_everything() {
     let plan = diff(&desired(""), &untouched()).expect("nothing is in the way");
-    insta::assert_snapshot!(crate::printer::plan_text(&plan));
+    insta::assert_snapshot!(text::plan_text(&plan));
     assert!(is_runnable(&plan));
     let deployment =
         plan.steps.iter().find(|step| step.kind == "Deployment").expect("there is a Deployment");
@@ -121,7 +121,7 @@ fn each_change_from_outside_is_named_and_repaired() {
 fn what_is_no_longer_asked_for_is_removed() {
     let before = complete(&desired(""));
     let plan = diff(&desired("interruption:\n  enabled: false\nnetwork:\n  discovery: ids\ndefaults:\n  enabled: false\n"), &before).expect("nothing is in the way");
-    insta::assert_snapshot!(crate::printer::plan_text(&plan));
+    insta::assert_snapshot!(text::plan_text(&plan));
     assert!(is_runnable(&plan));
 }
 
@@ -258,9 +258,7 @@ fn a_saved_plan_is_applied_as_it_is_or_not_at_all() {
     let role = complete(&desired).roles.remove(&desired.node_role.name).expect("a role");
     moved.roles.insert(desired.node_role.name.clone(), role);
     let other = diff(&desired, &moved).expect("nothing is in the way");
-    let Err(crate::errors::ExpectedError::Moved { changes }) = read.check(&other) else {
-        panic!("the world has moved")
-    };
+    let Err(Moved { changes }) = read.check(&other) else { panic!("the world has moved") };
     // What waited for that step is listed as well.
     assert_eq!(changes[0], format!("no longer needed: IAM role {}", desired.node_role.arn));
 }

@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::audit::Audit;
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 use crate::kubernetes::client::{Cluster, without_hidden_retries};
 
 fn shell(script: &str) -> ExecConfig {

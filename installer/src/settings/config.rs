@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tenon_iam_policies::interruption::InterruptionRule;
 
-use crate::kubernetes::values::Values;
+use crate::settings::values::Values;
 
 /// The file format's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

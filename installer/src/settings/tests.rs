@@ -1,9 +1,6 @@
 use std::path::Path;
 
-use clap::Parser;
-
 use super::*;
-use crate::cli::{Cli, Command};
 use crate::settings::problem::Problem;
 
 fn problems(text: &str) -> String {
@@ -11,22 +8,11 @@ fn problems(text: &str) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn resolve(text: &str, arguments: &[&str]) -> Result<Settings, String> {
-    let cli = Cli::try_parse_from(["tenon", "plan", "--output", "text"].iter().chain(arguments))
-        .expect("valid arguments");
-    let Command::Plan(args) = &cli.command else { panic!("the command is plan") };
-    let mut global = cli.global.clone();
-    // The machine's own environment must not matter.
-    if !arguments.contains(&"--cluster") {
-        global.cluster = None;
-    }
-    if !arguments.contains(&"--region") {
-        global.region = None;
-        global.default_region = None;
-    }
+fn resolve(text: &str) -> Result<Settings, String> {
     let source = Source::parse(Path::new("tenon.yaml"), text);
-    Settings::resolve(source, &global, &args.settings, &Inferred::default())
-        .map_err(|error| error.details().join("\n"))
+    Settings::resolve(source, &Inferred::default()).map_err(|error| {
+        error.problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+    })
 }
 
 const MINIMAL: &str = "apiVersion: tenon.sh/v1alpha1\nkind: Installation\ncluster:\n  name: prod\n  region: eu-central-1\n";
@@ -93,7 +79,7 @@ fn reports_missing_fields_and_broken_yaml() {
 #[test]
 fn a_missing_target_names_file_flag_and_variable() {
     let error =
-        resolve("apiVersion: tenon.sh/v1alpha1\nkind: Installation\n", &[]).expect_err("no target");
+        resolve("apiVersion: tenon.sh/v1alpha1\nkind: Installation\n").expect_err("no target");
     insta::assert_snapshot!(error, @r#"
     tenon.yaml:1: cluster.name: missing: set it in the settings file, or use --cluster or TENON_CLUSTER
     tenon.yaml:1: cluster.region: missing: set it in the settings file, or use --region or AWS_REGION
@@ -101,39 +87,18 @@ fn a_missing_target_names_file_flag_and_variable() {
 }
 
 #[test]
-fn a_flag_wins_over_the_file_and_defaults_fill_the_rest() {
-    let settings = resolve(
-        MINIMAL,
-        &["--cluster", "test", "--replicas", "1", "--no-interruption", "--tag", "team=x"],
-    )
-    .expect("valid");
-    assert_eq!(settings.cluster, "test");
-    assert_eq!(settings.region, "eu-central-1");
-    assert_eq!(settings.values.replicas, 1);
+fn defaults_fill_what_the_file_leaves_out() {
+    let settings = resolve(MINIMAL).expect("valid");
     assert_eq!(settings.namespace, "kube-system");
-    assert_eq!(settings.role_path, "/tenon/test/");
-    assert_eq!(settings.queue_name, None);
-    assert!(settings.events.is_empty());
-    assert_eq!(settings.tags["team"], "x");
-    let settings = resolve(MINIMAL, &[]).expect("valid");
+    assert_eq!(settings.role_path, "/tenon/prod/");
     assert_eq!(settings.queue_name.as_deref(), Some("tenon-prod"));
     assert_eq!(settings.events.len(), 5);
 }
 
 #[test]
-fn flags_are_checked_like_the_file() {
-    let error =
-        resolve(MINIMAL, &["--region", "nowhere", "--tag", "novalue"]).expect_err("wrong flags");
-    insta::assert_snapshot!(error, @r#"
-    --tag: "novalue" is not KEY=VALUE
-    cluster.region: "nowhere" is not allowed; allowed: a region such as eu-central-1
-    "#);
-}
-
-#[test]
 fn what_the_installer_fills_in_cannot_be_set() {
     let text = format!("{MINIMAL}deploy:\n  values:\n    settings:\n      clusterName: other\n");
-    insta::assert_snapshot!(resolve(&text, &[]).expect_err("set by the installer"), @"deploy.values: settings.clusterName is set by the installer itself");
+    insta::assert_snapshot!(resolve(&text).expect_err("set by the installer"), @"deploy.values: settings.clusterName is set by the installer itself");
 }
 
 #[test]
@@ -141,8 +106,8 @@ fn a_recorded_configuration_says_the_same_as_its_file() {
     let text = format!(
         "{MINIMAL}defaults:\n  cpuLimit: 50\n  arch: [arm64]\ndeploy:\n  values:\n    logLevel: debug\n"
     );
-    let first = resolve(&text, &[]).expect("valid");
-    let second = resolve(&first.config.to_yaml(), &[]).expect("valid");
+    let first = resolve(&text).expect("valid");
+    let second = resolve(&first.config.to_yaml()).expect("valid");
     assert_eq!(first, second);
 }
 

@@ -15,11 +15,10 @@ use tenon_state::ec2::type_info::TypeInfo;
 use tenon_state::node_class::{EC2, KWOK, NodeClassKind};
 use tenon_state::snapshot::class_of;
 
-use super::args::CatalogArgs;
 use super::error::SimulateError;
 use super::input::Input;
-use super::words::some;
-use crate::errors::{ExpectedError, count};
+use super::options::CatalogOptions;
+use super::words::{counted, some};
 
 /// Zones of list prices when neither a NodeClass nor a Node nor a NodePool names any.
 const NAMELESS_ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
@@ -37,7 +36,7 @@ pub(super) struct Given {
 
 impl Given {
     /// Reads the files that `--catalog` names. Of types with one name, and of reservations with one id, the last counts.
-    pub(super) fn read(args: &CatalogArgs) -> Result<Self, ExpectedError> {
+    pub(super) fn read(args: &CatalogOptions) -> Result<Self, SimulateError> {
         let mut given = Self::default();
         let mut listed: BTreeMap<String, InstanceType> = BTreeMap::new();
         let mut any_list = false;
@@ -70,12 +69,12 @@ impl Given {
     }
 }
 
-fn failed(path: &Path, error: catalog::CatalogError) -> ExpectedError {
+fn failed(path: &Path, error: catalog::CatalogError) -> SimulateError {
     match error {
         catalog::CatalogError::Read { source, .. } => {
-            ExpectedError::File { operation: "read", path: path.to_owned(), source }
+            SimulateError::Read { path: path.to_owned(), source }
         }
-        error => SimulateError::Catalog(error).into(),
+        error => SimulateError::Catalog(error),
     }
 }
 
@@ -105,7 +104,7 @@ pub(super) struct Catalogs {
 
 impl Catalogs {
     /// For the NodePools of the input.
-    pub(super) fn new(input: &Input, given: &Given, args: &CatalogArgs) -> Self {
+    pub(super) fn new(input: &Input, given: &Given, args: &CatalogOptions) -> Self {
         let mut catalogs = Self::default();
         let on_ec2 = input.pools.iter().any(|pool| refers_to(pool, EC2));
         let classes: BTreeSet<NodeClassRef> = input
@@ -127,14 +126,14 @@ impl Catalogs {
         if !unknown.types.is_empty() {
             catalogs.warnings.push(format!(
                 "nothing is known about {} of the catalog but name, CPUs and memory, so that other karpenter.k8s.aws labels match none of them: {}; give what `aws ec2 describe-instance-types` prints as a second --catalog",
-                count(unknown.types.len(), "instance type"),
+                counted(unknown.types.len(), "instance type"),
                 some(unknown.types.iter().cloned(), 3)
             ));
         }
         if !unknown.reservations.is_empty() {
             catalogs.warnings.push(format!(
                 "nothing says how much room is left in {}, taken as full: {}; give what `aws ec2 describe-capacity-reservations` prints as another --catalog",
-                count(unknown.reservations.len(), "capacity reservation"),
+                counted(unknown.reservations.len(), "capacity reservation"),
                 some(unknown.reservations.iter().cloned(), 3)
             ));
         }
@@ -169,7 +168,7 @@ impl Catalogs {
         name: &str,
         input: &Input,
         given: &Given,
-        args: &CatalogArgs,
+        args: &CatalogOptions,
         unknown: &mut Unknown,
     ) -> Vec<InstanceType> {
         let class = input.ec2_classes.iter().find(|it| it.metadata.name.as_deref() == Some(name));

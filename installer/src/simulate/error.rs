@@ -1,9 +1,11 @@
-//! Why a simulation could not be made. All of it can be put right by the caller, so the exit code is that of wrong usage.
+//! Why a simulation could not be made.
+
+use std::path::PathBuf;
 
 use tenon_state::catalog::CatalogError;
 
 use super::problem::Problem;
-use crate::errors::count;
+use super::words::counted;
 
 /// How many problems are printed; a wrong template repeats its mistake in every object.
 const SHOWN: usize = 20;
@@ -12,10 +14,34 @@ const SHOWN: usize = 20;
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// Manifests that can't be read; all of them.
-    #[error("the manifests have {n}", n = count(problems.len(), "problem"))]
+    #[error("the manifests have {n}", n = counted(problems.len(), "problem"))]
     Manifests {
         /// What is wrong, in the order of the files.
         problems: Vec<Problem>,
+    },
+    /// A file can't be read.
+    #[error("can't read {path}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file can't be written.
+    #[error("can't write {path}", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The cluster did not list its objects.
+    #[error("list {resource}")]
+    List {
+        /// Plural name of the kind.
+        resource: String,
+        /// Why.
+        source: Box<kube::Error>,
     },
     /// The file with instance types.
     #[error(transparent)]
@@ -40,6 +66,8 @@ impl SimulateError {
     /// A short word for programs.
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::Read { .. } | Self::Write { .. } => "file",
+            Self::List { .. } => "observe",
             Self::Manifests { .. } => "manifests",
             Self::Catalog(_) => "catalog",
             Self::NoInput | Self::SnapshotAlone => "input",
@@ -65,7 +93,7 @@ impl SimulateError {
     /// What to do next.
     pub fn hints(&self) -> Vec<String> {
         let hint = match self {
-            Self::Manifests { .. } => return Vec::new(),
+            Self::Manifests { .. } | Self::Read { .. } | Self::Write { .. } | Self::List { .. } => return Vec::new(),
             Self::Catalog(_) => "--catalog takes a JSON list in the format of the kwok provider's instance-types file (objects with name, architecture, operatingSystems, resources and offerings), or what `aws ec2 describe-instance-types` prints".to_owned(),
             Self::NoInput => {
                 "name manifests with -f, or read the cluster of the current kubeconfig with --live".to_owned()

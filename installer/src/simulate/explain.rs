@@ -10,9 +10,9 @@ use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{Eviction, Node, NodeId, NodePhase, Placement, Pod};
 use tenon_state::resources;
 
-use super::args::{ExplainArgs, Explained};
 use super::error::SimulateError;
 use super::funnel::Funnel;
+use super::options::{Kind, Subject};
 use super::outcome::{Disruption, Launch, Plans, PodName, WhyNot, why_not};
 use super::words::{self, amounts, counted, grouped, price};
 
@@ -22,7 +22,7 @@ const SCHEMA: &str = "tenon.sh/explanation/v1alpha1";
 /// Why an object is as it is.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub struct Answer {
     schema: &'static str,
     /// Kubernetes' name of the kind.
     kind: &'static str,
@@ -103,7 +103,7 @@ struct Limit {
 
 impl Answer {
     /// For people.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let name = match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
             None => self.name.clone(),
@@ -116,15 +116,16 @@ impl Answer {
 
 /// Looks the object up and puts together what the plans say about it.
 pub(super) fn explain(
-    args: &ExplainArgs,
+    subject: &Subject,
     snapshot: &Snapshot,
     plans: &Plans,
 ) -> Result<Answer, SimulateError> {
-    match args.kind {
-        Explained::Pod => pod(&args.namespace, &args.name, snapshot, plans),
-        Explained::Node => node(&args.name, false, snapshot, plans),
-        Explained::NodeClaim => node(&args.name, true, snapshot, plans),
-        Explained::NodePool => node_pool(&args.name, snapshot, plans),
+    let Subject { kind, namespace, name } = subject;
+    match kind {
+        Kind::Pod => pod(namespace, name, snapshot, plans),
+        Kind::Node => node(name, false, snapshot, plans),
+        Kind::NodeClaim => node(name, true, snapshot, plans),
+        Kind::NodePool => node_pool(name, snapshot, plans),
     }
 }
 

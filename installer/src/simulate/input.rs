@@ -10,52 +10,51 @@ use tenon_state::wire;
 
 /// Everything that was read.
 #[derive(Debug, Default)]
-pub struct Input {
+pub(super) struct Input {
     /// NodePools.
-    pub pools: Vec<NodePool>,
+    pub(super) pools: Vec<NodePool>,
     /// NodeClaims.
-    pub claims: Vec<NodeClaim>,
+    pub(super) claims: Vec<NodeClaim>,
     /// Nodes.
-    pub nodes: Vec<wire::Node>,
+    pub(super) nodes: Vec<wire::Node>,
     /// Pods.
-    pub pods: Vec<wire::Pod>,
+    pub(super) pods: Vec<wire::Pod>,
     /// DaemonSets.
-    pub daemon_sets: Vec<wire::DaemonSet>,
+    pub(super) daemon_sets: Vec<wire::DaemonSet>,
     /// PodDisruptionBudgets.
-    pub budgets: Vec<wire::PodDisruptionBudget>,
+    pub(super) budgets: Vec<wire::PodDisruptionBudget>,
     /// Kinds that go into the cluster as they are.
-    pub others: Vec<Object>,
+    pub(super) others: Vec<Object>,
     /// What makes pods: Deployments, ReplicaSets, StatefulSets, Jobs.
-    pub workloads: Vec<Workload>,
+    pub(super) workloads: Vec<Workload>,
     /// PriorityClasses.
-    pub priority_classes: Vec<PriorityClass>,
+    pub(super) priority_classes: Vec<PriorityClass>,
     /// EC2NodeClasses.
     pub ec2_classes: Vec<EC2NodeClass>,
     /// How many objects were read.
-    pub count: usize,
+    pub(super) count: usize,
     /// Kinds that the planner has no use for, and how often they were met.
-    pub skipped: BTreeMap<String, usize>,
+    pub(super) skipped: BTreeMap<String, usize>,
 }
 
 /// Something that makes pods from a template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Workload {
+pub(super) struct Workload {
     /// Which kind.
     #[serde(skip)]
-    pub kind: WorkloadKind,
+    pub(super) kind: WorkloadKind,
     /// Metadata.
-    pub metadata: ObjectMeta,
+    pub(super) metadata: ObjectMeta,
     /// What is wanted.
-    pub spec: WorkloadSpec,
+    pub(super) spec: WorkloadSpec,
     /// What is.
-    pub status: WorkloadStatus,
+    pub(super) status: WorkloadStatus,
 }
 
 /// Kinds of workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
-pub enum WorkloadKind {
+pub(super) enum WorkloadKind {
     #[default]
     Deployment,
     ReplicaSet,
@@ -65,7 +64,7 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// Kubernetes' name.
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
             Self::ReplicaSet => "ReplicaSet",
@@ -75,7 +74,7 @@ impl WorkloadKind {
     }
 
     /// The API that it is in.
-    pub fn api_version(self) -> &'static str {
+    pub(super) fn api_version(self) -> &'static str {
         if self == Self::Job { "batch/v1" } else { "apps/v1" }
     }
 }
@@ -83,41 +82,41 @@ impl WorkloadKind {
 /// `spec` of a workload, of all kinds together.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WorkloadSpec {
+pub(super) struct WorkloadSpec {
     /// How many pods; absent is 1.
-    pub replicas: Option<i32>,
+    pub(super) replicas: Option<i32>,
     /// Of a Job: how many pods at once; absent is 1.
-    pub parallelism: Option<i32>,
+    pub(super) parallelism: Option<i32>,
     /// Of a Job: how many pods in all.
-    pub completions: Option<i32>,
+    pub(super) completions: Option<i32>,
     /// Which pods are its own.
-    pub selector: Option<LabelSelector>,
+    pub(super) selector: Option<LabelSelector>,
     /// A suspended Job has no pods.
-    pub suspend: bool,
+    pub(super) suspend: bool,
     /// Its pods.
-    pub template: wire::PodTemplateSpec,
+    pub(super) template: wire::PodTemplateSpec,
     /// Of a StatefulSet: one claim of each per pod.
-    pub volume_claim_templates: Vec<wire::PersistentVolumeClaim>,
+    pub(super) volume_claim_templates: Vec<wire::PersistentVolumeClaim>,
 }
 
 /// `status` of a workload.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WorkloadStatus {
+pub(super) struct WorkloadStatus {
     /// Of a Job: pods that have done their work.
-    pub succeeded: i32,
+    pub(super) succeeded: i32,
 }
 
 /// A PriorityClass.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct PriorityClass {
+pub(super) struct PriorityClass {
     /// Metadata.
-    pub metadata: ObjectMeta,
+    pub(super) metadata: ObjectMeta,
     /// The priority that it stands for.
-    pub value: i32,
+    pub(super) value: i32,
     /// It counts for pods that name none.
-    pub global_default: bool,
+    pub(super) global_default: bool,
 }
 
 /// One object that was read.

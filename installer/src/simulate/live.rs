@@ -8,16 +8,15 @@ use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool}
 use tenon_state::change::Watched;
 use tenon_state::wire;
 
-use super::args::SourceArgs;
+use super::error::SimulateError;
 use super::input::{Input, PriorityClass, Read};
-use crate::errors::{ExpectedError, Failure};
-use crate::kubernetes::client::KubeError;
+use super::options::Options;
 
 /// Objects per request: enough to make few requests, few enough for the API server to answer at once.
 const PAGE: u32 = 1000;
 
 /// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
-pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, ExpectedError> {
+pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, SimulateError> {
     let mut input = Input::default();
     let (pools, claims, nodes, pods, sets) = futures::try_join!(
         objects::<NodePool>(client),
@@ -56,7 +55,7 @@ pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, Ex
     for read in watched.into_iter().flatten() {
         input.add(read);
     }
-    if !args.ignore_dra_requests {
+    if !options.ignore_dra_requests {
         let (classes, claims, templates, slices) = futures::try_join!(
             objects::<wire::DeviceClass>(client),
             objects::<wire::ResourceClaim>(client),
@@ -67,14 +66,14 @@ pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, Ex
             input.add(read);
         }
     }
-    let gates = &args.policy.feature_gates;
+    let gates = &options.feature_gates;
     if gates.is_on("NodeOverlay") {
         objects::<NodeOverlay>(client).await?.into_iter().for_each(|read| input.add(read));
     }
     if gates.is_on("CapacityBuffer") {
         buffers(client, &mut input).await?;
     }
-    if !args.policy.scheduler_config.default_constraints.is_empty() {
+    if !options.scheduler_config.default_constraints.is_empty() {
         let (services, controllers, sets, replicas) = futures::try_join!(
             objects::<wire::Service>(client),
             objects::<wire::ReplicationController>(client),
@@ -99,7 +98,7 @@ pub(super) async fn read(client: &Client, args: &SourceArgs) -> Result<Input, Ex
 }
 
 /// CapacityBuffers, and where there are some, what they may refer to and what bounds them.
-async fn buffers(client: &Client, input: &mut Input) -> Result<(), ExpectedError> {
+async fn buffers(client: &Client, input: &mut Input) -> Result<(), SimulateError> {
     let found = objects::<CapacityBuffer>(client).await?;
     if found.is_empty() {
         return Ok(());
@@ -117,13 +116,13 @@ async fn buffers(client: &Client, input: &mut Input) -> Result<(), ExpectedError
     Ok(())
 }
 
-async fn objects<K: Watched>(client: &Client) -> Result<Vec<Read>, ExpectedError> {
+async fn objects<K: Watched>(client: &Client) -> Result<Vec<Read>, SimulateError> {
     let listed = list::<K>(client).await?;
     Ok(listed.into_iter().map(|object| Read::Object(object.into_object())).collect())
 }
 
 /// All objects of a kind; none if the API server does not know the kind. One that does not parse is left out, as the operator leaves it out.
-async fn list<K>(client: &Client) -> Result<Vec<K>, ExpectedError>
+async fn list<K>(client: &Client) -> Result<Vec<K>, SimulateError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -136,8 +135,7 @@ where
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
             Err(source) => {
                 let resource = K::plural(&()).into_owned();
-                let error = KubeError { verb: "list", resource, source: Box::new(source) };
-                return Err(ExpectedError::Observe(Failure::Kubernetes(error)));
+                return Err(SimulateError::List { resource, source: Box::new(source) });
             }
         };
         for object in page.items {

@@ -14,10 +14,11 @@ use tenon_planner::{Bound, Snapshot};
 use tenon_state::{explain, resources};
 
 use super::buffers::{self, Buffer};
-use super::words;
+use super::table;
+use super::words::{self, counted};
 
 /// The version of the format.
-pub const SCHEMA: &str = "tenon.sh/simulation/v1alpha1";
+pub(super) const SCHEMA: &str = "tenon.sh/simulation/v1alpha1";
 
 /// What would happen, and why the rest would not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -221,6 +222,21 @@ pub(super) struct Plans {
 }
 
 impl Outcome {
+    /// For people.
+    pub fn text(&self) -> String {
+        table::text(self)
+    }
+
+    /// How much was planned, and how long it took.
+    pub fn duration_in_words(&self) -> String {
+        format!(
+            "planned {} and {} in {:.2} s",
+            counted(self.totals.pods, "pod"),
+            counted(self.totals.nodes_before, "node"),
+            self.totals.plan_seconds
+        )
+    }
+
     /// What the plans say about the snapshot.
     pub(super) fn new(snapshot: &Snapshot, plans: &Plans, now: Timestamp, seed: u64) -> Self {
         let provision = plans.provision.as_ref();

@@ -14,7 +14,6 @@ use super::documents::{Document, Notation, cut};
 use super::error::SimulateError;
 use super::input::{Input, Read};
 use super::problem::Problem;
-use crate::errors::ExpectedError;
 
 /// What files held.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub(super) enum Files {
 }
 
 /// Reads files, folders (their `.yaml`, `.yml` and `.json` files) and standard input (`-`).
-pub(super) fn read(paths: &[PathBuf]) -> Result<Files, ExpectedError> {
+pub(super) fn read(paths: &[PathBuf]) -> Result<Files, SimulateError> {
     let files = list(paths)?;
     let texts = files
         .into_iter()
@@ -56,21 +55,21 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, ExpectedError> {
         }
     }
     if !problems.is_empty() {
-        return Err(SimulateError::Manifests { problems }.into());
+        return Err(SimulateError::Manifests { problems });
     }
     let bytes = texts.iter().map(|(_, text)| text.len()).sum();
     Ok(Files::Objects { input: Box::new(input), files: texts.len(), bytes })
 }
 
 /// The files, those of a folder by name.
-fn list(paths: &[PathBuf]) -> Result<Vec<PathBuf>, ExpectedError> {
+fn list(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SimulateError> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {
             files.push(path.clone());
             continue;
         }
-        let failed = |source| ExpectedError::File { operation: "read", path: path.clone(), source };
+        let failed = |source| SimulateError::Read { path: path.clone(), source };
         let mut inside = Vec::new();
         for entry in std::fs::read_dir(path).map_err(failed)? {
             let entry = entry.map_err(failed)?.path();
@@ -89,14 +88,14 @@ fn list(paths: &[PathBuf]) -> Result<Vec<PathBuf>, ExpectedError> {
     Ok(files)
 }
 
-fn text(file: &Path) -> Result<String, ExpectedError> {
+fn text(file: &Path) -> Result<String, SimulateError> {
     let read = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)
     } else {
         std::fs::read_to_string(file)
     };
-    read.map_err(|source| ExpectedError::File { operation: "read", path: file.to_owned(), source })
+    read.map_err(|source| SimulateError::Read { path: file.to_owned(), source })
 }
 
 #[derive(Deserialize)]
@@ -108,15 +107,13 @@ struct Probe {
 }
 
 /// A document that is a Snapshot instead of a Kubernetes object.
-fn snapshot(document: &Document<'_>) -> Result<Option<Box<Snapshot>>, ExpectedError> {
+fn snapshot(document: &Document<'_>) -> Result<Option<Box<Snapshot>>, SimulateError> {
     if document.notation != Notation::Json {
         return Ok(None);
     }
     let Ok(probe) = serde_json::from_str::<Probe>(document.text) else { return Ok(None) };
-    let wrong = |message: String| {
-        ExpectedError::from(SimulateError::Manifests {
-            problems: vec![Problem::of(document, message)],
-        })
+    let wrong = |message: String| SimulateError::Manifests {
+        problems: vec![Problem::of(document, message)],
     };
     if probe.version != SNAPSHOT_VERSION {
         let message = format!(

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::outcome::{Launch, Outcome, PodName, PriceRange};
-use super::words::{amounts, columns, grouped, pods, price, some};
-use crate::errors::count;
+use super::words::{amounts, columns, counted, grouped, pods, price, some};
 
 /// How many names of a list are shown.
 const SHOWN: usize = 3;
@@ -66,7 +65,7 @@ fn launches(launches: &[Launch]) -> Option<String> {
     let sum: f64 = launches.iter().map(|launch| launch.price_per_hour).sum();
     let title = format!(
         "Would launch {} for {} per hour{}:",
-        count(launches.len(), "node"),
+        counted(launches.len(), "node"),
         price(sum),
         uncertainty(launches)
     );
@@ -188,7 +187,7 @@ fn disruptions(outcome: &Outcome) -> Option<String> {
         ]);
     }
     let n: usize = outcome.disruptions.iter().map(|disruption| disruption.nodes.len()).sum();
-    Some(format!("Would remove {}:\n{}", count(n, "node"), columns(&rows, "  ")))
+    Some(format!("Would remove {}:\n{}", counted(n, "node"), columns(&rows, "  ")))
 }
 
 fn staying(outcome: &Outcome) -> Option<String> {
@@ -206,7 +205,11 @@ fn staying(outcome: &Outcome) -> Option<String> {
             vec![some(names, SHOWN), (*reason).to_owned()]
         })
         .collect();
-    Some(format!("Would keep {}:\n{}", count(outcome.staying.len(), "node"), columns(&rows, "  ")))
+    Some(format!(
+        "Would keep {}:\n{}",
+        counted(outcome.staying.len(), "node"),
+        columns(&rows, "  ")
+    ))
 }
 
 fn node_pools(outcome: &Outcome) -> Option<String> {
@@ -238,7 +241,7 @@ fn totals(outcome: &Outcome) -> String {
         ],
     ];
     if totals.nodes_without_price > 0 {
-        let n = count(totals.nodes_without_price, "node");
+        let n = counted(totals.nodes_without_price, "node");
         rows[2][1] = format!("{} ({n} without a known price)", rows[2][1]);
     }
     if let Some(bound) = totals.lower_bound_per_hour {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use tenon_crds::labels;
 use tenon_planner::Snapshot;
 use tenon_planner::snapshot::NodeClassRef;
@@ -10,12 +9,12 @@ use tenon_state::change::{Change, Kind, Object};
 use tenon_state::cluster::Cluster;
 use tenon_state::node_class::{EC2, KWOK, NodeClassKind};
 
-use super::args::SourceArgs;
 use super::buffers;
 use super::catalogs::{Catalogs, Given, refers_to};
 use super::complete::complete;
+use super::error::SimulateError;
 use super::input::Input;
-use crate::errors::ExpectedError;
+use super::options::Options;
 
 /// The kinds of NodeClasses that Tenon serves.
 const KINDS: &[NodeClassKind] = &[EC2, KWOK];
@@ -32,15 +31,12 @@ pub(super) struct World {
 }
 
 /// Builds the Snapshot of these objects.
-pub(super) fn build(
-    mut input: Input,
-    args: &SourceArgs,
-    now: Timestamp,
-) -> Result<World, ExpectedError> {
-    let SourceArgs { catalog, policy, ignore_dra_requests, .. } = args;
+pub(super) fn build(mut input: Input, options: &Options) -> Result<World, SimulateError> {
+    let Options { catalog, feature_gates, scheduler_config, ignore_dra_requests, .. } = options;
+    let now = options.now;
     let given = Given::read(catalog)?;
     let rules = given.rules(&input.pools);
-    let is_spread = !policy.scheduler_config.default_constraints.is_empty();
+    let is_spread = !scheduler_config.default_constraints.is_empty();
     complete(&mut input, &rules, now, is_spread);
     let mut warnings = warnings(&input);
     let catalogs = Catalogs::new(&input, &given, catalog);
@@ -49,12 +45,12 @@ pub(super) fn build(
     if !ignore_dra_requests {
         cluster.plan_for_claims();
     }
-    if policy.feature_gates.is_on("PodDeletionCostManagement") {
+    if feature_gates.is_on("PodDeletionCostManagement") {
         cluster.manage_deletion_costs();
     }
     // Those of files always count.
     cluster.expect(Kind::CapacityBuffer);
-    cluster.spread_by(&policy.scheduler_config);
+    cluster.spread_by(scheduler_config);
     for object in objects(input) {
         cluster.apply(Change::Applied(object));
     }

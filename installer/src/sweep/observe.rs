@@ -11,9 +11,9 @@ use tenon_iam_policies::Scope;
 use super::find::{ClusterSeen, Instance, Interface, Seen, SpotRequest};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::resources;
 use crate::observe::{ec2, iam, messaging};
 use crate::ownership::Tags;
-use crate::uninstall::resources;
 
 const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
 const CNI_CLUSTER_TAG: &str = "cluster.k8s.amazonaws.com/name";

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::find::{Handle, Kind, Orphan};
 use crate::apply::{Context, ec2, iam, messaging};
 use crate::aws::{Aws, Calling, IfThere};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::uninstall::{Abandoned, prove_terminated, remove_instances};
 

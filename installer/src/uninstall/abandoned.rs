@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::errors::Failure;
+use crate::failure::Failure;
 
 /// Which instances were let go of; nothing may be unless it was allowed.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn only_what_may_be_is_abandoned_and_is_known_by_its_id() {
-        let fails = || Err(Failure::Journal("no proof".to_owned()));
+        let fails = || Err(Failure::Foreign { what: "no proof".to_owned() });
         let strict = Abandoned::new(false);
         assert!(strict.instead_of(fails(), "i-1").is_err());
         assert!(strict.ids().is_empty());

@@ -3,7 +3,8 @@
 use super::Remover;
 use crate::adopt::{found, steps};
 use crate::apply::{Context, perform};
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 use crate::plan::{Action, Step};
 
 /// What takes the marks off; nothing if nothing was adopted. What can't be told is said to stay.
@@ -66,9 +67,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::adopt::ADOPTED_BY;
     use crate::aws::Aws;
     use crate::kubernetes::double::Double;
+    use crate::ownership::ADOPTED_BY;
 
     fn karpenter(namespace: &str, adopted_by: &str) -> (String, Value) {
         let path = format!("/apis/apps/v1/deployments/{namespace}");

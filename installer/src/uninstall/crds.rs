@@ -1,9 +1,10 @@
 //! CRDs that have objects stay: with a CRD its objects go, too, and it waits for their finalizers.
 
-use super::{Inventory, Nodes, resources};
-use crate::errors::count;
+use super::{Inventory, Nodes};
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::Object;
+use crate::kubernetes::resources;
+use crate::words::count;
 
 /// A CRD, and how many objects of it there are.
 pub(super) struct Use {

@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use super::{Inventory, Mode, Side};
 use crate::desired::Desired;
-use crate::errors::{ExpectedError, count};
+use crate::errors::ExpectedError;
 use crate::kubernetes::object::{annotation, label};
 use crate::observe::world::World;
 use crate::ownership::INSTALL_ID;
+use crate::words::count;
 
 /// Refuses what would leave nodes without an operator, or an operator without its role.
 pub fn guard(
@@ -84,7 +85,7 @@ mod tests {
 
     fn refusal(result: Result<(), ExpectedError>) -> String {
         let error = result.expect_err("it is refused");
-        assert_eq!(error.exit_code(), crate::errors::EXIT_REFUSED);
+        assert_eq!(error.exit_code(), crate::exit_codes::EXIT_REFUSED);
         [error.details(), error.hints()].concat().join("\n")
     }
 

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::{Found, Nodes};
 use crate::apply::Context;
 use crate::desired::Desired;
-use crate::errors::{ExpectedError, count};
+use crate::errors::ExpectedError;
 use crate::kubernetes::lease::Place;
 use crate::kubernetes::object::{Object, label};
 use crate::kubernetes::{aws_auth, freeze, helm};
 use crate::observe::world::World;
 use crate::ownership::{INSTALL_ID, Tags};
+use crate::words::count;
 
 /// What there is to remove.
 #[derive(Debug, Clone, Default)]

@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
 use super::stranded::{self, CLAIM_FINALIZER, CLASS_FINALIZER};
-use super::{Inventory, Remover, resources};
+use super::{Inventory, Remover};
 use crate::apply::{Context, wait};
 use crate::desired::Desired;
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
+use crate::kubernetes::resources;
 
 impl Remover<'_> {
     /// Lets go of the nodes, then removes what their operator worked by. The operator must be gone: it would take a deleted NodeClaim for a command.

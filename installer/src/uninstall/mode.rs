@@ -109,7 +109,7 @@ fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
     });
     let mut kept = vec![format!(
         "{} ({})",
-        crate::errors::count(inventory.nodes.instances.len(), "EC2 instance"),
+        crate::words::count(inventory.nodes.instances.len(), "EC2 instance"),
         inventory.nodes.instances.join(", ")
     )];
     inventory.nodes.instances.clear();
@@ -134,8 +134,9 @@ mod tests {
 
     use super::*;
     use crate::desired::RoleUse;
+    use crate::kubernetes::resources;
     use crate::plan::tests::desired;
-    use crate::uninstall::{Nodes, resources};
+    use crate::uninstall::Nodes;
 
     fn inventory(desired: &Desired) -> Inventory {
         Inventory {

@@ -7,7 +7,7 @@ use kube::core::{ApiResource, PartialObjectMeta};
 use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
 
 use crate::apply::wait;
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::journal;
 use crate::kubernetes::client::{Cluster, failed};
 use crate::ownership::INSTALL_ID;

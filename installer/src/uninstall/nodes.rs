@@ -9,13 +9,16 @@ use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
-use super::{Inventory, Motion, Remover, frozen_in_words, resources, set_motion, stranded};
+use super::{Inventory, Motion, Remover, frozen_in_words, set_motion, stranded};
 use crate::apply::{Context, wait};
-use crate::errors::{ExpectedError, Failure, count, some};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::object::Object;
+use crate::kubernetes::resources;
 use crate::observe;
 use crate::printer::Printer;
+use crate::words::{count, some};
 
 /// An operator that is unavailable for so long won't come back by itself: longer than a rolling update or a lost lease takes.
 const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);

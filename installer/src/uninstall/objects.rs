@@ -6,7 +6,7 @@ use kube::api::PropagationPolicy;
 use kube::core::ApiResource;
 
 use crate::apply::{Context, wait};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::object::{Key, Object, label};
 use crate::ownership::INSTALL_ID;

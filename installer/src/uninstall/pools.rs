@@ -4,10 +4,9 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::objects::key;
-use super::resources;
 use crate::apply::wait;
 use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::freeze;
+use crate::kubernetes::{freeze, resources};
 
 /// What NodePools are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

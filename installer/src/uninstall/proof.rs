@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::Inventory;
 use crate::desired::Desired;
-use crate::errors::count;
 use crate::ownership::{DISCOVERY_MARK, INSTALL_ID};
+use crate::words::count;
 
 /// What was asked at the end, and how much it found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use kube::api::PropagationPolicy;
 use super::objects::delete_and_wait;
 use super::{Inventory, Nodes};
 use crate::apply::{Context, aws_auth, ec2, eks, iam, messaging, release};
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::object::Object;
 use crate::ownership::Tags;
 

@@ -10,8 +10,8 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tenon_crds::quantity::Quantity;
 
-use crate::errors::{count, some};
 use crate::kubernetes::selector;
+use crate::words::{count, some};
 
 /// Nodes of NodePools carry it.
 const POOL: &str = "karpenter.sh/nodepool";

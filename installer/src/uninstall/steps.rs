@@ -5,7 +5,9 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
 use super::Remover;
-use crate::errors::{ExpectedError, Failure};
+use crate::apply::StepError;
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 use crate::journal::State;
 
 /// How many steps are taken at once: what the API server and AWS's rate limits for these calls bear without a retry.
@@ -87,6 +89,6 @@ impl Remover<'_> {
 
     /// A step could not be taken.
     pub(super) fn failed(&self, step: &str, source: Failure) -> ExpectedError {
-        ExpectedError::Step { step: step.to_owned(), done: self.counter.done(), source }
+        ExpectedError::Step(StepError { step: step.to_owned(), done: self.counter.done(), source })
     }
 }

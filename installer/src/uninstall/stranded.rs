@@ -15,13 +15,14 @@ use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::objects::key;
-use super::resources;
 use crate::apply::{Context, ec2, iam};
 use crate::aws::{Aws, Calling, IfThere};
 use crate::desired::Desired;
-use crate::errors::{Failure, count};
+use crate::failure::Failure;
 use crate::kubernetes::client::Eviction;
+use crate::kubernetes::resources;
 use crate::observe;
+use crate::words::count;
 
 pub(super) const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
 pub(super) const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";

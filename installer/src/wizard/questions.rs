@@ -1,7 +1,7 @@
 //! The questions: when each is asked, how it reads, and what an answer changes.
 
 use super::ask::Question;
-use crate::desired::AGENT;
+use crate::names::AGENT;
 use crate::settings::Inferred;
 use crate::settings::config::{Architecture, CapacityType, Config, Discovery};
 

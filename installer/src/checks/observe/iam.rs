@@ -11,10 +11,8 @@ use tenon_iam_policies::identity;
 use super::super::observed::{AccessEntryView, IamView, Seen};
 use super::Sources;
 use crate::aws::{Aws, Calling, IfThere};
-use crate::checks::granted;
 use crate::desired::Desired;
-use crate::observe::eks;
-use crate::observe::iam as live;
+use crate::observe::{eks, granted, iam as live};
 
 pub(super) async fn read(sources: &Sources<'_>) -> IamView {
     let (provider, summary, spot_role, access_entry, created, boundary, trust, gaps) = tokio::join!(

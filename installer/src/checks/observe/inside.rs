@@ -13,7 +13,7 @@ use super::super::observed::{InsideView, Seen};
 use super::Sources;
 use super::kubernetes::why;
 use crate::apply::wait;
-use crate::errors::Failure;
+use crate::failure::Failure;
 use crate::kubernetes::client::KubeError;
 use crate::ownership::INSTALL_ID;
 

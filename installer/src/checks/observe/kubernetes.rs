@@ -17,8 +17,8 @@ use super::super::observed::{
 use super::Sources;
 use crate::kubernetes::client::{Cluster, failed};
 use crate::kubernetes::object::Key;
+use crate::kubernetes::resources;
 use crate::ownership::INSTALL_ID;
-use crate::uninstall::resources;
 
 /// Verbs on resources that installing needs: group, resource, verb, in the operator's namespace.
 const NEEDED: &[(&str, &str, &str, bool)] = &[

@@ -10,7 +10,7 @@ use super::Sources;
 use super::kubernetes::list;
 use super::raw::Call;
 use crate::aws::{Aws, Calling};
-use crate::uninstall::resources;
+use crate::kubernetes::resources;
 
 /// What EBS calls the key that AWS keeps for it.
 const AWS_KEY: &str = "alias/aws/ebs";

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::word;
-use crate::desired::{AGENT, Desired, RoleUse};
+use crate::desired::{Desired, RoleUse};
+use crate::names::AGENT;
 use crate::ownership::Tags;
 
 /// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{GitOpsArgs, values};
+use super::values;
+use crate::cli::export::GitOpsArgs;
 use crate::desired::Desired;
 use crate::settings::Settings;
 

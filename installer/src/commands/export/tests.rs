@@ -1,4 +1,5 @@
 use super::*;
+use crate::cli::export::GitOpsArgs;
 use crate::commands::iam::example;
 
 fn args(charts: &str) -> GitOpsArgs {
@@ -119,7 +120,7 @@ fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
 fn what_no_such_tool_can_make_is_refused_or_told() {
     let by_aws_auth = crate::plan::tests::desired("nodes:\n  authorization: aws-auth\n");
     let refused = cloud::check(&by_aws_auth).expect_err("no node would join");
-    assert_eq!(refused.exit_code(), crate::errors::EXIT_REFUSED);
+    assert_eq!(refused.exit_code(), crate::exit_codes::EXIT_REFUSED);
     assert!(refused.hints().iter().any(|hint| hint.contains("access-entry")));
     let (_, desired) = example();
     cloud::check(&desired).expect("an access entry is a resource");

@@ -6,8 +6,9 @@ use tenon_iam_policies::document::Document;
 use tenon_iam_policies::size::MANAGED_LIMIT;
 use tenon_iam_policies::split::split;
 
-use super::{CallerArgs, For, caller_scope, desired_without_cluster};
+use super::{caller_scope, desired_without_cluster};
 use crate::cli::GlobalArgs;
+use crate::cli::iam::{CallerArgs, For};
 use crate::commands::session::{Fallback, Session, source};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;

@@ -9,10 +9,12 @@ use tenon_iam_policies::size::{INLINE_LIMIT, MANAGED_LIMIT, SizeError};
 use tenon_iam_policies::split::{Piece, split};
 use tenon_iam_policies::{Features, InstanceProfiles, Scope, interruption};
 
-use super::{Form, Layout, PrintArgs, Profiles, desired_without_cluster, write_failed};
+use super::desired_without_cluster;
 use crate::cli::GlobalArgs;
+use crate::cli::iam::{Form, Layout, PrintArgs, Profiles};
 use crate::desired::Desired;
 use crate::errors::ExpectedError;
+use crate::files::FileError;
 use crate::printer::Printer;
 use crate::settings::Settings;
 
@@ -34,11 +36,11 @@ pub(super) async fn run(
     let sheets = sheets(args, &settings, &desired)
         .map_err(|error| ExpectedError::Preflight { reasons: vec![error.to_string()] })?;
     if let Some(directory) = &args.directory {
-        std::fs::create_dir_all(directory).map_err(|error| write_failed(directory, error))?;
+        std::fs::create_dir_all(directory).map_err(FileError::writing(directory))?;
         for sheet in &sheets {
             let file = directory.join(format!("{}.json", sheet.name));
             let text = format!("{:#}\n", sheet.content);
-            std::fs::write(&file, text).map_err(|error| write_failed(&file, error))?;
+            std::fs::write(&file, text).map_err(FileError::writing(&file))?;
             printer.text(&file.display().to_string());
         }
         return Ok(0);

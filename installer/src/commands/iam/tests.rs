@@ -6,6 +6,7 @@ use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
 use tenon_iam_policies::cover::gaps;
 
 use super::*;
+use crate::cli::iam::IamCommand;
 use crate::cli::{Cli, Command};
 use crate::observe::world::{AgentState, World};
 use crate::plan::diff;

@@ -9,14 +9,14 @@ use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 use tenon_iam_policies::document::Document;
 
-use super::VerifyArgs;
 use super::simulate::{self, Surprise};
-use crate::checks::granted;
 use crate::checks::observe::gap_in_words;
 use crate::cli::GlobalArgs;
+use crate::cli::iam::VerifyArgs;
 use crate::commands::session::{Fallback, Session, observe_failed, source};
-use crate::errors::{EXIT_DRIFT, ExpectedError};
-use crate::observe::iam;
+use crate::errors::ExpectedError;
+use crate::exit_codes::EXIT_DRIFT;
+use crate::observe::{granted, iam};
 use crate::printer::Printer;
 
 /// What came out.

@@ -5,7 +5,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::errors::{ExpectedError, Failure};
+use crate::errors::ExpectedError;
+use crate::failure::Failure;
 
 /// Answers the n-th connection by `serve`, and keeps it open.
 async fn server<F>(serve: impl Fn(usize, TcpStream) -> F + Send + 'static) -> (Cluster, JoinSet<()>)

@@ -1,7 +1,7 @@
 //! How the operator's pods get their role.
 
 use super::{Differ, has_tags};
-use crate::desired::AGENT;
+use crate::names::AGENT;
 use crate::observe::world::AgentState;
 use crate::plan::{Action, Op, Step};
 

@@ -1,9 +1,9 @@
 //! Kubernetes objects.
 
 use super::Differ;
-use crate::desired::ROLE_ANNOTATION;
 use crate::kubernetes::freeze;
 use crate::kubernetes::object::{Object, annotation, first_difference, label};
+use crate::names::ROLE_ANNOTATION;
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
 use crate::plan::{Action, Op, Step};
 

@@ -10,7 +10,8 @@ use tenon_iam_policies::{Document, Features, Scope};
 
 use super::*;
 use crate::adopt::found::Operator;
-use crate::adopt::{ADOPTED_BY, Found, POLICY, REPLICAS, settings as derived, steps};
+use crate::adopt::{Found, POLICY, settings as derived, steps};
+use crate::ownership::{ADOPTED_BY, REPLICAS};
 use crate::settings::config::Config;
 
 const SECONDS: u64 = 60;
@@ -149,7 +150,7 @@ fn an_adoption_marks_adds_and_hands_over() {
     let found = karpenter();
     let (desired, world) = beside(&found);
     let plan = adoption(&found, &desired, &world);
-    insta::assert_snapshot!(crate::printer::plan_text(&plan));
+    insta::assert_snapshot!(text::plan_text(&plan));
     let touches = |step: &Step| {
         ["NodePool", "EC2NodeClass", "NodeClaim", "CustomResourceDefinition"]
             .contains(&step.kind.as_str())
@@ -166,7 +167,7 @@ fn what_is_handed_over_needs_nothing_and_the_way_back_leaves_no_mark() {
     assert_eq!(ids(&adoption(&after, &desired, &world)), [""; 0]);
     let back = steps::undo(&after, &desired, &world, SECONDS);
     assert!(is_runnable(&back), "{:?}", ids(&back));
-    insta::assert_snapshot!(crate::printer::plan_text(&back));
+    insta::assert_snapshot!(text::plan_text(&back));
     // Where nothing was adopted there is nothing to undo.
     let (_, untouched) = beside(&found);
     assert_eq!(ids(&steps::undo(&found, &desired, &untouched, SECONDS)), [""; 0]);
@@ -191,7 +192,7 @@ fn an_uninstall_takes_every_mark_off_and_gives_the_replicas_back() {
     let steps = steps::leave(&after, &desired.installation.id);
     let plan = Plan { steps, warnings: Vec::new() };
     assert!(is_runnable(&plan), "{:?}", ids(&plan));
-    insta::assert_snapshot!(crate::printer::plan_text(&plan));
+    insta::assert_snapshot!(text::plan_text(&plan));
     let Some(Action::ForgetHandOver { replicas, .. }) = plan.steps.last().map(|it| &it.action)
     else {
         panic!("the Deployment is last: {:?}", ids(&plan))
@@ -250,7 +251,7 @@ fn each_tool_s_layout_is_used_as_it_is_and_given_back_as_it_was() {
         let plan = adoption(&found, &desired, &world);
         let aws = |step: &&Step| !step.needs.iter().all(|need| need.action == "patch");
         let aws = plan.steps.iter().filter(aws).cloned().collect();
-        let shown = crate::printer::plan_text(&Plan { steps: aws, warnings: Vec::new() });
+        let shown = text::plan_text(&Plan { steps: aws, warnings: Vec::new() });
         plans.push(format!("made by {layout}\n{shown}"));
         assert!(!plan.steps.iter().any(|step| step.op == Op::Delete), "{layout}");
         let makes = |step: &Step| {

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use clap::Parser;
 use tenon_iam_policies::Partition;
 
 use super::*;
-use crate::cli::{Cli, Command};
 use crate::observe::facts::{Caller, ClusterFacts, Facts};
 use crate::settings::{Inferred, Settings, Source};
 
@@ -42,13 +40,8 @@ pub(crate) fn settings(extra: &str) -> Settings {
     let text = format!(
         "apiVersion: tenon.sh/v1alpha1\nkind: Installation\ncluster:\n  name: prod\n  region: eu-central-1\n{extra}"
     );
-    let cli =
-        Cli::try_parse_from(["tenon", "plan", "--cluster", "prod", "--region", "eu-central-1"])
-            .expect("valid");
-    let Command::Plan(args) = &cli.command else { panic!("the command is plan") };
     let source = Source::parse(Path::new("tenon.yaml"), &text);
-    Settings::resolve(source, &cli.global, &args.settings, &Inferred::default())
-        .expect("complete settings")
+    Settings::resolve(source, &Inferred::default()).expect("complete settings")
 }
 
 pub(crate) fn desired(extra: &str) -> Desired {

@@ -84,7 +84,7 @@ fn an_upgrade_has_stages() {
     let (_, world) = before();
     let mut to = newer();
     to.rule_names.push("tenon-prod-old".to_owned());
-    insta::assert_snapshot!(crate::printer::plan_text(&plan(&to, &world)));
+    insta::assert_snapshot!(text::plan_text(&plan(&to, &world)));
 }
 
 #[test]

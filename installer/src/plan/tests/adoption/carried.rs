@@ -6,7 +6,7 @@ use super::*;
 use crate::adopt::fit;
 use crate::adopt::options::{Kind, Options, Sources};
 use crate::kubernetes::lease::Place;
-use crate::kubernetes::values::Values;
+use crate::settings::values::Values;
 
 /// What becomes of it.
 enum Becomes {

@@ -1,11 +1,9 @@
-//! What can be typed after `tenon simulate` and `tenon explain`.
+//! `tenon simulate` and `tenon explain`
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 use jiff::Timestamp;
-use tenon_planner::Policy;
-use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
 use tenon_planner::resources::MicroUsd;
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::{FeatureGates, dollars};
@@ -98,39 +96,6 @@ pub enum MinValues {
     Strict,
     /// `minValues` is lowered to what can be met.
     BestEffort,
-}
-
-impl SourceArgs {
-    /// The options as the planner takes them.
-    pub fn policy(&self) -> Policy {
-        let PolicyArgs {
-            feature_gates,
-            preference_policy,
-            min_values_policy,
-            node_price,
-            largest_share,
-            few_nodes,
-            nominate_pods,
-            // It is part of the snapshot.
-            scheduler_config: _,
-        } = &self.policy;
-        let default = feature_gates.policy();
-        Policy {
-            preferences: match preference_policy {
-                Preferences::Respect => PreferencePolicy::Respect,
-                Preferences::Ignore => PreferencePolicy::Ignore,
-            },
-            min_values: match min_values_policy {
-                MinValues::Strict => MinValuesPolicy::Strict,
-                MinValues::BestEffort => MinValuesPolicy::BestEffort,
-            },
-            node_price: node_price.unwrap_or(default.node_price),
-            largest_share: largest_share.unwrap_or(default.largest_share),
-            few_nodes: few_nodes.unwrap_or(default.few_nodes),
-            nominations: *nominate_pods,
-            ..default
-        }
-    }
 }
 
 /// What can be launched.

@@ -1,12 +1,32 @@
 //! Flags over the settings file.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
-use super::config::Config;
-use super::document;
-use super::problem::Problem;
-use crate::cli::{GlobalArgs, SettingArgs};
-use crate::kubernetes::values::merge;
+use super::{GlobalArgs, SettingArgs};
+use crate::settings::config::Config;
+use crate::settings::problem::Problem;
+use crate::settings::values::merge;
+use crate::settings::{Inferred, Settings, SettingsError, Source, document};
+
+/// The settings of a file, with flags and environment over it. Calls nothing.
+pub fn resolve(
+    mut source: Source,
+    global: &GlobalArgs,
+    args: &SettingArgs,
+    inferred: &Inferred,
+) -> Result<Settings, SettingsError> {
+    let (config, problems) = overlay(source.config, global, args);
+    source.config = config;
+    source.problems.extend(problems);
+    if !args.nodepool_files.is_empty() {
+        // Those of the command line are found from where it was typed.
+        source.directory = PathBuf::new();
+    }
+    let region = inferred.region.clone().or_else(|| global.default_region.clone());
+    Settings::resolve(source, &Inferred { cluster: inferred.cluster.clone(), region })
+}
 
 /// Overlays the file with the flags. Flags that are not given change nothing.
 pub fn overlay(
@@ -129,9 +149,61 @@ fn parse_set(text: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
     use serde_json::json;
 
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    const MINIMAL: &str = "apiVersion: tenon.sh/v1alpha1\nkind: Installation\ncluster:\n  name: prod\n  region: eu-central-1\n";
+
+    fn resolved(text: &str, arguments: &[&str]) -> Result<Settings, String> {
+        let cli =
+            Cli::try_parse_from(["tenon", "plan", "--output", "text"].iter().chain(arguments))
+                .expect("valid arguments");
+        let Command::Plan(args) = &cli.command else { panic!("the command is plan") };
+        let mut global = cli.global.clone();
+        // The machine's own environment must not matter.
+        if !arguments.contains(&"--cluster") {
+            global.cluster = None;
+        }
+        if !arguments.contains(&"--region") {
+            global.region = None;
+            global.default_region = None;
+        }
+        let source = Source::parse(Path::new("tenon.yaml"), text);
+        resolve(source, &global, &args.settings, &Inferred::default()).map_err(|error| {
+            error.problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+        })
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_defaults_fill_the_rest() {
+        let settings = resolved(
+            MINIMAL,
+            &["--cluster", "test", "--replicas", "1", "--no-interruption", "--tag", "team=x"],
+        )
+        .expect("valid");
+        assert_eq!(settings.cluster, "test");
+        assert_eq!(settings.region, "eu-central-1");
+        assert_eq!(settings.values.replicas, 1);
+        assert_eq!(settings.role_path, "/tenon/test/");
+        assert_eq!(settings.queue_name, None);
+        assert!(settings.events.is_empty());
+        assert_eq!(settings.tags["team"], "x");
+    }
+
+    #[test]
+    fn flags_are_checked_like_the_file() {
+        let error = resolved(MINIMAL, &["--region", "nowhere", "--tag", "novalue"])
+            .expect_err("wrong flags");
+        insta::assert_snapshot!(error, @r#"
+        --tag: "novalue" is not KEY=VALUE
+        cluster.region: "nowhere" is not allowed; allowed: a region such as eu-central-1
+        "#);
+    }
 
     #[test]
     fn a_set_value_is_yaml_under_a_path() {

@@ -1,0 +1,20 @@
+//! `tenon adopt`
+
+use clap::Args;
+
+use super::moving::MoveArgs;
+use super::settings::SettingArgs;
+
+/// `tenon adopt`
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// What is asked for beside what Karpenter's installation says.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Give the cluster back to Karpenter
+    #[arg(long)]
+    pub undo: bool,
+    /// How it is done.
+    #[command(flatten)]
+    pub how: MoveArgs,
+}

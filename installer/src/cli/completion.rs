@@ -1,0 +1,12 @@
+//! `tenon completion`
+
+use clap::Args;
+use clap_complete::Shell;
+
+/// `tenon completion`
+#[derive(Debug, Args)]
+pub struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}

@@ -1,0 +1,49 @@
+//! `tenon config`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::settings::SettingArgs;
+
+/// `tenon config`
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The subcommands of `tenon config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print a settings file with what is known of the target, or write it
+    Init {
+        /// What is asked for.
+        #[command(flatten)]
+        settings: Box<SettingArgs>,
+        /// Write it here; a file that is there is left as it is
+        #[arg(long, value_name = "FILE")]
+        write: Option<PathBuf>,
+    },
+    /// Check a settings file, and print all that is wrong with it
+    Validate {
+        /// Settings file
+        #[arg(
+            short = 'f',
+            long = "file",
+            env = "TENON_CONFIG",
+            hide_env_values = true,
+            value_name = "FILE"
+        )]
+        file: PathBuf,
+    },
+    /// Print the JSON schema of settings files
+    Schema,
+    /// Explain a field of settings files, such as `interruption.queueName`; without one, list all
+    Explain {
+        /// Path of the field
+        #[arg(default_value = "", value_name = "FIELD")]
+        field: String,
+    },
+}

@@ -1,0 +1,55 @@
+//! `tenon export`
+
+use clap::{Args, Subcommand};
+
+use super::settings::SettingArgs;
+
+/// `tenon export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The form.
+    #[command(subcommand)]
+    pub form: ExportForm,
+}
+
+/// The forms.
+#[derive(Debug, Subcommand)]
+pub enum ExportForm {
+    /// The operator's objects, CRDs, NodePools and EC2NodeClasses as Kubernetes manifests
+    Manifests(PlainArgs),
+    /// Values for the Helm chart
+    Values(PlainArgs),
+    /// What is in AWS as a Terraform module (main.tf.json)
+    Terraform(PlainArgs),
+    /// What is in AWS as a CloudFormation template
+    Cfn(PlainArgs),
+    /// A source, two HelmReleases and the NodePools for Flux
+    Flux(GitOpsArgs),
+    /// Three Applications for Argo CD
+    Argocd(GitOpsArgs),
+}
+
+/// What every form needs.
+#[derive(Debug, Args)]
+pub struct PlainArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// What GitOps tools need to know as well.
+#[derive(Debug, Args)]
+pub struct GitOpsArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Registry and path under which the charts tenon and tenon-crds are stored, such as `oci://registry.example/charts`
+    #[arg(long, value_name = "URL")]
+    pub charts: String,
+    /// Version of the charts
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"), value_name = "VERSION")]
+    pub chart_version: String,
+    /// Git repository that holds the NodePools, for Argo CD
+    #[arg(long, value_name = "URL", default_value = "")]
+    pub repository: String,
+}

@@ -1,0 +1,28 @@
+//! `tenon status`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::duration::parse_duration;
+use super::settings::SettingArgs;
+
+/// `tenon status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// What is asked for; default: what the installation recorded.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Wait until the operator, the EC2NodeClasses and the NodePools are ready
+    #[arg(long)]
+    pub wait: bool,
+    /// Show the status again whenever it changes, until interrupted
+    #[arg(long, conflicts_with_all = ["wait", "exit_code"])]
+    pub watch: bool,
+    /// Give up waiting after this time
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
+    /// End with exit code 5 if something differs from the settings
+    #[arg(long)]
+    pub exit_code: bool,
+}

@@ -1,0 +1,21 @@
+//! A plan as the result of a command.
+
+use serde_json::{Value, json};
+
+use crate::plan::outlook::Outlook;
+use crate::plan::text::plan_and_outlook;
+use crate::plan::{Plan, SCHEMA};
+use crate::printer::Printer;
+
+/// Prints a plan in the format of results.
+pub(super) fn print(printer: Printer, target: &Value, plan: &Plan, outlook: &Outlook) {
+    printer.json(&json!({
+        "schema": SCHEMA,
+        "target": target,
+        "actions": plan.steps,
+        "warnings": plan.warnings,
+        "callerActions": plan.caller_actions(),
+        "outlook": outlook,
+    }));
+    printer.text(&plan_and_outlook(plan, outlook));
+}

@@ -1,0 +1,49 @@
+//! Waiting for an object, in front of a person.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::apply::wait::{Told, pods_in_trouble};
+use crate::errors::ExpectedError;
+use crate::kubernetes::client::Cluster;
+use crate::kubernetes::object::Object;
+use crate::printer::Printer;
+
+/// Waits until an object lacks nothing, and tells what it lacks whenever that changes.
+pub(super) async fn until_object(
+    cluster: &Cluster,
+    object: &Object,
+    lacks: fn(Option<&Value>) -> Option<String>,
+    end: Instant,
+    printer: &Printer,
+) -> Result<(), ExpectedError> {
+    let began = Instant::now();
+    let what = object.key().to_string();
+    let told = Told::default();
+    loop {
+        let missing = match cluster.get(&object.resource, &object.key()).await {
+            Ok(live) => lacks(live.as_ref()),
+            // The API server may restart while we wait.
+            Err(error) if error.is_transient() => Some(error.to_string()),
+            Err(error) => return Err(ExpectedError::Observe(error.into())),
+        };
+        let Some(missing) = missing else {
+            printer.done(&what, "ready", began.elapsed());
+            return Ok(());
+        };
+        if told.is_new(&missing) {
+            printer.note(&format!("   {what}: {missing}"));
+        }
+        if Instant::now() >= end {
+            let seconds = began.elapsed().as_secs();
+            return Err(ExpectedError::Timeout {
+                what,
+                seconds,
+                last: pods_in_trouble(cluster, object).await.unwrap_or(missing),
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}

@@ -1,0 +1,84 @@
+//! What a simulation starts from.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use tenon_planner::Policy;
+use tenon_state::options::FeatureGates;
+use tenon_state::scheduler::SchedulerConfig;
+
+use super::error::SimulateError;
+
+/// Where the objects come from, and what the operator's administrator chose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Manifests, folders of them, `-` for standard input, or one saved snapshot.
+    pub files: Vec<PathBuf>,
+    /// What can be launched.
+    pub catalog: CatalogOptions,
+    /// The moment that is planned for.
+    pub now: Timestamp,
+    /// What breaks ties.
+    pub seed: u64,
+    /// Pods with resource claims wait.
+    pub ignore_dra_requests: bool,
+    /// The operator's feature gates.
+    pub feature_gates: FeatureGates,
+    /// The topology spread of pods without constraints of their own.
+    pub scheduler_config: SchedulerConfig,
+    /// The planner's policy.
+    pub policy: Policy,
+}
+
+/// What can be launched.
+#[derive(Debug, Clone)]
+pub struct CatalogOptions {
+    /// Instance types and capacity reservations; without them, list prices.
+    pub files: Vec<PathBuf>,
+    /// The share of EC2's memory that nodes don't show.
+    pub vm_memory_overhead_percent: f64,
+    /// Network interfaces that pods get no addresses of.
+    pub reserved_enis: u32,
+}
+
+/// Which of the operator's two loops are planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loops {
+    /// Machines for pending pods.
+    Provision,
+    /// Nodes that could go.
+    Disrupt,
+    /// Both.
+    Both,
+}
+
+/// An object to explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// What it is.
+    pub kind: Kind,
+    /// Namespace, of a pod.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// Kinds that can be explained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Where it runs, or where it would go, or why it waits.
+    Pod,
+    /// Why it stays, or why it would go.
+    Node,
+    /// As for its Node.
+    NodeClaim,
+    /// What it has, what it may have, what it would launch, and whom it keeps out.
+    NodePool,
+}
+
+impl Options {
+    /// Whether anything is named to read from; `live` is a running cluster.
+    pub fn check(&self, live: bool) -> Result<(), SimulateError> {
+        if self.files.is_empty() && !live { Err(SimulateError::NoInput) } else { Ok(()) }
+    }
+}
