@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tenon_crds::quantity::Quantity;
 
 use super::observed::Observed;
 use super::signatures::{explain, explain_denial};
@@ -218,26 +219,6 @@ fn node_classes(seen: &Observed) -> Outcome {
     })
 }
 
-/// Millionths of a unit, so that `100m` and `2Gi` compare as numbers.
-fn amount(text: &str) -> Option<f64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..split].parse().ok()?;
-    let factor = match &text[split..] {
-        "" => 1.0,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0 * 1024.0,
-        "Gi" => 1024.0 * 1024.0 * 1024.0,
-        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    Some(number * factor)
-}
-
 fn node_pools(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.node_pools, |pools| {
         let mut problems = Vec::new();
@@ -257,7 +238,8 @@ fn node_pools(seen: &Observed) -> Outcome {
             for (resource, limit) in limits.into_iter().flatten() {
                 let used = pool.pointer("/status/resources").and_then(|used| used.get(resource));
                 let number = |value: &Value| {
-                    amount(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    text.parse::<Quantity>().ok()
                 };
                 if let (Some(used), Some(limit)) = (used.and_then(number), number(limit))
                     && used >= limit

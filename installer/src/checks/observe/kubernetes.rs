@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
+use tenon_crds::quantity::Quantity;
 
 use super::super::observed::{
     CrdView, KubernetesView, NodeView, ReleaseView, Seen, WebhookView, WorkloadView,
@@ -154,25 +155,9 @@ async fn version(cluster: &Cluster) -> Result<String, String> {
     Ok(format!("{}.{}", info.major, info.minor))
 }
 
-/// Thousandths of a core, or bytes.
-fn quantity(text: &str, unit: f64) -> i64 {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..split].parse().unwrap_or(0.0);
-    let factor = match &text[split..] {
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0 * 1024.0,
-        "Gi" => 1024.0 * 1024.0 * 1024.0,
-        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => 1.0,
-    };
-    #[expect(clippy::cast_possible_truncation, reason = "no node has 2^63 bytes")]
-    let amount = (number * factor * unit) as i64;
-    amount
+/// What an object says at a place; nothing where it says nothing, or what the API server would not have taken.
+fn quantity(object: &Value, pointer: &str) -> Quantity {
+    text(object, pointer).parse().unwrap_or(Quantity::ZERO)
 }
 
 async fn nodes(cluster: &Cluster) -> Result<Vec<NodeView>, String> {
@@ -185,8 +170,8 @@ async fn nodes(cluster: &Cluster) -> Result<Vec<NodeView>, String> {
     {
         let sum = used.entry(text(pod, "/spec/nodeName")).or_default();
         for container in items(pod, "/spec/containers") {
-            sum.0 += quantity(&text(container, "/resources/requests/cpu"), 1000.0);
-            sum.1 += quantity(&text(container, "/resources/requests/memory"), 1.0);
+            sum.0 += quantity(container, "/resources/requests/cpu").millis();
+            sum.1 += quantity(container, "/resources/requests/memory").units();
         }
     }
     Ok(nodes.iter().map(|node| node_view(node, &used)).collect())
@@ -206,8 +191,8 @@ fn node_view(node: &Value, used: &BTreeMap<String, (i64, i64)>) -> NodeView {
         fargate: label("eks.amazonaws.com/compute-type") == Some("fargate"),
         kops: label("kops.k8s.io/instancegroup").is_some(),
         architecture: label("kubernetes.io/arch").unwrap_or_default().to_owned(),
-        free_cpu: quantity(&text(node, "/status/allocatable/cpu"), 1000.0) - cpu,
-        free_memory: quantity(&text(node, "/status/allocatable/memory"), 1.0) - memory,
+        free_cpu: quantity(node, "/status/allocatable/cpu").millis() - cpu,
+        free_memory: quantity(node, "/status/allocatable/memory").units() - memory,
         name,
     }
 }
@@ -298,8 +283,8 @@ async fn priority_quotas(cluster: &Cluster, namespace: &str) -> Result<Vec<Strin
             text(one, "/scopeName") == "PriorityClass"
                 && strings(one, "/values").iter().any(|value| value == "system-cluster-critical")
         });
-        let amount = |section: &str| quantity(&text(quota, &format!("/{section}/hard/pods")), 1.0);
-        let used = quantity(&text(quota, "/status/used/pods"), 1.0);
+        let amount = |section: &str| quantity(quota, &format!("/{section}/hard/pods"));
+        let used = quantity(quota, "/status/used/pods");
         limits_class && quota.pointer("/spec/hard/pods").is_some() && used >= amount("spec")
     };
     let here = quotas.iter().filter(|quota| text(quota, "/metadata/namespace") == namespace);
@@ -446,10 +431,13 @@ mod tests {
 
     #[test]
     fn quantities_are_read_in_their_units() {
-        assert_eq!(quantity("1500m", 1000.0), 1500);
-        assert_eq!(quantity("2", 1000.0), 2000);
-        assert_eq!(quantity("1Gi", 1.0), 1 << 30);
-        assert_eq!(quantity("", 1.0), 0);
+        let of = |text: &str| quantity(&json!({"amount": text}), "/amount");
+        assert_eq!(of("1500m").millis(), 1500);
+        assert_eq!(of("2").millis(), 2000);
+        assert_eq!(of("1Gi").units(), 1 << 30);
+        assert_eq!(of("1Pi").units(), 1 << 50);
+        assert_eq!(of("1e9").units(), 1_000_000_000);
+        assert_eq!(of("").units(), 0);
     }
 
     #[test]
