@@ -10,8 +10,8 @@ use tenon_crds::{EC2NodeClass, KWOKNodeClass, NodePool};
 
 /// What the type makes of a document.
 fn read<T: DeserializeOwned + Serialize>(document: &Value) -> Value {
-    let object: T = serde_json::from_value(document.clone()).unwrap();
-    serde_json::to_value(object).unwrap()
+    let object: T = serde_json::from_value(document.clone()).expect("a document of its kind");
+    serde_json::to_value(object).expect("it was JSON")
 }
 
 /// Fields of `document` that `read` has lost, as paths.

@@ -141,7 +141,7 @@ fn shortfall(claim: &NodeClaim, node: &Node) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tenon_crds::{NodeClaimSpec, NodeClaimStatus};
+    use tenon_crds::{NodeClaimSpec, NodeClaimStatus, ResourceList};
 
     use super::*;
 
@@ -150,10 +150,10 @@ mod tests {
         let mut claim = NodeClaim::new("a", NodeClaimSpec::default());
         claim.spec.resources.requests.insert("memory".to_owned(), "1Gi".parse().unwrap());
         claim.status = Some(NodeClaimStatus {
-            capacity: [
+            capacity: ResourceList::from([
                 ("memory".to_owned(), "10Gi".parse().unwrap()),
                 ("cpu".to_owned(), "4".parse().unwrap()),
-            ]
+            ])
             .into(),
             ..NodeClaimStatus::default()
         });
