@@ -1,7 +1,7 @@
-//! The AWS double's front: one loopback port that speaks every AWS API that the operator and the installer use.
+//! The AWS double's gateway: one loopback port that speaks every AWS API that the operator and the installer use.
 //!
 //! A call passes: authentication → faults (which may be for one caller) → authorisation → a service of ours, or moto → log. moto (a separate process, see [`crate::moto`])
-//! holds what it models well: IAM, SQS, EventBridge, VPCs. The front holds what moto lacks or gets wrong, above all instances ([`instances`]) and launch
+//! holds what it models well: IAM, SQS, EventBridge, VPCs. The gateway holds what moto lacks or gets wrong, above all instances ([`instances`]) and launch
 //! templates ([`templates`]).
 
 use std::io;
@@ -21,6 +21,7 @@ use crate::progress::Progress;
 
 pub mod amis;
 pub mod authorization;
+pub mod aws_state;
 pub mod calls;
 pub mod catalog;
 pub mod consistency;
@@ -57,10 +58,10 @@ pub mod ssm;
 pub mod templates;
 pub mod token_review;
 pub mod user_keys;
-pub mod world;
 pub mod xml;
 pub mod zonal_shifts;
 
+use aws_state::AwsState;
 use calls::CallLog;
 use catalog::Catalog;
 use control::Control;
@@ -69,10 +70,9 @@ use moto_client::MotoClient;
 use response::AwsError;
 use server::Server;
 use service::{AllowAll, Endpoint, Gate, Service};
-use world::World;
 
 /// What to start.
-pub struct FrontConfig {
+pub struct GatewayConfig {
     /// The bed's directory: `moto.log` and `calls.jsonl` are written there.
     pub dir: PathBuf,
     /// The region.
@@ -95,8 +95,8 @@ pub struct FrontConfig {
     pub progress: Progress,
 }
 
-impl FrontConfig {
-    /// A front in eu-central-1 that lets everybody do everything.
+impl GatewayConfig {
+    /// A gateway in eu-central-1 that lets everybody do everything.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -113,9 +113,9 @@ impl FrontConfig {
     }
 }
 
-/// The front can't be started.
+/// The gateway can't be started.
 #[derive(Debug, thiserror::Error)]
-pub enum FrontError {
+pub enum GatewayError {
     /// moto can't be started.
     #[error("the AWS double can't start moto")]
     Moto(#[from] MotoError),
@@ -143,9 +143,9 @@ pub enum FrontError {
     },
 }
 
-/// The running front. It ends with this handle.
+/// The running gateway. It ends with this handle.
 #[derive(Debug)]
-pub struct Front {
+pub struct Gateway {
     url: String,
     control: Control,
     moto: Moto,
@@ -153,13 +153,13 @@ pub struct Front {
     tasks: JoinSet<()>,
 }
 
-impl Front {
-    /// Starts moto, and the front before it.
+impl Gateway {
+    /// Starts moto, and the gateway before it.
     ///
     /// # Errors
     /// When moto can't be installed or started, or a file or the port can't be used.
-    pub async fn start(config: FrontConfig) -> Result<Self, FrontError> {
-        let FrontConfig {
+    pub async fn start(config: GatewayConfig) -> Result<Self, GatewayError> {
+        let GatewayConfig {
             dir,
             region,
             account,
@@ -176,19 +176,19 @@ impl Front {
         let client = MotoClient::new(moto.url(), region.as_str());
         let catalog = Catalog::load(&cache.join("moto"), &client, &region, moto::VERSION)
             .await
-            .map_err(FrontError::Catalog)?;
-        let world = Arc::new(
-            World::new(account, region, clock, client).with_catalog(catalog).with_seed(seed),
+            .map_err(GatewayError::Catalog)?;
+        let aws_state = Arc::new(
+            AwsState::new(account, region, clock, client).with_catalog(catalog).with_seed(seed),
         );
         let calls = CallLog::to_file(&dir.join("calls.jsonl"))
-            .map_err(|source| FrontError::CallLog { dir, source })?;
+            .map_err(|source| GatewayError::CallLog { dir, source })?;
         let calls = Arc::new(calls);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .await
-            .map_err(|source| FrontError::Listen { port, source })?;
+            .map_err(|source| GatewayError::Listen { port, source })?;
         let address =
-            listener.local_addr().map_err(|source| FrontError::Listen { port, source })?;
-        let control = Control::new(Arc::clone(&world), Arc::clone(&calls), seed);
+            listener.local_addr().map_err(|source| GatewayError::Listen { port, source })?;
+        let control = Control::new(Arc::clone(&aws_state), Arc::clone(&calls), seed);
         services.extend([
             Box::new(ec2::Ec2) as Box<dyn Service>,
             Box::new(iam::Iam),
@@ -196,7 +196,7 @@ impl Front {
             Box::new(events::EventBridge),
         ]);
         let server = Arc::new(Server {
-            world: Arc::clone(&world),
+            aws_state: Arc::clone(&aws_state),
             services,
             endpoints,
             gate,
@@ -208,8 +208,8 @@ impl Front {
         tasks.spawn(server.serve(listener, stop.clone()));
         // Unbounded: a change is a few bytes, and instances are few.
         let (announced, changed) = mpsc::unbounded_channel();
-        tasks.spawn(Server::tick(Arc::clone(&world), announced, stop.clone()));
-        tasks.spawn(Server::announce(world, changed, stop.clone()));
+        tasks.spawn(Server::tick(Arc::clone(&aws_state), announced, stop.clone()));
+        tasks.spawn(Server::announce(aws_state, changed, stop.clone()));
         Ok(Self { url: format!("http://{address}"), control, moto, stop, tasks })
     }
 
@@ -224,13 +224,13 @@ impl Front {
     }
 
     /// The state that services share.
-    pub fn world(&self) -> &Arc<World> {
-        self.control.world()
+    pub fn state(&self) -> &Arc<AwsState> {
+        self.control.state()
     }
 
     /// All instances, whenever one changes: for those who play their machines.
     pub fn instances(&self) -> watch::Receiver<Instances> {
-        self.world().instances().watch()
+        self.state().instances().watch()
     }
 
     /// moto behind it.

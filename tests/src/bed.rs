@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::api_faults::{ApiFaults, ApiFaultsError};
+use crate::aws_double::response::AwsError;
 use crate::cache::{self, CacheError, Lock};
 use crate::clock::Clock;
 use crate::control::{Control, ControlError};
 use crate::control_plane::programs::{ProgramError, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::environment::Environment;
-use crate::front::response::AwsError;
 use crate::kubelet::logs::LogServerError;
 use crate::kubelet::{Image, Kubelet, NodeError};
 use crate::kwok::KwokError;
@@ -44,7 +44,7 @@ pub const ACCOUNT: &str = "123456789012";
 /// Which parts a bed has beside the control plane and kwok.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Parts {
-    /// The AWS double with its front, and the machines.
+    /// The AWS double with its gateway, and the machines.
     pub aws: bool,
     /// The two system nodes, whose kubelet runs the operator's pods as processes.
     pub kubelet: bool,
@@ -275,7 +275,7 @@ impl Bed {
         self.aws().map(Aws::control)
     }
 
-    /// The AWS side: the front, who may do what, the machines.
+    /// The AWS side: the gateway, who may do what, the machines.
     ///
     /// # Errors
     /// When the bed was started without AWS.
@@ -385,7 +385,7 @@ impl Bed {
         };
         let moto = async {
             let Some(aws) = &self.servers.aws else { return std::future::pending().await };
-            let process = aws.front().moto().process();
+            let process = aws.gateway().moto().process();
             process.wait().await;
             process.failure().expect("a process that was waited for has ended")
         };
@@ -416,7 +416,7 @@ impl Bed {
         let mut pids = self.servers.plane.pids();
         pids.insert("kwok".to_owned(), self.servers.kwok.process().pid());
         if let Some(aws) = &self.servers.aws {
-            pids.insert("moto".to_owned(), aws.front().moto().process().pid());
+            pids.insert("moto".to_owned(), aws.gateway().moto().process().pid());
         }
         pids
     }
@@ -431,7 +431,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Everything in the AWS double that the story accounts for: kind and id.
+    /// Everything in the AWS double that the demo accounts for: kind and id.
     ///
     /// # Errors
     /// When the double can't be asked.

@@ -1,4 +1,4 @@
-//! A client of the front's control API, for the verbs of `sandbox` and for tests: plain JSON over HTTP on loopback.
+//! A client of the gateway's control API, for the verbs of `sandbox` and for tests: plain JSON over HTTP on loopback.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_what_the_front_refused() {
+    async fn tells_what_the_gateway_refused() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let app = axum::Router::new()

@@ -1,7 +1,7 @@
-//! The story of Tenon on a bed, chapter by chapter: what `cargo sandbox` shows, and a test proves.
+//! The demo of Tenon on a bed, chapter by chapter: what `cargo sandbox` shows, and a test proves.
 //!
 //! A chapter does what a person would do, waits for what must come of it, and notes what happened. The first expectation that fails
-//! ends the story, with the place of the logs.
+//! ends the demo, with the place of the logs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::aws_double::consistency::Delays;
 use crate::bed::{Bed, BedConfig, BedError};
-use crate::front::consistency::Delays;
+use crate::policy_coverage::{self, Statement};
 use crate::progress::Progress;
 use crate::sandbox::{Failure, INTERRUPTED, Output, interrupted};
-use crate::statements::{self, Statement};
 use crate::wait::{NotYet, chain};
 
 mod chapters;
@@ -42,7 +42,7 @@ pub enum StoryError {
         /// The end of its stderr.
         said: String,
     },
-    /// The API server refuses something that the story does by hand.
+    /// The API server refuses something that the demo does by hand.
     #[error("can't {doing}")]
     Kubernetes {
         /// What was being done.
@@ -113,7 +113,7 @@ pub struct ChapterReport {
     pub failure: Option<String>,
 }
 
-/// The story as it went.
+/// The demo as it went.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Whether all expectations held.
@@ -129,7 +129,7 @@ pub struct Report {
     pub logs: Option<PathBuf>,
 }
 
-/// Prints the story while it is told.
+/// Prints the demo while it is told.
 struct Narrator {
     output: Output,
     progress: Progress,
@@ -160,7 +160,7 @@ impl Narrator {
     }
 }
 
-/// Tells the whole story on a bed of its own, and prints it; exit code 1 if an expectation fails.
+/// Tells the whole demo on a bed of its own, and prints it; exit code 1 if an expectation fails.
 ///
 /// # Errors
 /// When the bed can't be started or stopped.
@@ -194,7 +194,7 @@ fn permissions(statements: &[Statement]) {
     }
 }
 
-/// Tells the whole story in silence, in an AWS where what is new stays invisible for so long: for tests.
+/// Tells the whole demo in silence, in an AWS where what is new stays invisible for so long: for tests.
 ///
 /// # Errors
 /// When the bed can't be started or stopped.
@@ -204,7 +204,7 @@ pub async fn prove(delays: Delays) -> Result<Report, Failure> {
     report.ok_or_else(|| "interrupted".into())
 }
 
-/// The story from an empty machine to an empty machine; `None` if it was interrupted.
+/// The demo from an empty machine to an empty machine; `None` if it was interrupted.
 async fn whole(
     config: BedConfig,
     delays: Delays,
@@ -216,13 +216,13 @@ async fn whole(
         bed = open(narrator, config, &mut chapters) => bed?,
         () = interrupted() => return Ok(None),
     };
-    bed.aws()?.front().control().consistency(delays);
+    bed.aws()?.gateway().control().consistency(delays);
     let told = tokio::select! {
         told = tell(&bed, narrator, &mut chapters) => Some(told),
         () = interrupted() => None,
     };
     let statements =
-        statements::of_controller(bed.aws()?.guard().authorization.usage().statements());
+        policy_coverage::of_controller(bed.aws()?.guard().authorization.usage().statements());
     let logs = if told == Some(false) {
         Some(bed.stop_and_keep().await.join("logs"))
     } else {

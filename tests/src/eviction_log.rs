@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 
 /// The pods of an app that have gone since this was made, as they were last.
 #[derive(Debug)]
-pub struct Departures {
+pub struct EvictionLog {
     gone: Arc<Mutex<Vec<Pod>>>,
     _task: JoinSet<()>,
 }
 
-impl Departures {
+impl EvictionLog {
     /// Watches the pods of the Deployment `app`, from now on.
     pub fn watch(client: Client, app: &str) -> Self {
         let pods: Api<Pod> = Api::namespaced(client, "default");

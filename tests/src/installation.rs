@@ -9,8 +9,8 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
+use crate::aws_double::instance::Instance;
 use crate::bed::Bed;
-use crate::front::instance::Instance;
 use crate::kubelet::Running;
 use crate::logs::Logs;
 use crate::process::{Signal, tail_of};
@@ -26,18 +26,18 @@ const LEASE: &str = "karpenter-leader-election";
 
 /// A bed on which Tenon is installed. Cheap to clone.
 #[derive(Clone)]
-pub struct Installed {
+pub struct Installation {
     bed: Arc<Bed>,
     user: User,
 }
 
-impl std::fmt::Debug for Installed {
+impl std::fmt::Debug for Installation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Installed").field("bed", &self.bed).finish_non_exhaustive()
+        f.debug_struct("Installation").field("bed", &self.bed).finish_non_exhaustive()
     }
 }
 
-impl Installed {
+impl Installation {
     /// Installs Tenon with the real installer, with these settings beside the cluster's name and region, unless it is installed already.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Installed {
     /// # Errors
     /// When the bed has no AWS.
     pub fn instances(&self) -> Result<BTreeMap<String, Arc<Instance>>, Failure> {
-        let mut alive = self.bed.aws()?.front().control().alive();
+        let mut alive = self.bed.aws()?.gateway().control().alive();
         alive.retain(|_, instance| instance.tags.contains_key(POOL_TAG));
         Ok(alive)
     }
@@ -100,7 +100,7 @@ impl Installed {
     /// When the bed has no AWS.
     pub fn doubled(&self) -> Result<Vec<(String, Vec<String>)>, Failure> {
         let mut by_claim: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (id, instance) in self.bed.aws()?.front().world().instances().all().iter() {
+        for (id, instance) in self.bed.aws()?.gateway().state().instances().all().iter() {
             if let Some(claim) = instance.tags.get(CLAIM_TAG) {
                 by_claim.entry(claim.clone()).or_default().push(id.clone());
             }

@@ -28,7 +28,7 @@ const LOG: &str = "operator-";
 
 /// A bed on which operators of the provider `kwok` can be started.
 #[derive(Debug)]
-pub struct Unclouded {
+pub struct KwokOperators {
     user: User,
     programs: TenonPrograms,
     kubeconfig: PathBuf,
@@ -45,7 +45,7 @@ pub struct Operator {
     metrics: String,
 }
 
-impl Unclouded {
+impl KwokOperators {
     /// Makes the CRDs and a KWOKNodeClass `default`.
     ///
     /// # Errors

@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::aws_double::instance::Instance;
+use crate::aws_double::instances::Instances;
 use crate::clock::Clock;
-use crate::front::instance::Instance;
-use crate::front::instances::Instances;
 
 pub mod bootstrap;
 pub mod facts;

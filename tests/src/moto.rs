@@ -1,6 +1,6 @@
 //! moto, the Python half of the AWS double: installed once into the cache from pinned, hashed requirements, and started on loopback for each bed.
 //!
-//! It holds what it models well (IAM, STS, SQS, EventBridge, VPC, subnets, security groups); [`crate::front`] stands before it.
+//! It holds what it models well (IAM, STS, SQS, EventBridge, VPC, subnets, security groups); [`crate::aws_double`] stands before it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -172,7 +172,7 @@ impl Moto {
                 ("PYTHONUNBUFFERED", "1"),
                 ("MOTO_ACCOUNT_ID", account),
                 ("MOTO_IAM_LOAD_MANAGED_POLICIES", "true"),
-                // Images are the front's.
+                // Images are the gateway's.
                 ("MOTO_EC2_LOAD_DEFAULT_AMIS", "false"),
                 ("AWS_ACCESS_KEY_ID", "moto"),
                 ("AWS_SECRET_ACCESS_KEY", "moto"),

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tenon_iam_policies::controller::ControllerPolicy;
 
-use crate::front::authorization::usage::StatementUse;
+use crate::aws_double::authorization::usage::StatementUse;
 
-/// Statements that the story does not need, and why they are shipped all the same. The test of the story holds the two together.
+/// Statements that the demo does not need, and why they are shipped all the same. The test of the demo holds the two together.
 const UNNEEDED: &[(&str, &str)] = &[(
     "AllowScopedInstanceProfileTagActions",
-    "for profiles that another version made with fewer tags; those of the story have all tags from the start",
+    "for profiles that another version made with fewer tags; those of the demo have all tags from the start",
 )];
 
 /// A statement and what it was needed for.

@@ -1,4 +1,4 @@
-//! The `sandbox` program: tells the story of Tenon on a bed, keeps a bed to play with, and sets faults by hand.
+//! The `sandbox` program: tells the demo of Tenon on a bed, keeps a bed to play with, and sets faults by hand.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ mod verbs;
 
 /// A Kubernetes cluster with simulated machines and an AWS double, on this machine
 ///
-/// Without a command it tells the story: install Tenon, launch nodes for pods, consolidate, interrupt, drift, uninstall, and prove that
+/// Without a command it tells the demo: install Tenon, launch nodes for pods, consolidate, interrupt, drift, uninstall, and prove that
 /// nothing is left.
 #[derive(Debug, Parser)]
 #[command(name = "sandbox", max_term_width = 100, disable_help_subcommand = true)]
@@ -41,8 +41,8 @@ pub enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell the story (the default)
-    Story,
+    /// Tell the demo (the default)
+    Demo,
     /// Start a bed, print what a shell needs to use it, and stay until Ctrl-C
     Up(up::UpArgs),
     /// Build what a bed needs: the control plane, moto, and the programs of this workspace
@@ -65,7 +65,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     let progress = Progress::stderr();
     let output = cli.output;
     let result = match cli.command {
-        None | Some(Command::Story) => crate::story::run(output, &progress).await,
+        None | Some(Command::Demo) => crate::demo::run(output, &progress).await,
         Some(Command::Up(args)) => up::run(args, output, &progress).await,
         Some(Command::Build) => up::build(output, &progress).await,
         Some(Command::Doctor) => doctor::run(output).await,

@@ -10,9 +10,9 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::demo::cluster;
 use crate::json::merge;
 use crate::sandbox::Failure;
-use crate::story::cluster;
 use crate::wait::{Look, NotYet, eventually};
 
 /// Long enough for everything that one decision of the operator brings about, on a machine whose cores are busy.

@@ -1,6 +1,6 @@
 //! Who may do what on the AWS double, over HTTP as an SDK would: the gate, sessions, EKS, the credentials of pods and the tokens of EKS.
 //!
-//! All tests share one front with a guard; each uses names of its own.
+//! All tests share one gateway with a guard; each uses names of its own.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -16,18 +16,18 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::{Document, Features, Partition, Scope};
+use tenon_tests::aws_double::aws_state::Cluster;
+use tenon_tests::aws_double::guard::Guard;
+use tenon_tests::aws_double::identity::{Credentials, Grants};
+use tenon_tests::aws_double::moto_client::version;
+use tenon_tests::aws_double::policy::NamedDocument;
+use tenon_tests::aws_double::request::Params;
+use tenon_tests::aws_double::response::AwsError;
+use tenon_tests::aws_double::seed::{self, Seed};
+use tenon_tests::aws_double::signature::sign;
+use tenon_tests::aws_double::xml::Element;
+use tenon_tests::aws_double::{Gateway, GatewayConfig};
 use tenon_tests::clock::Clock;
-use tenon_tests::front::guard::Guard;
-use tenon_tests::front::identity::{Credentials, Grants};
-use tenon_tests::front::moto_client::version;
-use tenon_tests::front::policy::NamedDocument;
-use tenon_tests::front::request::Params;
-use tenon_tests::front::response::AwsError;
-use tenon_tests::front::seed::{self, Seed};
-use tenon_tests::front::signature::sign;
-use tenon_tests::front::world::Cluster;
-use tenon_tests::front::xml::Element;
-use tenon_tests::front::{Front, FrontConfig};
 use tokio::runtime::Runtime;
 
 #[path = "access/callers.rs"]
@@ -55,26 +55,26 @@ const REGION: &str = "eu-central-1";
 const ACCOUNT: &str = "123456789012";
 const CLUSTER: &str = "bed";
 
-/// The front that all tests use, on a runtime that outlives each test's.
+/// The gateway that all tests use, on a runtime that outlives each test's.
 struct Shared {
     runtime: Runtime,
-    front: Front,
+    gateway: Gateway,
     guard: Guard,
     seed: Seed,
 }
 
 static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     let runtime = Runtime::new().expect("runtime");
-    let (front, guard, seed) = runtime.block_on(async {
+    let (gateway, guard, seed) = runtime.block_on(async {
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("access-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("directory");
-        let mut config = FrontConfig::new(dir);
+        let mut config = GatewayConfig::new(dir);
         let guard = Guard::new(&config);
         guard.install(&mut config);
-        let front = Front::start(config).await.expect("the front starts");
-        let seed = seed::network(front.world(), CLUSTER).await.expect("seed");
-        front.world().set_cluster(Cluster {
+        let gateway = Gateway::start(config).await.expect("the gateway starts");
+        let seed = seed::network(gateway.state(), CLUSTER).await.expect("seed");
+        gateway.state().set_cluster(Cluster {
             name: CLUSTER.into(),
             endpoint: "https://127.0.0.1:6443".into(),
             ca_pem: "-----BEGIN CERTIFICATE-----\n".into(),
@@ -85,27 +85,28 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
             cluster_security_group_id: seed.cluster_security_group_id.clone(),
             service_cidr: "172.20.0.0/16".into(),
         });
-        guard.admit_administrator(front.world());
-        (front, guard, seed)
+        guard.admit_administrator(gateway.state());
+        (gateway, guard, seed)
     });
-    Shared { runtime, front, guard, seed }
+    Shared { runtime, gateway, guard, seed }
 });
 
-/// What a test works with: the front, and somebody who calls it.
+/// What a test works with: the gateway, and somebody who calls it.
 struct Bed {
-    front: &'static Front,
+    gateway: &'static Gateway,
     guard: &'static Guard,
     seed: &'static Seed,
     /// May do everything.
     admin: Aws,
 }
 
-/// Runs a test on the shared front.
-fn on_the_front(test: impl AsyncFnOnce(Bed)) {
+/// Runs a test on the shared gateway.
+fn on_the_gateway(test: impl AsyncFnOnce(Bed)) {
     let shared = &*SHARED;
     shared.runtime.block_on(async {
         let admin = Aws::of(shared.guard.administrator());
-        test(Bed { front: &shared.front, guard: &shared.guard, seed: &shared.seed, admin }).await;
+        test(Bed { gateway: &shared.gateway, guard: &shared.guard, seed: &shared.seed, admin })
+            .await;
     });
 }
 
@@ -142,7 +143,7 @@ fn trust(principal: &str) -> String {
     )
 }
 
-/// Somebody who calls the front.
+/// Somebody who calls the gateway.
 #[derive(Clone)]
 struct Aws {
     credentials: Credentials,
@@ -193,7 +194,7 @@ impl Aws {
         SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(self.region.clone()))
-            .endpoint_url(SHARED.front.url())
+            .endpoint_url(SHARED.gateway.url())
             .credentials_provider(SharedCredentialsProvider::new(credentials))
             .build()
     }
@@ -206,7 +207,7 @@ impl Aws {
         headers: &[(&str, &str)],
         body: String,
     ) -> Answer {
-        let uri: Uri = format!("{}{path}", SHARED.front.url()).parse().expect("a URI");
+        let uri: Uri = format!("{}{path}", SHARED.gateway.url()).parse().expect("a URI");
         let body = Bytes::from(body);
         let now = Clock::system().now();
         let scope = (service, self.region.as_str());

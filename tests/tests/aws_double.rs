@@ -1,61 +1,62 @@
-//! The AWS double's front before a real moto: every gap of moto that the front fills, over HTTP as an SDK would.
+//! The AWS double's gateway before a real moto: every gap of moto that the gateway fills, over HTTP as an SDK would.
 //!
-//! All tests share one front and take turns, because faults, consistency and prices are of the whole double.
+//! All tests share one gateway and take turns, because faults, consistency and prices are of the whole double.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenon_tests::front::consistency::Delays;
-use tenon_tests::front::faults::Shortage;
-use tenon_tests::front::instance::{Instance, State};
-use tenon_tests::front::instances::StateTimes;
-use tenon_tests::front::moto_client::MotoClient;
-use tenon_tests::front::request::Params;
-use tenon_tests::front::response::AwsError;
-use tenon_tests::front::seed::{self, Seed};
-use tenon_tests::front::xml::Element;
-use tenon_tests::front::{Front, FrontConfig};
+use tenon_tests::aws_double::consistency::Delays;
+use tenon_tests::aws_double::faults::Shortage;
+use tenon_tests::aws_double::instance::{Instance, State};
+use tenon_tests::aws_double::instances::StateTimes;
+use tenon_tests::aws_double::moto_client::MotoClient;
+use tenon_tests::aws_double::request::Params;
+use tenon_tests::aws_double::response::AwsError;
+use tenon_tests::aws_double::seed::{self, Seed};
+use tenon_tests::aws_double::xml::Element;
+use tenon_tests::aws_double::{Gateway, GatewayConfig};
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
-#[path = "front/consistency.rs"]
+#[path = "aws_double/consistency.rs"]
 mod consistency;
-#[path = "front/events.rs"]
+#[path = "aws_double/events.rs"]
 mod events;
-#[path = "front/faults.rs"]
+#[path = "aws_double/faults.rs"]
 mod faults;
-#[path = "front/fleet.rs"]
+#[path = "aws_double/fleet.rs"]
 mod fleet;
-#[path = "front/iam.rs"]
+#[path = "aws_double/iam.rs"]
 mod iam;
-#[path = "front/lists.rs"]
+#[path = "aws_double/lists.rs"]
 mod lists;
-#[path = "front/placement_groups.rs"]
+#[path = "aws_double/placement_groups.rs"]
 mod placement_groups;
-#[path = "front/reservations.rs"]
+#[path = "aws_double/reservations.rs"]
 mod reservations;
-#[path = "front/states.rs"]
+#[path = "aws_double/states.rs"]
 mod states;
 
 const REGION: &str = "eu-central-1";
 
-/// The front that all tests use, on a runtime that outlives each test's.
+/// The gateway that all tests use, on a runtime that outlives each test's.
 struct Shared {
     runtime: Runtime,
-    front: Front,
+    gateway: Gateway,
     seed: Seed,
     turn: Mutex<()>,
 }
 
 static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     let runtime = Runtime::new().expect("runtime");
-    let (front, seed) = runtime.block_on(async {
-        let front =
-            Front::start(FrontConfig::new(directory("front"))).await.expect("the front starts");
-        let seed = seed::network(front.world(), "c1").await.expect("seed");
-        let moto = front.world().moto();
+    let (gateway, seed) = runtime.block_on(async {
+        let gateway = Gateway::start(GatewayConfig::new(directory("gateway")))
+            .await
+            .expect("the gateway starts");
+        let seed = seed::network(gateway.state(), "c1").await.expect("seed");
+        let moto = gateway.state().moto();
         moto.query("iam", "CreateRole", [("RoleName", "node"), ("AssumeRolePolicyDocument", "{}")])
             .await
             .expect("role");
@@ -64,9 +65,9 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
             .expect("profile");
         let params = [("InstanceProfileName", "node"), ("RoleName", "node")];
         moto.query("iam", "AddRoleToInstanceProfile", params).await.expect("role in profile");
-        (front, seed)
+        (gateway, seed)
     });
-    Shared { runtime, front, seed, turn: Mutex::default() }
+    Shared { runtime, gateway, seed, turn: Mutex::default() }
 });
 
 fn directory(name: &str) -> PathBuf {
@@ -78,20 +79,20 @@ fn directory(name: &str) -> PathBuf {
 
 /// What a test works with.
 struct Bed {
-    front: &'static Front,
+    gateway: &'static Gateway,
     seed: &'static Seed,
     aws: MotoClient,
 }
 
 /// Runs a test when it is its turn, with nothing left of the one before.
-fn on_the_front(test: impl AsyncFnOnce(Bed)) {
+fn on_the_gateway(test: impl AsyncFnOnce(Bed)) {
     let shared = &*SHARED;
     shared.runtime.block_on(async {
         let _turn = shared.turn.lock().await;
-        let control = shared.front.control();
+        let control = shared.gateway.control();
         control.heal_all();
-        shared.front.world().reservations().clear();
-        shared.front.world().placement_groups().clear();
+        shared.gateway.state().reservations().clear();
+        shared.gateway.state().placement_groups().clear();
         control.consistency(Delays::default());
         control.state_times(StateTimes {
             pending: 0.0,
@@ -101,8 +102,8 @@ fn on_the_front(test: impl AsyncFnOnce(Bed)) {
         });
         let left: Vec<String> = control.alive().into_keys().collect();
         control.terminate(&left).expect("they are there");
-        let aws = MotoClient::new(shared.front.url(), REGION);
-        test(Bed { front: &shared.front, seed: &shared.seed, aws }).await;
+        let aws = MotoClient::new(shared.gateway.url(), REGION);
+        test(Bed { gateway: &shared.gateway, seed: &shared.seed, aws }).await;
     });
 }
 
@@ -120,8 +121,11 @@ impl Bed {
         let name = format!(
             "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/{architecture}/standard/recommended/image_id"
         );
-        let amis = self.front.world().amis();
-        tenon_tests::front::amis::by_parameter(amis, &name).expect("there is an image").id.clone()
+        let amis = self.gateway.state().amis();
+        tenon_tests::aws_double::amis::by_parameter(amis, &name)
+            .expect("there is an image")
+            .id
+            .clone()
     }
 
     /// Makes a launch template as the operator does; returns its name.
@@ -210,12 +214,12 @@ impl Bed {
     }
 
     fn instance(&self, id: &str) -> Instance {
-        (*self.front.world().instances().get(id).expect("the instance is listed")).clone()
+        (*self.gateway.state().instances().get(id).expect("the instance is listed")).clone()
     }
 
     /// Waits until an instance has a state.
     async fn reaches(&self, id: &str, state: State) {
-        let mut instances = self.front.instances();
+        let mut instances = self.gateway.instances();
         let reached =
             instances.wait_for(|all| all.get(id).is_some_and(|instance| instance.state == state));
         let waited = tokio::time::timeout(Duration::from_secs(20), reached).await;
@@ -224,7 +228,7 @@ impl Bed {
 
     /// The control over HTTP.
     async fn control(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
-        let url = format!("{}/_bed/{path}", self.front.url());
+        let url = format!("{}/_bed/{path}", self.gateway.url());
         let request = hyper::Request::builder()
             .method(method)
             .uri(url)
@@ -255,13 +259,14 @@ fn code(result: Result<Element, AwsError>) -> String {
 }
 
 #[test]
-fn stopping_the_front_ends_moto_and_frees_the_port() {
+fn stopping_the_gateway_ends_moto_and_frees_the_port() {
     let runtime = Runtime::new().expect("runtime");
     runtime.block_on(async {
-        let front =
-            Front::start(FrontConfig::new(directory("stopped"))).await.expect("the front starts");
-        let (url, pid) = (front.url().to_owned(), front.moto().process().pid());
-        front.stop().await;
+        let gateway = Gateway::start(GatewayConfig::new(directory("stopped")))
+            .await
+            .expect("the gateway starts");
+        let (url, pid) = (gateway.url().to_owned(), gateway.moto().process().pid());
+        gateway.stop().await;
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         assert!(state.is_empty() || state.contains(") Z "), "moto still runs: {state}");
         let error = MotoClient::new(url, REGION)
@@ -274,7 +279,7 @@ fn stopping_the_front_ends_moto_and_frees_the_port() {
 
 #[test]
 fn a_call_that_nobody_implements_is_refused_by_name() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let error = bed.ec2("DescribeMacHosts", &[]).await.expect_err("not implemented");
         assert_eq!((error.code.as_str(), error.status), ("NotImplementedInDouble", 418));
         assert!(error.message.contains("ec2:DescribeMacHosts"), "{error}");
@@ -283,12 +288,12 @@ fn a_call_that_nobody_implements_is_refused_by_name() {
 
 #[test]
 fn every_call_is_logged_with_what_it_made() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("logged").await;
-        bed.front.control().calls().clear();
+        bed.gateway.control().calls().clear();
         let launched = bed.launch(&template, "on-demand", &["m5.large"], 1).await;
         drop(bed.ec2("DescribeInstances", &[("InstanceId.1", "i-00000000000000000")]).await);
-        let calls = bed.front.control().calls().all();
+        let calls = bed.gateway.control().calls().all();
         let fleet = calls.iter().find(|call| call.action == "ec2:CreateFleet").expect("logged");
         assert!(
             fleet.resources.contains(&launched[0]) && fleet.status == 200 && fleet.error.is_none(),
@@ -303,7 +308,7 @@ fn every_call_is_logged_with_what_it_made() {
             calls.last().expect("logged").error.as_deref(),
             Some("InvalidInstanceID.NotFound")
         );
-        let counts = bed.front.control().calls().counts();
+        let counts = bed.gateway.control().calls().counts();
         assert_eq!(
             (counts["ec2:DescribeInstances"].calls, counts["ec2:DescribeInstances"].errors),
             (1, 1)
@@ -311,7 +316,7 @@ fn every_call_is_logged_with_what_it_made() {
         let (status, filtered) = bed.control("GET", "calls?failed=true", json!(null)).await;
         assert_eq!((status, filtered.as_array().map(Vec::len)), (200, Some(1)));
         let file =
-            std::fs::read_to_string(directory("front").join("calls.jsonl")).expect("log file");
+            std::fs::read_to_string(directory("gateway").join("calls.jsonl")).expect("log file");
         assert!(
             file.lines().any(|line| line.contains(&fleet.id) && line.contains("ec2:CreateFleet"))
         );

@@ -2,8 +2,8 @@
 
 use http::{Method, Uri};
 
-use crate::front::policy::glob;
-use crate::front::request::Params;
+use crate::aws_double::policy::glob;
+use crate::aws_double::request::Params;
 
 /// A request as the API server's audit log names it.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tenon_iam_policies::Partition;
 
+use super::aws_state::AwsState;
 use super::eks::Eks;
 use super::identity::{Grants, Identities, Identity};
 use super::policy::{Call, Context, NamedDocument, Policies, Verdict};
@@ -16,7 +17,6 @@ use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Decision, Gate, Principal};
 use super::signature::{self, Signature};
-use super::world::World;
 use store::PolicyStore;
 use usage::Usage;
 
@@ -41,7 +41,7 @@ pub struct Check {
 /// Tags of a resource.
 type Tags = BTreeMap<String, String>;
 
-/// The gate of the front: authenticates by [`Identities`] and authorises by the policies that moto holds.
+/// The gate of the gateway: authenticates by [`Identities`] and authorises by the policies that moto holds.
 #[derive(Debug)]
 pub struct Authorization {
     identities: Arc<Identities>,
@@ -66,14 +66,14 @@ impl Authorization {
         &self,
         identity: &Identity,
         request: &AwsRequest,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<Vec<Check>, AwsError> {
         let resolver = Resolver {
             policies: &self.policies,
             eks: &self.eks,
             request,
-            world,
-            base: base_context(identity, request, world),
+            aws_state,
+            base: base_context(identity, request, aws_state),
         };
         match request.service.as_str() {
             "ec2" => ec2::checks(&resolver).await,
@@ -87,7 +87,7 @@ impl Authorization {
         &self,
         principal: &Principal,
         request: &AwsRequest,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<Decision, AwsError> {
         if is_free(request) {
             return Ok(Decision { resources: vec!["*".to_owned()], denied: None });
@@ -96,7 +96,7 @@ impl Authorization {
             .identities
             .identify(request.credential.as_ref())
             .map_err(|refusal| refusal.error(request))?;
-        let checks = self.checks(&identity, request, world).await?;
+        let checks = self.checks(&identity, request, aws_state).await?;
         let mut resources: Vec<String> =
             checks.iter().map(|check| check.resource.clone()).collect();
         resources.sort_unstable();
@@ -106,13 +106,13 @@ impl Authorization {
             Grants::Documents(documents) => {
                 Policies { identity: documents.clone(), limits: vec![] }
             }
-            Grants::User { name } => match self.policies.user(name, world).await {
+            Grants::User { name } => match self.policies.user(name, aws_state).await {
                 Ok(policies) => policies,
                 Err(error) if error.code == "NoSuchEntity" => Policies::default(),
                 Err(error) => return Err(error),
             },
             Grants::Role { name, session_policy } => {
-                let mut policies = match self.policies.role(name, world).await {
+                let mut policies = match self.policies.role(name, aws_state).await {
                     Ok(role) => role.policies.clone(),
                     // The role is gone, its sessions live on without any right.
                     Err(error) if error.code == "NoSuchEntity" => Policies::default(),
@@ -157,13 +157,13 @@ impl Gate for Authorization {
     fn authenticate<'a>(
         &'a self,
         request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<Principal, AwsError>> {
         Box::pin(async {
             if is_unsigned(request) {
                 return Ok(Principal {
                     arn: String::new(),
-                    account: world.account().to_owned(),
+                    account: aws_state.account().to_owned(),
                     user_id: String::new(),
                     role_arn: None,
                     session_tags: vec![],
@@ -172,7 +172,7 @@ impl Gate for Authorization {
             let refused = |refusal: signature::Refusal| refusal.error(request);
             let signature = Signature::read(request).map_err(refused)?;
             if let Some(signature) = &signature {
-                signature.check_scope(request, world).map_err(refused)?;
+                signature.check_scope(request, aws_state).map_err(refused)?;
             }
             let identity = self
                 .identities
@@ -189,10 +189,10 @@ impl Gate for Authorization {
         &'a self,
         principal: &'a Principal,
         request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {
         Box::pin(async {
-            match self.decide(principal, request, world).await {
+            match self.decide(principal, request, aws_state).await {
                 Ok(decision) => decision,
                 Err(error) => Decision { resources: vec![], denied: Some(error) },
             }
@@ -216,7 +216,7 @@ struct Resolver<'a> {
     policies: &'a PolicyStore,
     eks: &'a Eks,
     request: &'a AwsRequest,
-    world: &'a World,
+    aws_state: &'a AwsState,
     /// The facts that hold for every check of the call.
     base: Context,
 }
@@ -235,20 +235,20 @@ impl Resolver<'_> {
     fn arn(&self, service: &str, resource: &str) -> String {
         format!(
             "arn:{}:{service}:{}:{}:{resource}",
-            self.world.partition(),
+            self.aws_state.partition(),
             self.request.region,
-            self.world.account()
+            self.aws_state.account()
         )
     }
 
     /// ARN of something in IAM.
     fn iam_arn(&self, resource: &str) -> String {
-        self.world.iam_arn(resource)
+        self.aws_state.iam_arn(resource)
     }
 
     /// EC2 as a service that takes roles.
     fn ec2_service(&self) -> String {
-        format!("ec2.{}", self.world.partition().dns_suffix())
+        format!("ec2.{}", self.aws_state.partition().dns_suffix())
     }
 
     /// Passing a role on to a service, or nothing when there is no such role: the called service will say so itself.
@@ -302,19 +302,19 @@ fn is_free(request: &AwsRequest) -> bool {
 }
 
 /// Global services live in one region of their partition.
-fn home_of_iam(world: &World) -> &'static str {
-    match world.partition() {
+fn home_of_iam(aws_state: &AwsState) -> &'static str {
+    match aws_state.partition() {
         Partition::Aws => "us-east-1",
         Partition::AwsCn => "cn-north-1",
         Partition::AwsUsGov => "us-gov-west-1",
     }
 }
 
-fn base_context(identity: &Identity, request: &AwsRequest, world: &World) -> Context {
+fn base_context(identity: &Identity, request: &AwsRequest, aws_state: &AwsState) -> Context {
     let principal = &identity.principal;
-    let now = world.clock().now();
+    let now = aws_state.clock().now();
     let region =
-        if request.service == "iam" { home_of_iam(world) } else { request.region.as_str() };
+        if request.service == "iam" { home_of_iam(aws_state) } else { request.region.as_str() };
     let mut context = Context::new()
         .with("aws:RequestedRegion", region)
         .with("aws:PrincipalAccount", &principal.account)
@@ -324,11 +324,11 @@ fn base_context(identity: &Identity, request: &AwsRequest, world: &World) -> Con
             if principal.role_arn.is_some() { "AssumedRole" } else { "User" },
         )
         .with("aws:userid", &principal.user_id)
-        .with("aws:ResourceAccount", world.account())
+        .with("aws:ResourceAccount", aws_state.account())
         .with("aws:CurrentTime", now.to_string())
         .with("aws:EpochTime", now.as_second().to_string())
         .with("aws:SourceIp", "127.0.0.1")
-        // The front is on loopback, without TLS; it stands for endpoints that have it.
+        // The gateway is on loopback, without TLS; it stands for endpoints that have it.
         .with("aws:SecureTransport", "true")
         .with("aws:ViaAWSService", "false");
     if principal.role_arn.is_none() {

@@ -1,4 +1,4 @@
-//! What every service of the front can see: the account, the clock, moto behind us, EC2's state, prices and faults, and the cluster that the account holds.
+//! What every service of the gateway can see: the account, the clock, moto behind us, EC2's state, prices and faults, and the cluster that the account holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub struct Fleet {
 
 /// The state of the double that services share.
 #[derive(Debug)]
-pub struct World {
+pub struct AwsState {
     account: String,
     region: String,
     clock: Clock,
@@ -84,8 +84,8 @@ pub struct World {
     zonal_shifts: ZonalShifts,
 }
 
-impl World {
-    /// A world before moto, with an empty catalog.
+impl AwsState {
+    /// The state before moto, with an empty catalog.
     pub fn new(
         account: impl Into<String>,
         region: impl Into<String>,
@@ -116,14 +116,14 @@ impl World {
         }
     }
 
-    /// The same world with these instance types.
+    /// The same state with these instance types.
     #[must_use]
     pub fn with_catalog(mut self, catalog: Catalog) -> Self {
         self.catalog = Arc::new(catalog);
         self
     }
 
-    /// The same world with another seed for IDs and for faults with a probability.
+    /// The same state with another seed for IDs and for faults with a probability.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.rng = Mutex::new(StdRng::seed_from_u64(seed));
@@ -237,7 +237,7 @@ impl World {
         format!("{prefix}-{:017x}", number & ((1 << 68) - 1))
     }
 
-    /// Tags of an EC2 resource that the front holds (instance, volume, network interface, spot request, fleet, launch template, image, placement group); `None` for those that
+    /// Tags of an EC2 resource that the gateway holds (instance, volume, network interface, spot request, fleet, launch template, image, placement group); `None` for those that
     /// moto holds (VPCs, subnets, security groups, …).
     pub fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
         let kind = id.split_once('-').map_or("", |(kind, _)| kind);

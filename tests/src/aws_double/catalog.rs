@@ -9,7 +9,7 @@ use super::moto_client::MotoClient;
 use super::response::AwsError;
 use super::xml::Element;
 
-/// One instance type: what the front and the machine simulator decide by, and the XML that tells all of it.
+/// One instance type: what the gateway and the machine simulator decide by, and the XML that tells all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceType {
     /// `m5.large`.

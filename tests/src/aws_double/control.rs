@@ -12,6 +12,7 @@ use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use super::aws_state::AwsState;
 use super::calls::CallLog;
 use super::consistency::Delays;
 use super::events::{Delivery, Event, emit};
@@ -22,7 +23,6 @@ use super::prices::{CapacityType, MicroUsd};
 use super::reservations::Reservation;
 use super::response::AwsError;
 use super::rewrite::Rewrite;
-use super::world::World;
 use super::zonal_shifts::zones;
 
 pub(super) mod http;
@@ -97,7 +97,7 @@ pub enum ControlError {
 /// The handle of the control. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {
-    world: Arc<World>,
+    aws_state: Arc<AwsState>,
     calls: Arc<CallLog>,
     /// Interruptions that will end their instances.
     tasks: Arc<Mutex<JoinSet<()>>>,
@@ -105,9 +105,9 @@ pub struct Control {
 }
 
 impl Control {
-    pub(super) fn new(world: Arc<World>, calls: Arc<CallLog>, seed: u64) -> Self {
+    pub(super) fn new(aws_state: Arc<AwsState>, calls: Arc<CallLog>, seed: u64) -> Self {
         Self {
-            world,
+            aws_state,
             calls,
             tasks: Arc::default(),
             rng: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
@@ -115,8 +115,8 @@ impl Control {
     }
 
     /// The state of the double.
-    pub fn world(&self) -> &Arc<World> {
-        &self.world
+    pub fn state(&self) -> &Arc<AwsState> {
+        &self.aws_state
     }
 
     /// The call log.
@@ -126,7 +126,7 @@ impl Control {
 
     /// Instances that are neither terminated nor on the way to it.
     pub fn alive(&self) -> BTreeMap<String, Arc<Instance>> {
-        let all = self.world.instances().all();
+        let all = self.aws_state.instances().all();
         all.iter()
             .filter(|(_, instance)| instance.state.is_alive())
             .map(|(id, instance)| (id.clone(), Arc::clone(instance)))
@@ -135,7 +135,7 @@ impl Control {
 
     /// Adds a fault; returns its ID.
     pub fn fault(&self, fault: Fault) -> String {
-        self.world.faults().add(fault)
+        self.aws_state.faults().add(fault)
     }
 
     /// Fails the next `times` calls of an action (wildcards allowed) with an error; `None`: all of them.
@@ -167,12 +167,12 @@ impl Control {
 
     /// Takes capacity away; returns the ID of the shortage.
     pub fn ice(&self, shortage: Shortage) -> String {
-        self.world.faults().add_shortage(shortage)
+        self.aws_state.faults().add_shortage(shortage)
     }
 
     /// Ends one fault or shortage.
     pub fn heal(&self, id: &str) -> Result<(), ControlError> {
-        if self.world.faults().remove(id) {
+        if self.aws_state.faults().remove(id) {
             Ok(())
         } else {
             Err(ControlError::NoFault(id.to_owned()))
@@ -181,7 +181,7 @@ impl Control {
 
     /// Ends all faults and shortages.
     pub fn heal_all(&self) {
-        self.world.faults().clear();
+        self.aws_state.faults().clear();
     }
 
     /// Changes a price. `zone` `*` means every zone.
@@ -192,17 +192,17 @@ impl Control {
         capacity_type: CapacityType,
         price: MicroUsd,
     ) {
-        self.world.prices().set(instance_type, zone, capacity_type, price);
+        self.aws_state.prices().set(instance_type, zone, capacity_type, price);
     }
 
     /// Changes how long new things stay invisible.
     pub fn consistency(&self, delays: Delays) {
-        self.world.consistency().set(delays);
+        self.aws_state.consistency().set(delays);
     }
 
     /// Changes how long instances take between states.
     pub fn state_times(&self, times: StateTimes) {
-        self.world.instances().set_times(times);
+        self.aws_state.instances().set_times(times);
     }
 
     /// Warns spot instances and ends them when the notice is over; `None` is AWS's two minutes.
@@ -213,10 +213,10 @@ impl Control {
     ) -> Result<Outcome, ControlError> {
         let instances = self.select(selection)?;
         let events: Vec<Event> =
-            instances.iter().map(|id| Event::spot_interruption(&self.world, id)).collect();
+            instances.iter().map(|id| Event::spot_interruption(&self.aws_state, id)).collect();
         let deliveries = self.send(&events).await?;
         let notice = notice.unwrap_or(Duration::from_secs_f64(NOTICE));
-        let (world, ids) = (Arc::clone(&self.world), instances.clone());
+        let (aws_state, ids) = (Arc::clone(&self.aws_state), instances.clone());
         self.tasks.lock().spawn(async move {
             tokio::time::sleep(notice).await;
             for id in ids {
@@ -224,7 +224,7 @@ impl Control {
                     "Server.SpotInstanceTermination",
                     "Server.SpotInstanceTermination: Spot instance termination",
                 );
-                world.instances().begin(&id, State::ShuttingDown, Some(reason));
+                aws_state.instances().begin(&id, State::ShuttingDown, Some(reason));
             }
         });
         Ok(Outcome { instances, deliveries })
@@ -234,25 +234,25 @@ impl Control {
     pub async fn rebalance(&self, selection: Selection) -> Result<Outcome, ControlError> {
         let instances = self.select(selection)?;
         let events: Vec<Event> =
-            instances.iter().map(|id| Event::rebalance(&self.world, id)).collect();
+            instances.iter().map(|id| Event::rebalance(&self.aws_state, id)).collect();
         Ok(Outcome { deliveries: self.send(&events).await?, instances })
     }
 
     /// Reserves capacity; returns the reservation's ID.
     pub fn reserve(&self, reservation: Reservation) -> String {
-        let id = self.world.id("cr");
-        self.world.reservations().add(Reservation { id: id.clone(), ..reservation });
+        let id = self.aws_state.id("cr");
+        self.aws_state.reservations().add(Reservation { id: id.clone(), ..reservation });
         id
     }
 
     /// Cancels a reservation: its instances run on without it.
     pub fn cancel_reservation(&self, id: &str) -> Result<(), ControlError> {
-        if !self.world.reservations().update(id, |reservation| reservation.cancelled = true) {
+        if !self.aws_state.reservations().update(id, |reservation| reservation.cancelled = true) {
             return Err(ControlError::NoReservation(id.to_owned()));
         }
         for (instance, known) in self.alive() {
             if known.capacity_reservation.as_deref() == Some(id) {
-                self.world
+                self.aws_state
                     .instances()
                     .update(&instance, |instance| instance.capacity_reservation = None);
             }
@@ -262,7 +262,8 @@ impl Control {
 
     /// Lets a reservation end at some moment.
     pub fn end_reservation(&self, id: &str, at: jiff::Timestamp) -> Result<(), ControlError> {
-        let known = self.world.reservations().update(id, |reservation| reservation.ends = Some(at));
+        let known =
+            self.aws_state.reservations().update(id, |reservation| reservation.ends = Some(at));
         if known { Ok(()) } else { Err(ControlError::NoReservation(id.to_owned())) }
     }
 
@@ -272,7 +273,7 @@ impl Control {
         zone: &str,
         lasts: Option<Duration>,
     ) -> Result<String, ControlError> {
-        let zones = zones(&self.world).await.map_err(ControlError::Zones)?;
+        let zones = zones(&self.aws_state).await.map_err(ControlError::Zones)?;
         let id = zones.get(zone).or_else(|| zones.values().find(|id| *id == zone)).cloned();
         let id = id.ok_or_else(|| ControlError::NoZone {
             zone: zone.to_owned(),
@@ -280,14 +281,14 @@ impl Control {
         })?;
         let lasts =
             lasts.map(|lasts| SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX));
-        let now = self.world.clock().now();
-        Ok(self.world.zonal_shifts().start(&id, lasts, "set by the test bed", now))
+        let now = self.aws_state.clock().now();
+        Ok(self.aws_state.zonal_shifts().start(&id, lasts, "set by the test bed", now))
     }
 
     /// Ends a zonal shift or an autoshift.
     pub fn cancel_shift(&self, id: &str) -> Result<(), ControlError> {
-        let now = self.world.clock().now();
-        let cancelled = self.world.zonal_shifts().cancel(id, now);
+        let now = self.aws_state.clock().now();
+        let cancelled = self.aws_state.zonal_shifts().cancel(id, now);
         cancelled.map(drop).ok_or_else(|| ControlError::NoZonalShift(id.to_owned()))
     }
 
@@ -296,7 +297,7 @@ impl Control {
         let instances = self.select(selection)?;
         let events: Vec<Event> = instances
             .iter()
-            .map(|id| Event::capacity_reservation_interruption(&self.world, id))
+            .map(|id| Event::capacity_reservation_interruption(&self.aws_state, id))
             .collect();
         Ok(Outcome { deliveries: self.send(&events).await?, instances })
     }
@@ -311,15 +312,15 @@ impl Control {
         let event = ScheduledEvent {
             code: "instance-retirement".to_owned(),
             description: "The instance is running on degraded hardware".to_owned(),
-            not_before: self.world.clock().now(),
+            not_before: self.aws_state.clock().now(),
         };
         for id in &instances {
-            self.world
+            self.aws_state
                 .instances()
                 .update(id, |instance| instance.health.events.push(event.clone()));
         }
         let deliveries =
-            self.send(&[Event::scheduled_change(&self.world, &instances, code)]).await?;
+            self.send(&[Event::scheduled_change(&self.aws_state, &instances, code)]).await?;
         Ok(Outcome { instances, deliveries })
     }
 
@@ -336,8 +337,8 @@ impl Control {
     /// Lets a status check fail from now on, or succeed again.
     pub fn impair(&self, id: &str, check: Check, healthy: bool) -> Result<(), ControlError> {
         self.known(id)?;
-        let since = (!healthy).then(|| self.world.clock().now());
-        self.world.instances().update(id, |instance| match check {
+        let since = (!healthy).then(|| self.aws_state.clock().now());
+        self.aws_state.instances().update(id, |instance| match check {
             Check::Instance => instance.health.instance_impaired_since = since,
             Check::System => instance.health.system_impaired_since = since,
         });
@@ -346,7 +347,7 @@ impl Control {
 
     /// Sends events through the region's rules.
     pub async fn send(&self, events: &[Event]) -> Result<Vec<Delivery>, ControlError> {
-        emit(&self.world, events).await.map_err(ControlError::Events)
+        emit(&self.aws_state, events).await.map_err(ControlError::Events)
     }
 
     fn begin(&self, ids: &[String], state: State) -> Result<(), ControlError> {
@@ -358,13 +359,13 @@ impl Control {
                 "Client.UserInitiatedShutdown",
                 "Client.UserInitiatedShutdown: User initiated shutdown",
             );
-            self.world.instances().begin(id, state, Some(reason));
+            self.aws_state.instances().begin(id, state, Some(reason));
         }
         Ok(())
     }
 
     fn known(&self, id: &str) -> Result<(), ControlError> {
-        self.world
+        self.aws_state
             .instances()
             .get(id)
             .map(drop)

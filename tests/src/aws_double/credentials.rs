@@ -17,6 +17,7 @@ use tenon_iam_policies::Document;
 use tenon_iam_policies::identity::{IRSA_AUDIENCE, POD_IDENTITY_SERVICE};
 
 use super::authorization::store::{PolicyStore, Role};
+use super::aws_state::AwsState;
 use super::consistency::Kind;
 use super::eks::Eks;
 use super::identity::{Credentials, Identities, SessionOf};
@@ -24,7 +25,6 @@ use super::policy::{Call, Caller, Context, evaluate_resource_policy};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Endpoint, Principal, Service, json_response};
-use super::world::World;
 use super::xml::escape;
 use service_account::{ReviewTokens, ServiceAccountToken, TokenRefusal};
 
@@ -59,7 +59,7 @@ impl SessionIssuer {
     pub async fn for_pod(
         &self,
         token: &str,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<(Principal, Credentials), AwsError> {
         let of =
             self.tokens.review(token, POD_IDENTITY_SERVICE).await.map_err(
@@ -87,9 +87,9 @@ impl SessionIssuer {
             );
             AwsError::new("AccessDeniedException", message)
         };
-        let role = self.role(&association.role_arn, world).await?.ok_or_else(denied)?;
-        let cluster = world.cluster().ok_or_else(denied)?;
-        let cluster_arn = world.arn("eks", &format!("cluster/{}", cluster.name));
+        let role = self.role(&association.role_arn, aws_state).await?.ok_or_else(denied)?;
+        let cluster = aws_state.cluster().ok_or_else(denied)?;
+        let cluster_arn = aws_state.arn("eks", &format!("cluster/{}", cluster.name));
         let tags: Vec<(String, String)> = if association.disable_session_tags {
             vec![]
         } else {
@@ -106,8 +106,8 @@ impl SessionIssuer {
         };
         let mut context = tag_context(&tags)
             .with("aws:SourceArn", &cluster_arn)
-            .with("aws:SourceAccount", world.account());
-        context.add("aws:RequestedRegion", world.region());
+            .with("aws:SourceAccount", aws_state.account());
+        context.add("aws:RequestedRegion", aws_state.region());
         let needed: &[&str] = if tags.is_empty() {
             &["sts:AssumeRole"]
         } else {
@@ -130,7 +130,7 @@ impl SessionIssuer {
     async fn with_web_identity(
         &self,
         request: &AwsRequest,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let param = |name: &str| required(request, name);
         let (role_arn, session_name, token) =
@@ -138,8 +138,8 @@ impl SessionIssuer {
         let claims = claims(token).ok_or_else(|| AwsError::new("InvalidIdentityToken", "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)"))?;
         let issuer = claims["iss"].as_str().unwrap_or_default();
         let host_and_path = issuer.trim_start_matches("https://");
-        let provider = world.iam_arn(&format!("oidc-provider/{host_and_path}"));
-        let answer = world
+        let provider = aws_state.iam_arn(&format!("oidc-provider/{host_and_path}"));
+        let answer = aws_state
             .moto()
             .query(
                 "iam",
@@ -186,7 +186,7 @@ impl SessionIssuer {
         let denied = || {
             AwsError::new("AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity")
         };
-        let role = self.role(role_arn, world).await?.ok_or_else(denied)?;
+        let role = self.role(role_arn, aws_state).await?.ok_or_else(denied)?;
         if !trusts(
             &role,
             Caller::Federated(&provider),
@@ -218,7 +218,7 @@ impl SessionIssuer {
         &self,
         request: &AwsRequest,
         principal: &Principal,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let (role_arn, session_name) =
             (required(request, "RoleArn")?, required(request, "RoleSessionName")?);
@@ -229,7 +229,7 @@ impl SessionIssuer {
             );
             AwsError::new("AccessDenied", message)
         };
-        let role = self.role(role_arn, world).await?.ok_or_else(denied)?;
+        let role = self.role(role_arn, aws_state).await?.ok_or_else(denied)?;
         let tags = request.params.tags("Tags.member");
         let mut context = tag_context(&tags).with("aws:PrincipalAccount", &principal.account);
         context.add("aws:PrincipalArn", principal.role_arn.as_ref().unwrap_or(&principal.arn));
@@ -263,10 +263,10 @@ impl SessionIssuer {
     async fn assume_role_for_pod_identity(
         &self,
         request: &AwsRequest,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let token = request.json["token"].as_str().unwrap_or_default();
-        let (principal, credentials) = self.for_pod(token, world).await?;
+        let (principal, credentials) = self.for_pod(token, aws_state).await?;
         Ok(AwsResponse::json(
             request,
             &json!({
@@ -283,15 +283,15 @@ impl SessionIssuer {
     }
 
     /// A role by its ARN, once STS can see it.
-    async fn role(&self, arn: &str, world: &World) -> Result<Option<Arc<Role>>, AwsError> {
+    async fn role(&self, arn: &str, aws_state: &AwsState) -> Result<Option<Arc<Role>>, AwsError> {
         let Some(name) = arn.split_once(":role/").and_then(|(_, path)| path.rsplit('/').next())
         else {
             return Ok(None);
         };
-        if !world.consistency().is_visible(Kind::Role, name) {
+        if !aws_state.consistency().is_visible(Kind::Role, name) {
             return Ok(None);
         }
-        match self.policies.role(name, world).await {
+        match self.policies.role(name, aws_state).await {
             Ok(role) => Ok(Some(role).filter(|role| role.arn == arn)),
             Err(error) if error.code == "NoSuchEntity" => Ok(None),
             Err(error) => Err(error),
@@ -312,7 +312,7 @@ impl Service for SessionIssuer {
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             match request.action.as_str() {
@@ -325,10 +325,10 @@ impl Service for SessionIssuer {
                         escape(&principal.account)
                     ),
                 )),
-                "AssumeRole" => self.assume_role(request, principal, world).await,
-                "AssumeRoleWithWebIdentity" => self.with_web_identity(request, world).await,
+                "AssumeRole" => self.assume_role(request, principal, aws_state).await,
+                "AssumeRoleWithWebIdentity" => self.with_web_identity(request, aws_state).await,
                 "AssumeRoleForPodIdentity" => {
-                    self.assume_role_for_pod_identity(request, world).await
+                    self.assume_role_for_pod_identity(request, aws_state).await
                 }
                 _ => Err(AwsError::not_implemented(request)),
             }
@@ -344,7 +344,7 @@ impl Endpoint for SessionIssuer {
     fn call<'a>(
         &'a self,
         request: Request<Bytes>,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Response<Bytes>> {
         Box::pin(async move {
             let token = request
@@ -352,7 +352,7 @@ impl Endpoint for SessionIssuer {
                 .get("authorization")
                 .and_then(|value| value.to_str().ok())
                 .unwrap_or_default();
-            match self.for_pod(token, world).await {
+            match self.for_pod(token, aws_state).await {
                 Ok((principal, credentials)) => json_response(
                     200,
                     &json!({

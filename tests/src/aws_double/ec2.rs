@@ -4,10 +4,10 @@
 
 use futures::future::BoxFuture;
 
+use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 use super::xml::{Element, render};
 
 mod fleet;
@@ -42,61 +42,61 @@ impl Service for Ec2 {
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(answer(request, principal, world))
+        Box::pin(answer(request, principal, aws_state))
     }
 }
 
 async fn answer(
     request: &AwsRequest,
     principal: &Principal,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     match request.action.as_str() {
         // A dry run of these also says whether the parameters are good.
-        "CreateFleet" => return fleet::create(request, principal, world).await,
-        "RunInstances" => return launch::run(request, principal, world).await,
+        "CreateFleet" => return fleet::create(request, principal, aws_state).await,
+        "RunInstances" => return launch::run(request, principal, aws_state).await,
         _ if request.is_dry_run() => return Err(dry_run()),
         _ => {}
     }
     match request.action.as_str() {
-        "CreateLaunchTemplate" => templates::create(request, principal, world),
-        "CreateLaunchTemplateVersion" => templates::create_version(request, world),
-        "ModifyLaunchTemplate" => templates::modify(request, world),
-        "DeleteLaunchTemplate" => templates::delete(request, world),
-        "DescribeLaunchTemplates" => templates::describe(request, world),
-        "DescribeLaunchTemplateVersions" => templates::describe_versions(request, world),
-        "DescribeInstances" => listed::instances(request, world),
-        "DescribeInstanceStatus" => listed::statuses(request, world),
-        "DescribeVolumes" => listed::volumes(request, world),
-        "DescribeNetworkInterfaces" => listed::interfaces(request, world),
-        "DescribeSpotInstanceRequests" => listed::spot_requests(request, world),
+        "CreateLaunchTemplate" => templates::create(request, principal, aws_state),
+        "CreateLaunchTemplateVersion" => templates::create_version(request, aws_state),
+        "ModifyLaunchTemplate" => templates::modify(request, aws_state),
+        "DeleteLaunchTemplate" => templates::delete(request, aws_state),
+        "DescribeLaunchTemplates" => templates::describe(request, aws_state),
+        "DescribeLaunchTemplateVersions" => templates::describe_versions(request, aws_state),
+        "DescribeInstances" => listed::instances(request, aws_state),
+        "DescribeInstanceStatus" => listed::statuses(request, aws_state),
+        "DescribeVolumes" => listed::volumes(request, aws_state),
+        "DescribeNetworkInterfaces" => listed::interfaces(request, aws_state),
+        "DescribeSpotInstanceRequests" => listed::spot_requests(request, aws_state),
         "TerminateInstances" | "StopInstances" | "StartInstances" | "RebootInstances" => {
-            states::change(request, principal, world)
+            states::change(request, principal, aws_state)
         }
-        "CreateTags" | "DeleteTags" => tags::change(request, world).await,
-        "DescribeTags" => tags::describe(request, world).await,
+        "CreateTags" | "DeleteTags" => tags::change(request, aws_state).await,
+        "DescribeTags" => tags::describe(request, aws_state).await,
         "GetEbsDefaultKmsKeyId" => Ok(ebs_key(request)),
-        "DescribeImages" => images::describe(request, world),
-        "DescribeInstanceTypes" => offers::types(request, world),
-        "DescribeInstanceTypeOfferings" => offers::offerings(request, world).await,
-        "DescribeSpotPriceHistory" => offers::spot_prices(request, world),
-        "DescribeCapacityReservations" => reservations::describe(request, world),
-        "CreatePlacementGroup" => placement_groups::create(request, world),
-        "DeletePlacementGroup" => placement_groups::delete(request, world),
-        "DescribePlacementGroups" => placement_groups::describe(request, world),
-        "DescribeSubnets" => network::subnets(request, world).await,
-        "DescribeSecurityGroups" => network::list(request, world, "securityGroupInfo").await,
-        "DescribeVpcs" => network::list(request, world, "vpcSet").await,
-        "DeleteSecurityGroup" | "DeleteSubnet" => network::delete(request, world).await,
+        "DescribeImages" => images::describe(request, aws_state),
+        "DescribeInstanceTypes" => offers::types(request, aws_state),
+        "DescribeInstanceTypeOfferings" => offers::offerings(request, aws_state).await,
+        "DescribeSpotPriceHistory" => offers::spot_prices(request, aws_state),
+        "DescribeCapacityReservations" => reservations::describe(request, aws_state),
+        "CreatePlacementGroup" => placement_groups::create(request, aws_state),
+        "DeletePlacementGroup" => placement_groups::delete(request, aws_state),
+        "DescribePlacementGroups" => placement_groups::describe(request, aws_state),
+        "DescribeSubnets" => network::subnets(request, aws_state).await,
+        "DescribeSecurityGroups" => network::list(request, aws_state, "securityGroupInfo").await,
+        "DescribeVpcs" => network::list(request, aws_state, "vpcSet").await,
+        "DeleteSecurityGroup" | "DeleteSubnet" => network::delete(request, aws_state).await,
         _ if !request.params.list("InstanceId").is_empty()
             || request.params.get("InstanceId").is_some() =>
         {
             // moto knows none of our instances, and would say so.
             Err(AwsError::not_implemented(request))
         }
-        _ => world.moto().forward(request).await,
+        _ => aws_state.moto().forward(request).await,
     }
 }
 

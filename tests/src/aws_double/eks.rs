@@ -14,11 +14,11 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::authorization::store::{PolicyStore, Role};
+use super::aws_state::{AwsState, Cluster};
 use super::consistency::Kind;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::{Cluster, World};
 use crate::clock::Clock;
 use crate::json::merge;
 
@@ -165,7 +165,7 @@ impl Eks {
         }
     }
 
-    async fn answer(&self, request: &AwsRequest, world: &World) -> Result<Value, AwsError> {
+    async fn answer(&self, request: &AwsRequest, aws_state: &AwsState) -> Result<Value, AwsError> {
         let segments = request.segments();
         let segment = |index: usize| segments.get(index).map_or("", String::as_str);
         if segment(0) == "tags" {
@@ -177,21 +177,21 @@ impl Eks {
         match request.action.as_str() {
             "ListClusters" => {
                 let names =
-                    world.cluster().map(|cluster| json!(cluster.name)).into_iter().collect();
+                    aws_state.cluster().map(|cluster| json!(cluster.name)).into_iter().collect();
                 return page::page(request, "clusters", names);
             }
             "CreateCluster" | "DeleteCluster" => return Err(AwsError::not_implemented(request)),
             "ListAccessPolicies" => {
-                return page::page(request, "accessPolicies", access::policies(world));
+                return page::page(request, "accessPolicies", access::policies(aws_state));
             }
             _ => {}
         }
-        let cluster = world
+        let cluster = aws_state
             .cluster()
             .filter(|cluster| cluster.name == segment(1))
             .ok_or_else(|| no_cluster(segment(1)))?;
         let call =
-            OnCluster { request, world, cluster: &cluster, name: segment(3), sub: segment(5) };
+            OnCluster { request, aws_state, cluster: &cluster, name: segment(3), sub: segment(5) };
         {
             let mut state = self.state.lock();
             state.settle(self.clock.now());
@@ -231,7 +231,7 @@ impl Eks {
             "createdAt": seconds(state.created),
             "version": cluster.version,
             "endpoint": cluster.endpoint,
-            "roleArn": call.world.iam_arn(&format!("role/eks-cluster-{}", cluster.name)),
+            "roleArn": call.aws_state.iam_arn(&format!("role/eks-cluster-{}", cluster.name)),
             "resourcesVpcConfig": {
                 "subnetIds": cluster.subnet_ids,
                 "securityGroupIds": [],
@@ -336,15 +336,15 @@ impl Eks {
     }
 
     /// A role that a call names, once EKS can see it.
-    async fn role(&self, arn: &str, world: &World) -> Result<Option<Arc<Role>>, AwsError> {
+    async fn role(&self, arn: &str, aws_state: &AwsState) -> Result<Option<Arc<Role>>, AwsError> {
         let Some(name) = arn.split_once(":role/").and_then(|(_, path)| path.rsplit('/').next())
         else {
             return Ok(None);
         };
-        if !world.consistency().is_visible(Kind::Role, name) {
+        if !aws_state.consistency().is_visible(Kind::Role, name) {
             return Ok(None);
         }
-        match self.policies.role(name, world).await {
+        match self.policies.role(name, aws_state).await {
             Ok(role) if role.arn == arn => Ok(Some(role)),
             Ok(_) => Ok(None),
             Err(error) if error.code == "NoSuchEntity" => Ok(None),
@@ -366,10 +366,10 @@ impl Service for Eks {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async {
-            let answer = self.answer(request, world).await?;
+            let answer = self.answer(request, aws_state).await?;
             Ok(AwsResponse::json(request, &answer))
         })
     }
@@ -378,7 +378,7 @@ impl Service for Eks {
 /// A call about the cluster or something in it.
 struct OnCluster<'a> {
     request: &'a AwsRequest,
-    world: &'a World,
+    aws_state: &'a AwsState,
     cluster: &'a Cluster,
     /// The fourth segment of the path: the name of what the call is about; empty when it names nothing.
     name: &'a str,
@@ -389,7 +389,7 @@ struct OnCluster<'a> {
 impl OnCluster<'_> {
     /// ARN of something of EKS in the bed's region.
     fn arn(&self, resource: &str) -> String {
-        self.world.arn("eks", resource)
+        self.aws_state.arn("eks", resource)
     }
 
     /// A text of the body.

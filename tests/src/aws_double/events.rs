@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::aws_state::AwsState;
 use super::instances::StateChange;
 use super::kms;
 use super::policy::{Caller, Context};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 
 mod pattern;
 mod queue_policy;
@@ -51,8 +51,8 @@ pub struct Delivery {
 }
 
 impl Event {
-    fn of_instance(world: &World, detail_type: &str, id: &str, detail: Value) -> Self {
-        let arn = world.arn("ec2", &format!("instance/{id}"));
+    fn of_instance(aws_state: &AwsState, detail_type: &str, id: &str, detail: Value) -> Self {
+        let arn = aws_state.arn("ec2", &format!("instance/{id}"));
         Self {
             source: "aws.ec2".to_owned(),
             detail_type: detail_type.to_owned(),
@@ -62,15 +62,15 @@ impl Event {
     }
 
     /// Two minutes' notice that a spot instance is taken back.
-    pub fn spot_interruption(world: &World, id: &str) -> Self {
+    pub fn spot_interruption(aws_state: &AwsState, id: &str) -> Self {
         let detail = json!({ "instance-id": id, "instance-action": "terminate" });
-        Self::of_instance(world, "EC2 Spot Instance Interruption Warning", id, detail)
+        Self::of_instance(aws_state, "EC2 Spot Instance Interruption Warning", id, detail)
     }
 
     /// A spot instance is at risk.
-    pub fn rebalance(world: &World, id: &str) -> Self {
+    pub fn rebalance(aws_state: &AwsState, id: &str) -> Self {
         Self::of_instance(
-            world,
+            aws_state,
             "EC2 Instance Rebalance Recommendation",
             id,
             json!({ "instance-id": id }),
@@ -78,10 +78,10 @@ impl Event {
     }
 
     /// An instance of an interruptible capacity reservation is taken back.
-    pub fn capacity_reservation_interruption(world: &World, id: &str) -> Self {
+    pub fn capacity_reservation_interruption(aws_state: &AwsState, id: &str) -> Self {
         let detail = json!({ "instance-id": id, "instance-action": "terminate" });
         Self::of_instance(
-            world,
+            aws_state,
             "EC2 Capacity Reservation Instance Interruption Warning",
             id,
             detail,
@@ -89,17 +89,17 @@ impl Event {
     }
 
     /// An instance has another state.
-    pub fn state_change(world: &World, change: &StateChange) -> Self {
+    pub fn state_change(aws_state: &AwsState, change: &StateChange) -> Self {
         let detail = json!({ "instance-id": change.id, "state": change.state.as_str() });
-        Self::of_instance(world, "EC2 Instance State-change Notification", &change.id, detail)
+        Self::of_instance(aws_state, "EC2 Instance State-change Notification", &change.id, detail)
     }
 
     /// AWS Health announces maintenance of instances.
-    pub fn scheduled_change(world: &World, ids: &[String], code: &str) -> Self {
-        let now = world.clock().now();
+    pub fn scheduled_change(aws_state: &AwsState, ids: &[String], code: &str) -> Self {
+        let now = aws_state.clock().now();
         let entities: Vec<Value> = ids.iter().map(|id| json!({ "entityValue": id })).collect();
         let detail = json!({
-            "eventArn": format!("arn:{}:health:{}::event/EC2/{code}/{code}_{}", world.partition(), world.region(), world.id("e")),
+            "eventArn": format!("arn:{}:health:{}::event/EC2/{code}/{code}_{}", aws_state.partition(), aws_state.region(), aws_state.id("e")),
             "service": "EC2",
             "eventTypeCode": code,
             "eventTypeCategory": "scheduledChange",
@@ -116,15 +116,15 @@ impl Event {
         }
     }
 
-    fn envelope(&self, world: &World) -> Value {
+    fn envelope(&self, aws_state: &AwsState) -> Value {
         json!({
             "version": "0",
             "id": super::response::event_id(),
             "detail-type": self.detail_type,
             "source": self.source,
-            "account": world.account(),
-            "time": world.clock().now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            "region": world.region(),
+            "account": aws_state.account(),
+            "time": aws_state.clock().now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "region": aws_state.region(),
             "resources": self.resources,
             "detail": self.detail,
         })
@@ -144,15 +144,15 @@ struct Rule {
 }
 
 /// Sends events through the rules of the region; says what became of each at each rule that matched.
-pub async fn emit(world: &World, events: &[Event]) -> Result<Vec<Delivery>, AwsError> {
+pub async fn emit(aws_state: &AwsState, events: &[Event]) -> Result<Vec<Delivery>, AwsError> {
     let mut deliveries = Vec::new();
     if events.is_empty() {
         return Ok(deliveries);
     }
-    let rules = rules(world).await?;
+    let rules = rules(aws_state).await?;
     let mut queues: BTreeMap<String, Result<Queue, String>> = BTreeMap::new();
     for event in events {
-        let envelope = event.envelope(world);
+        let envelope = event.envelope(aws_state);
         for rule in &rules {
             match pattern::matches(&rule.pattern, &envelope) {
                 Ok(true) => {}
@@ -173,9 +173,10 @@ pub async fn emit(world: &World, events: &[Event]) -> Result<Vec<Delivery>, AwsE
             }
             for target in &rule.targets {
                 if !queues.contains_key(target) {
-                    queues.insert(target.clone(), queue(world, target).await);
+                    queues.insert(target.clone(), queue(aws_state, target).await);
                 }
-                let failure = deliver(world, &queues[target], rule, target, &envelope).await.err();
+                let failure =
+                    deliver(aws_state, &queues[target], rule, target, &envelope).await.err();
                 if let Some(reason) = &failure {
                     tracing::warn!(
                         rule = rule.name,
@@ -195,8 +196,8 @@ pub async fn emit(world: &World, events: &[Event]) -> Result<Vec<Delivery>, AwsE
     Ok(deliveries)
 }
 
-async fn rules(world: &World) -> Result<Vec<Rule>, AwsError> {
-    let moto = world.moto();
+async fn rules(aws_state: &AwsState) -> Result<Vec<Rule>, AwsError> {
+    let moto = aws_state.moto();
     let mut rules = Vec::new();
     let mut token = Value::Null;
     loop {
@@ -233,7 +234,7 @@ struct Queue {
 }
 
 /// The queue behind a target's ARN, or why it can't be reached.
-async fn queue(world: &World, target: &str) -> Result<Queue, String> {
+async fn queue(aws_state: &AwsState, target: &str) -> Result<Queue, String> {
     let Some(name) = target
         .strip_prefix("arn:")
         .filter(|rest| rest.contains(":sqs:"))
@@ -241,7 +242,7 @@ async fn queue(world: &World, target: &str) -> Result<Queue, String> {
     else {
         return Err("the double delivers only to SQS queues".to_owned());
     };
-    let moto = world.moto();
+    let moto = aws_state.moto();
     let found = moto
         .json("sqs", "AmazonSQS.GetQueueUrl", &json!({ "QueueName": name }))
         .await
@@ -260,24 +261,24 @@ async fn queue(world: &World, target: &str) -> Result<Queue, String> {
 }
 
 async fn deliver(
-    world: &World,
+    aws_state: &AwsState,
     queue: &Result<Queue, String>,
     rule: &Rule,
     target: &str,
     envelope: &Value,
 ) -> Result<(), String> {
     let queue = queue.as_ref().map_err(Clone::clone)?;
-    queue_policy::allows(queue.policy.as_deref(), target, &rule.arn, world.account())?;
+    queue_policy::allows(queue.policy.as_deref(), target, &rule.arn, aws_state.account())?;
     if let Some(key) = &queue.key {
         let context = Context::new()
             .with("aws:SourceArn", &rule.arn)
-            .with("aws:SourceAccount", world.account())
-            .with("kms:ViaService", kms::via_sqs(world));
+            .with("aws:SourceAccount", aws_state.account())
+            .with("kms:ViaService", kms::via_sqs(aws_state));
         let service = Caller::Service(queue_policy::SERVICE);
-        kms::allows(world, key, service, &kms::ENCRYPT, &context).await?;
+        kms::allows(aws_state, key, service, &kms::ENCRYPT, &context).await?;
     }
     let body = json!({ "QueueUrl": queue.url, "MessageBody": envelope.to_string() });
-    world
+    aws_state
         .moto()
         .json("sqs", "AmazonSQS.SendMessage", &body)
         .await
@@ -302,7 +303,7 @@ impl Service for EventBridge {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             let entries = request.json["Entries"].as_array().cloned().unwrap_or_default();
@@ -310,7 +311,7 @@ impl Service for EventBridge {
                 entry["Source"].as_str().is_some_and(|source| source.starts_with("aws."))
             };
             if !entries.iter().any(is_aws) {
-                return world.moto().forward(request).await;
+                return aws_state.moto().forward(request).await;
             }
             let answers: Vec<Value> = entries
                 .iter()

@@ -102,7 +102,7 @@ fn always() -> f64 {
     1.0
 }
 
-/// What the front must do to a call.
+/// What the gateway must do to a call.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
     pub(super) delay: Duration,

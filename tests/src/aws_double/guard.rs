@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tenon_iam_policies::Partition;
 
-use super::FrontConfig;
+use super::GatewayConfig;
 use super::authorization::Authorization;
 use super::authorization::store::PolicyStore;
+use super::aws_state::AwsState;
 use super::credentials::service_account::ApiServerTokens;
 use super::credentials::{POD_CREDENTIALS_PATH, SessionIssuer};
 use super::eks::Eks;
@@ -17,10 +18,9 @@ use super::simulation::Simulation;
 use super::ssm::Ssm;
 use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
 use super::user_keys::UserKeys;
-use super::world::World;
 use super::zonal_shifts::RecoveryController;
 
-/// The parts, each shared with the front that it is installed in.
+/// The parts, each shared with the gateway that it is installed in.
 pub struct Guard {
     /// Access keys.
     pub identities: Arc<Identities>,
@@ -41,8 +41,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The parts for a front with this configuration.
-    pub fn new(config: &FrontConfig) -> Self {
+    /// The parts for a gateway with this configuration.
+    pub fn new(config: &GatewayConfig) -> Self {
         let identities = Identities::new(config.account.as_str(), config.clock, config.seed)
             .in_partition(Partition::of_region(&config.region));
         let identities = Arc::new(identities);
@@ -75,8 +75,8 @@ impl Guard {
         }
     }
 
-    /// Plugs the parts into a front that is about to be started.
-    pub fn install(&self, config: &mut FrontConfig) {
+    /// Plugs the parts into a gateway that is about to be started.
+    pub fn install(&self, config: &mut GatewayConfig) {
         config.services.extend([
             Box::new(Arc::clone(&self.sessions)) as Box<dyn super::service::Service>,
             Box::new(Arc::clone(&self.eks)),
@@ -98,18 +98,18 @@ impl Guard {
     }
 
     /// Makes the administrator the one who made the cluster: lets them into it. Call it when the cluster is announced.
-    pub fn admit_administrator(&self, world: &World) {
-        let arn = world.iam_arn("user/administrator");
-        self.eks.grant_cluster_admin(&arn, world);
+    pub fn admit_administrator(&self, aws_state: &AwsState) {
+        let arn = aws_state.iam_arn("user/administrator");
+        self.eks.grant_cluster_admin(&arn, aws_state);
     }
 }
 
-/// Where pods get their credentials, for a front at `url`: `AWS_CONTAINER_CREDENTIALS_FULL_URI`.
+/// Where pods get their credentials, for a gateway at `url`: `AWS_CONTAINER_CREDENTIALS_FULL_URI`.
 pub fn pod_credentials_url(url: &str) -> String {
     format!("{url}{POD_CREDENTIALS_PATH}")
 }
 
-/// The webhook of the API server's token authenticator, for a front at `url`.
+/// The webhook of the API server's token authenticator, for a gateway at `url`.
 pub fn token_review_url(url: &str) -> String {
     format!("{url}{TOKEN_REVIEW_PATH}")
 }

@@ -3,10 +3,10 @@
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 use super::xml::{Element, render};
 
 /// The service-linked role of EC2 Spot; seeded, as nearly every account has it.
@@ -42,17 +42,17 @@ impl Service for Iam {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             match request.action.as_str() {
-                "ListInstanceProfiles" => list_instance_profiles(request, world).await,
-                "ListInstanceProfileTags" => list_instance_profile_tags(request, world).await,
-                "CreateServiceLinkedRole" => create_service_linked_role(request, world).await,
-                "DeletePolicy" => delete_policy(request, world).await,
-                "CreateRole" => create_role(request, world).await,
-                "AddClientIDToOpenIDConnectProvider" => add_client_id(request, world).await,
-                _ => create_instance_profile(request, world).await,
+                "ListInstanceProfiles" => list_instance_profiles(request, aws_state).await,
+                "ListInstanceProfileTags" => list_instance_profile_tags(request, aws_state).await,
+                "CreateServiceLinkedRole" => create_service_linked_role(request, aws_state).await,
+                "DeletePolicy" => delete_policy(request, aws_state).await,
+                "CreateRole" => create_role(request, aws_state).await,
+                "AddClientIDToOpenIDConnectProvider" => add_client_id(request, aws_state).await,
+                _ => create_instance_profile(request, aws_state).await,
             }
         })
     }
@@ -60,10 +60,10 @@ impl Service for Iam {
 
 async fn list_instance_profiles(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
-    let answer = world.moto().query("iam", "ListInstanceProfiles", []).await?;
+    let answer = aws_state.moto().query("iam", "ListInstanceProfiles", []).await?;
     let prefix = params.get("PathPrefix").unwrap_or("/");
     let all = answer
         .child("ListInstanceProfilesResult")
@@ -95,11 +95,13 @@ async fn list_instance_profiles(
 
 async fn list_instance_profile_tags(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let name = request.params.get("InstanceProfileName").unwrap_or_default();
-    let answer =
-        world.moto().query("iam", "GetInstanceProfile", [("InstanceProfileName", name)]).await?;
+    let answer = aws_state
+        .moto()
+        .query("iam", "GetInstanceProfile", [("InstanceProfileName", name)])
+        .await?;
     let tags = answer
         .at(&["GetInstanceProfileResult", "InstanceProfile", "Tags"])
         .cloned()
@@ -108,7 +110,7 @@ async fn list_instance_profile_tags(
 }
 
 /// Makes the service-linked role of EC2 Spot under AWS's name; moto's has another, and launches look for this one.
-pub async fn create_spot_role(world: &World) -> Result<Element, AwsError> {
+pub async fn create_spot_role(aws_state: &AwsState) -> Result<Element, AwsError> {
     let trust = format!(
         "{{\"Version\":\"2012-10-17\",\"Statement\":[{{\"Effect\":\"Allow\",\"Principal\":{{\"Service\":\"{SPOT_SERVICE}\"}},\"Action\":\"sts:AssumeRole\"}}]}}"
     );
@@ -118,17 +120,17 @@ pub async fn create_spot_role(world: &World) -> Result<Element, AwsError> {
         ("Path", path.as_str()),
         ("AssumeRolePolicyDocument", trust.as_str()),
     ];
-    world.moto().query("iam", "CreateRole", params).await
+    aws_state.moto().query("iam", "CreateRole", params).await
 }
 
 async fn create_service_linked_role(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     if request.params.get("AWSServiceName") != Some(SPOT_SERVICE) {
-        return world.moto().forward(request).await;
+        return aws_state.moto().forward(request).await;
     }
-    match create_spot_role(world).await {
+    match create_spot_role(aws_state).await {
         Ok(mut answer) => {
             let role = answer
                 .child_mut("CreateRoleResult")
@@ -147,9 +149,12 @@ async fn create_service_linked_role(
 }
 
 /// moto deletes a policy that is attached, after which its role can never be deleted.
-async fn delete_policy(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+async fn delete_policy(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let arn = request.params.get("PolicyArn").unwrap_or_default();
-    let moto = world.moto();
+    let moto = aws_state.moto();
     let entities = moto.query("iam", "ListEntitiesForPolicy", [("PolicyArn", arn)]).await?;
     let entities = entities.child("ListEntitiesForPolicyResult");
     let attached = ["PolicyRoles", "PolicyUsers", "PolicyGroups"]
@@ -172,30 +177,33 @@ async fn delete_policy(request: &AwsRequest, world: &World) -> Result<AwsRespons
     moto.forward(request).await
 }
 
-async fn create_role(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+async fn create_role(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
     check_name(request.params.get("RoleName"), "roleName", 64)?;
     let trust = request.params.get("AssumeRolePolicyDocument").unwrap_or_default();
     if !serde_json::from_str::<Value>(trust).is_ok_and(|document| document.is_object()) {
         return Err(AwsError::new("MalformedPolicyDocument", "This policy contains invalid Json"));
     }
-    world.moto().forward(request).await
+    aws_state.moto().forward(request).await
 }
 
 async fn create_instance_profile(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     check_name(request.params.get("InstanceProfileName"), "instanceProfileName", 128)?;
-    world.moto().forward(request).await
+    aws_state.moto().forward(request).await
 }
 
 /// moto lacks it: the provider is made anew with one audience more. An audience that is there already is no error.
-async fn add_client_id(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+async fn add_client_id(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let arn = params.get("OpenIDConnectProviderArn").unwrap_or_default();
     let wanted = params.get("ClientID").unwrap_or_default();
     let of_it = [("OpenIDConnectProviderArn", arn)];
-    let moto = world.moto();
+    let moto = aws_state.moto();
     let found = moto.query("iam", "GetOpenIDConnectProvider", of_it).await?;
     let found = found.child("GetOpenIDConnectProviderResult").cloned().unwrap_or_default();
     let texts = |list: &str| -> Vec<String> {

@@ -5,8 +5,8 @@
 use serde_json::json;
 use tenon_iam_policies::Document;
 
+use super::aws_state::AwsState;
 use super::policy::{Call, Caller, Context, NamedDocument, evaluate_resource_policy};
-use super::world::World;
 
 /// What it takes to put a message into an encrypted queue.
 pub(super) const ENCRYPT: [&str; 2] = ["kms:GenerateDataKey", "kms:Decrypt"];
@@ -14,20 +14,20 @@ pub(super) const ENCRYPT: [&str; 2] = ["kms:GenerateDataKey", "kms:Decrypt"];
 pub(super) const DECRYPT: [&str; 1] = ["kms:Decrypt"];
 
 /// The value of `kms:ViaService` for calls that SQS makes for somebody.
-pub(super) fn via_sqs(world: &World) -> String {
-    format!("sqs.{}.{}", world.region(), world.partition().dns_suffix())
+pub(super) fn via_sqs(aws_state: &AwsState) -> String {
+    format!("sqs.{}.{}", aws_state.region(), aws_state.partition().dns_suffix())
 }
 
 /// Whether a key's policy lets somebody do all of this with it; the error says what is missing.
 pub(super) async fn allows(
-    world: &World,
+    aws_state: &AwsState,
     key: &str,
     caller: Caller<'_>,
     actions: &[&str],
     context: &Context,
 ) -> Result<(), String> {
     let body = json!({ "KeyId": key, "PolicyName": "default" });
-    let answer = world.moto().json("kms", "TrentService.GetKeyPolicy", &body).await;
+    let answer = aws_state.moto().json("kms", "TrentService.GetKeyPolicy", &body).await;
     let answer = answer.map_err(|error| format!("the key {key} can't be used: {error}"))?;
     let text = answer["Policy"].as_str().unwrap_or_default();
     let document: Document = serde_json::from_str(text)

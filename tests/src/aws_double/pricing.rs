@@ -1,15 +1,15 @@
-//! The price list: `pricing:GetProducts` from the front's one price table.
+//! The price list: `pricing:GetProducts` from the gateway's one price table.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tenon_iam_policies::Partition;
 
+use super::aws_state::AwsState;
 use super::catalog::InstanceType;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 
 /// Most products on one page; also the default.
 const PAGE: usize = 100;
@@ -19,7 +19,7 @@ const PAGE: usize = 100;
 pub struct Pricing;
 
 impl Pricing {
-    fn get_products(request: &AwsRequest, world: &World) -> Result<Value, AwsError> {
+    fn get_products(request: &AwsRequest, aws_state: &AwsState) -> Result<Value, AwsError> {
         let body = &request.json;
         match body["ServiceCode"].as_str() {
             Some("AmazonEC2") => {}
@@ -61,14 +61,14 @@ impl Pricing {
                 .parse()
                 .map_err(|_| AwsError::new("InvalidNextTokenException", "Invalid token"))?,
         };
-        let products: Vec<Product<'_>> = world
+        let products: Vec<Product<'_>> = aws_state
             .catalog()
             .iter()
             .flat_map(|instance_type| {
                 ["Shared", "Dedicated"].map(|tenancy| Product {
                     instance_type,
                     tenancy,
-                    region: world.region(),
+                    region: aws_state.region(),
                 })
             })
             .filter(|product| {
@@ -79,7 +79,7 @@ impl Pricing {
             .iter()
             .skip(start)
             .take(size)
-            .map(|product| json!(product.json(world).to_string()))
+            .map(|product| json!(product.json(aws_state).to_string()))
             .collect();
         let mut answer = json!({ "FormatVersion": "aws_v1", "PriceList": page });
         if start + size < products.len() {
@@ -102,12 +102,12 @@ impl Service for Pricing {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             match request.action.as_str() {
                 "GetProducts" => {
-                    Ok(AwsResponse::json(request, &Self::get_products(request, world)?))
+                    Ok(AwsResponse::json(request, &Self::get_products(request, aws_state)?))
                 }
                 _ => Err(AwsError::not_implemented(request)),
             }
@@ -141,7 +141,7 @@ impl Product<'_> {
         })
     }
 
-    fn json(&self, world: &World) -> Value {
+    fn json(&self, aws_state: &AwsState) -> Value {
         let sku =
             hex::encode(Sha256::digest(format!("{}/{}", self.instance_type.name, self.tenancy)))
                 [..16]
@@ -162,8 +162,8 @@ impl Product<'_> {
             .filter_map(|name| Some((name.to_owned(), json!(self.attribute(name)?))))
             .collect();
         attributes.insert("vcpu".to_owned(), json!(self.instance_type.vcpus.to_string()));
-        let currency = if world.partition() == Partition::AwsCn { "CNY" } else { "USD" };
-        let price = world.prices().on_demand(self.instance_type).to_string();
+        let currency = if aws_state.partition() == Partition::AwsCn { "CNY" } else { "USD" };
+        let price = aws_state.prices().on_demand(self.instance_type).to_string();
         let (term, rate) = (format!("{sku}.JRTCKXETXF"), format!("{sku}.JRTCKXETXF.6YS6EN2CT7"));
         json!({
             "product": { "productFamily": self.attribute("productFamily"), "attributes": attributes, "sku": sku },

@@ -6,10 +6,10 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 
 /// Quotas by code. Clones share them.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Service for Quotas {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        _world: &'a World,
+        _world: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             if request.action != "GetServiceQuota" {

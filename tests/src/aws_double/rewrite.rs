@@ -1,4 +1,4 @@
-//! Changes to answers: what neither moto nor the front can be brought to hold, such as a quota that is used up, a zone of another kind, or a clock that is wrong.
+//! Changes to answers: what neither moto nor the gateway can be brought to hold, such as a quota that is used up, a zone of another kind, or a clock that is wrong.
 
 use std::collections::BTreeMap;
 

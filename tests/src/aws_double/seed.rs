@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
+use super::aws_state::AwsState;
 use super::iam::create_spot_role;
 use super::response::AwsError;
-use super::world::World;
 
 /// The seeded network of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,9 +37,9 @@ pub fn subnet(zone: usize) -> Ipv4Addr {
 }
 
 /// Makes the network of a cluster. The account's service-linked role of EC2 Spot is made if it isn't there.
-pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
-    let moto = world.moto();
-    match create_spot_role(world).await {
+pub async fn network(aws_state: &AwsState, cluster: &str) -> Result<Seed, AwsError> {
+    let moto = aws_state.moto();
+    match create_spot_role(aws_state).await {
         Err(error) if error.code != "EntityAlreadyExists" => return Err(error),
         _ => {}
     }
@@ -59,7 +59,7 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
     let vpc_id = id_of(&vpc, &["vpc", "vpcId"])?;
     let mut subnet_ids = Vec::new();
     for (index, letter) in ZONES.iter().enumerate() {
-        let zone = format!("{}{letter}", world.region());
+        let zone = format!("{}{letter}", aws_state.region());
         let cidr = format!("{}/{SUBNET_PREFIX}", subnet(index));
         let name = format!("{cluster}-private-{letter}");
         let subnet = moto
@@ -78,7 +78,7 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
             .await?;
         subnet_ids.push(id_of(&subnet, &["subnet", "subnetId"])?);
     }
-    way_out(world, &vpc_id, &subnet_ids[0]).await?;
+    way_out(aws_state, &vpc_id, &subnet_ids[0]).await?;
     let owned = format!("kubernetes.io/cluster/{cluster}");
     let cluster_group = format!("eks-cluster-sg-{cluster}");
     let cluster_tags = [
@@ -87,7 +87,7 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
         ("aws:eks:cluster-name", cluster),
     ];
     let cluster_security_group_id =
-        security_group(world, &vpc_id, &cluster_group, &cluster_tags).await?;
+        security_group(aws_state, &vpc_id, &cluster_group, &cluster_tags).await?;
     // As EKS makes it: its members reach one another.
     let own = [
         ("GroupId", cluster_security_group_id.as_str()),
@@ -97,13 +97,13 @@ pub async fn network(world: &World, cluster: &str) -> Result<Seed, AwsError> {
     moto.query("ec2", "AuthorizeSecurityGroupIngress", own).await?;
     let node_group = format!("{cluster}-nodes");
     let node_security_group_id =
-        security_group(world, &vpc_id, &node_group, &[("Name", node_group.as_str())]).await?;
+        security_group(aws_state, &vpc_id, &node_group, &[("Name", node_group.as_str())]).await?;
     Ok(Seed { vpc_id, subnet_ids, cluster_security_group_id, node_security_group_id })
 }
 
 /// Names for instances, and a default route to a NAT gateway: the VPC's main route table, which all subnets use, has neither in a new VPC.
-async fn way_out(world: &World, vpc_id: &str, subnet_id: &str) -> Result<(), AwsError> {
-    let moto = world.moto();
+async fn way_out(aws_state: &AwsState, vpc_id: &str, subnet_id: &str) -> Result<(), AwsError> {
+    let moto = aws_state.moto();
     let names = [("VpcId", vpc_id), ("EnableDnsHostnames.Value", "true")];
     moto.query("ec2", "ModifyVpcAttribute", names).await?;
     let gateway = [("SubnetId", subnet_id), ("ConnectivityType", "private")];
@@ -124,7 +124,7 @@ async fn way_out(world: &World, vpc_id: &str, subnet_id: &str) -> Result<(), Aws
 }
 
 async fn security_group(
-    world: &World,
+    aws_state: &AwsState,
     vpc_id: &str,
     name: &str,
     tags: &[(&str, &str)],
@@ -140,7 +140,7 @@ async fn security_group(
         params.push((format!("TagSpecification.1.Tag.{}.Value", index + 1), value));
     }
     let params = params.iter().map(|(name, value)| (name.as_str(), *value));
-    let answer = world.moto().query("ec2", "CreateSecurityGroup", params).await?;
+    let answer = aws_state.moto().query("ec2", "CreateSecurityGroup", params).await?;
     id_of(&answer, &["groupId"])
 }
 

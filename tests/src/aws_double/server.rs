@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::aws_state::AwsState;
 use super::calls::{Call, CallLog};
 use super::control::{Control, http};
 use super::events::{Event, emit};
@@ -23,12 +24,11 @@ use super::instances::StateChange;
 use super::request::{AwsRequest, Params};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Endpoint, Gate, Principal, Service};
-use super::world::World;
 use super::xml::Element;
 
 /// Everything that answers calls.
 pub(super) struct Server {
-    pub(super) world: Arc<World>,
+    pub(super) aws_state: Arc<AwsState>,
     pub(super) services: Vec<Box<dyn Service>>,
     pub(super) endpoints: Vec<Box<dyn Endpoint>>,
     pub(super) gate: Box<dyn Gate>,
@@ -75,12 +75,12 @@ impl Server {
 
     /// Moves instances on, until told to stop; what changed goes to [`Server::announce`], so that slow queues don't hold instances up.
     pub(super) async fn tick(
-        world: Arc<World>,
+        aws_state: Arc<AwsState>,
         announced: mpsc::UnboundedSender<Vec<StateChange>>,
         stop: CancellationToken,
     ) {
         loop {
-            let (changes, due) = world.instances().advance();
+            let (changes, due) = aws_state.instances().advance();
             if !changes.is_empty() && announced.send(changes).is_err() {
                 return;
             }
@@ -93,21 +93,21 @@ impl Server {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = next => {}
-                () = world.instances().woken() => {}
+                () = aws_state.instances().woken() => {}
             }
         }
     }
 
     /// Announces changes of state through the region's rules, in order, until nobody sends more or told to stop.
     pub(super) async fn announce(
-        world: Arc<World>,
+        aws_state: Arc<AwsState>,
         mut changed: mpsc::UnboundedReceiver<Vec<StateChange>>,
         stop: CancellationToken,
     ) {
         while let Some(Some(changes)) = stop.run_until_cancelled(changed.recv()).await {
             let events: Vec<Event> =
-                changes.iter().map(|change| Event::state_change(&world, change)).collect();
-            if let Err(error) = emit(&world, &events).await {
+                changes.iter().map(|change| Event::state_change(&aws_state, change)).collect();
+            if let Err(error) = emit(&aws_state, &events).await {
                 tracing::warn!(%error, "state changes of instances can't be announced");
             }
         }
@@ -119,7 +119,7 @@ impl Server {
         let body = body.to_bytes();
         let path = parts.uri.path();
         if let Some(endpoint) = self.endpoints.iter().find(|endpoint| endpoint.handles(path)) {
-            let response = endpoint.call(Request::from_parts(parts, body), &self.world).await;
+            let response = endpoint.call(Request::from_parts(parts, body), &self.aws_state).await;
             return Ok(response.map(Full::new));
         }
         if path.starts_with(http::PREFIX) {
@@ -128,8 +128,13 @@ impl Server {
                 .await
                 .map(Full::new));
         }
-        let request =
-            AwsRequest::read(parts.method, &parts.uri, parts.headers, body, self.world.region());
+        let request = AwsRequest::read(
+            parts.method,
+            &parts.uri,
+            parts.headers,
+            body,
+            self.aws_state.region(),
+        );
         let answer = self.answer(&request).await?;
         let mut response = Response::new(Full::new(answer.body));
         *response.status_mut() =
@@ -149,7 +154,7 @@ impl Server {
         let started = Instant::now();
         let mut call = Call {
             id: request.id.clone(),
-            time: self.world.clock().now(),
+            time: self.aws_state.clock().now(),
             caller: String::new(),
             action: request.iam_action(),
             region: request.region.clone(),
@@ -173,8 +178,8 @@ impl Server {
     }
 
     async fn pass(&self, request: &AwsRequest, call: &mut Call) -> Result<AwsResponse, Dropped> {
-        let world = &*self.world;
-        let principal = self.gate.authenticate(request, world).await;
+        let aws_state = &*self.aws_state;
+        let principal = self.gate.authenticate(request, aws_state).await;
         call.caller = match &principal {
             Ok(principal) => principal.arn.clone(),
             Err(_) => request
@@ -183,7 +188,7 @@ impl Server {
                 .map(|credential| credential.access_key.clone())
                 .unwrap_or_default(),
         };
-        let verdict = world.faults().judge(request, &call.caller);
+        let verdict = aws_state.faults().judge(request, &call.caller);
         if !verdict.delay.is_zero() {
             tokio::time::sleep(verdict.delay).await;
         }
@@ -195,7 +200,7 @@ impl Server {
         }
         let result = match principal {
             Ok(principal) => {
-                let decision = self.gate.authorise(&principal, request, world).await;
+                let decision = self.gate.authorise(&principal, request, aws_state).await;
                 call.resources.extend(decision.resources);
                 match decision.denied {
                     Some(denied) => {
@@ -225,17 +230,17 @@ impl Server {
         request: &AwsRequest,
         principal: &Principal,
     ) -> Result<AwsResponse, AwsError> {
-        let world = &*self.world;
+        let aws_state = &*self.aws_state;
         let answer = match self.services.iter().find(|service| service.handles(request)) {
-            Some(service) => service.call(request, principal, world).await?,
+            Some(service) => service.call(request, principal, aws_state).await?,
             None if request.service.is_empty() => {
                 let message = "The request has no signature that names a service";
                 return Err(AwsError::new("MissingAuthenticationToken", message));
             }
-            None => world.moto().forward(request).await?,
+            None => aws_state.moto().forward(request).await?,
         };
         if answer.is_success() {
-            world.consistency().observe(request);
+            aws_state.consistency().observe(request);
         }
         Ok(answer)
     }

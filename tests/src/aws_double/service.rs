@@ -1,4 +1,4 @@
-//! The seams by which services and the gate plug into the front.
+//! The seams by which services and the gate plug into the gateway.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
-use super::world::World;
 
-/// A service, or a part of one, that the front answers itself instead of forwarding it to moto.
+/// A service, or a part of one, that the gateway answers itself instead of forwarding it to moto.
 pub trait Service: Send + Sync + 'static {
     /// Its name, for logs.
     fn name(&self) -> &'static str;
@@ -19,16 +19,16 @@ pub trait Service: Send + Sync + 'static {
     /// Whether it answers this call. The first service that says yes gets the call; what nobody wants goes to moto.
     fn handles(&self, request: &AwsRequest) -> bool;
 
-    /// Answers a call that was authenticated and authorised. Errors are rendered by the front in the call's protocol.
+    /// Answers a call that was authenticated and authorised. Errors are rendered by the gateway in the call's protocol.
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
 }
 
-/// A route of the front that is no AWS API call: the container credential endpoint, the token webhook.
+/// A route of the gateway that is no AWS API call: the container credential endpoint, the token webhook.
 pub trait Endpoint: Send + Sync + 'static {
     /// Whether it answers requests to this path.
     fn handles(&self, path: &str) -> bool;
@@ -37,7 +37,7 @@ pub trait Endpoint: Send + Sync + 'static {
     fn call<'a>(
         &'a self,
         request: Request<Bytes>,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Response<Bytes>>;
 }
 
@@ -67,10 +67,10 @@ pub struct Principal {
 
 impl Principal {
     /// The administrator of the bed: may do everything, and stands for a person with full rights.
-    pub fn administrator(world: &World) -> Self {
+    pub fn administrator(aws_state: &AwsState) -> Self {
         Self {
-            arn: world.iam_arn("user/administrator"),
-            account: world.account().to_owned(),
+            arn: aws_state.iam_arn("user/administrator"),
+            account: aws_state.account().to_owned(),
             user_id: "AIDAADMINISTRATOROFBED".to_owned(),
             role_arn: None,
             session_tags: vec![],
@@ -93,15 +93,15 @@ pub trait Gate: Send + Sync + 'static {
     fn authenticate<'a>(
         &'a self,
         request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<Principal, AwsError>>;
 
-    /// Whether they may make it. Resolves the resources that the call touches by itself, from the request and the world.
+    /// Whether they may make it. Resolves the resources that the call touches by itself, from the request and the state.
     fn authorise<'a>(
         &'a self,
         principal: &'a Principal,
         request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision>;
 
     /// Told after a call was answered: what it may have changed must be looked at anew.
@@ -121,9 +121,9 @@ impl<S: Service + ?Sized> Service for Arc<S> {
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        (**self).call(request, principal, world)
+        (**self).call(request, principal, aws_state)
     }
 }
 
@@ -135,9 +135,9 @@ impl<E: Endpoint + ?Sized> Endpoint for Arc<E> {
     fn call<'a>(
         &'a self,
         request: Request<Bytes>,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Response<Bytes>> {
-        (**self).call(request, world)
+        (**self).call(request, aws_state)
     }
 }
 
@@ -145,18 +145,18 @@ impl<G: Gate + ?Sized> Gate for Arc<G> {
     fn authenticate<'a>(
         &'a self,
         request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<Principal, AwsError>> {
-        (**self).authenticate(request, world)
+        (**self).authenticate(request, aws_state)
     }
 
     fn authorise<'a>(
         &'a self,
         principal: &'a Principal,
         request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {
-        (**self).authorise(principal, request, world)
+        (**self).authorise(principal, request, aws_state)
     }
 
     fn answered(&self, request: &AwsRequest, response: &AwsResponse) {
@@ -172,16 +172,16 @@ impl Gate for AllowAll {
     fn authenticate<'a>(
         &'a self,
         _request: &'a AwsRequest,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<Principal, AwsError>> {
-        Box::pin(async { Ok(Principal::administrator(world)) })
+        Box::pin(async { Ok(Principal::administrator(aws_state)) })
     }
 
     fn authorise<'a>(
         &'a self,
         _principal: &'a Principal,
         _request: &'a AwsRequest,
-        _world: &'a World,
+        _aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {
         Box::pin(async { Decision::default() })
     }

@@ -12,10 +12,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use sha2::{Digest, Sha256};
 use tenon_iam_policies::Partition;
 
+use super::aws_state::AwsState;
 use super::identity::Credentials;
 use super::request::{AwsRequest, Protocol};
 use super::response::AwsError;
-use super::world::World;
 
 /// The only algorithm.
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -227,12 +227,16 @@ impl Signature {
     }
 
     /// Whether it is for the service that the call is of, in a region that the double stands for.
-    pub(super) fn check_scope(&self, request: &AwsRequest, world: &World) -> Result<(), Refusal> {
+    pub(super) fn check_scope(
+        &self,
+        request: &AwsRequest,
+        aws_state: &AwsState,
+    ) -> Result<(), Refusal> {
         let Scope { date, region, service } = &self.scope;
         if *service != request.service {
             return Err(Refusal::Service(request.service.clone()));
         }
-        if !is_served(service, region, world.region()) {
+        if !is_served(service, region, aws_state.region()) {
             return Err(Refusal::Region(region.clone()));
         }
         let call = self.time.get(..8).unwrap_or(&self.time);

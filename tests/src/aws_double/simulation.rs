@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::authorization::store::PolicyStore;
+use super::aws_state::AwsState;
 use super::identity::{Grants, Identities};
 use super::policy::{Call, Context, Policies, Verdict};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 use super::xml::{Element, render};
 
 /// The most results of one page, as in AWS by default.
@@ -29,10 +29,14 @@ impl Simulation {
         Self { identities, policies }
     }
 
-    async fn simulate(&self, request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+    async fn simulate(
+        &self,
+        request: &AwsRequest,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
         let params = &request.params;
         let source = params.get("PolicySourceArn").unwrap_or_default();
-        let policies = self.policies_of(source, world).await?;
+        let policies = self.policies_of(source, aws_state).await?;
         let mut context = Context::new();
         for entry in params.structs("ContextEntries.member") {
             for value in entry.list("ContextKeyValues.member") {
@@ -80,17 +84,21 @@ impl Simulation {
     }
 
     /// The policies of a user or role; `None` for who may do everything.
-    async fn policies_of(&self, arn: &str, world: &World) -> Result<Option<Policies>, AwsError> {
+    async fn policies_of(
+        &self,
+        arn: &str,
+        aws_state: &AwsState,
+    ) -> Result<Option<Policies>, AwsError> {
         let name = arn.rsplit('/').next().unwrap_or_default();
         if arn.contains(":role/") {
-            return Ok(Some(self.policies.role(name, world).await?.policies.clone()));
+            return Ok(Some(self.policies.role(name, aws_state).await?.policies.clone()));
         }
         match self.identities.grants_of(arn) {
             Some(Grants::Everything) => Ok(None),
             Some(Grants::Documents(documents)) => {
                 Ok(Some(Policies { identity: documents, limits: vec![] }))
             }
-            Some(Grants::User { name }) => self.policies.user(&name, world).await.map(Some),
+            Some(Grants::User { name }) => self.policies.user(&name, aws_state).await.map(Some),
             Some(Grants::Role { .. }) | None => {
                 Err(AwsError::new("NoSuchEntity", format!("{arn} is no user or role.")))
             }
@@ -119,8 +127,8 @@ impl Service for Simulation {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(self.simulate(request, world))
+        Box::pin(self.simulate(request, aws_state))
     }
 }

@@ -4,13 +4,13 @@
 use futures::future::BoxFuture;
 use serde_json::json;
 
+use super::aws_state::AwsState;
 use super::consistency::Kind;
 use super::kms;
 use super::policy::{Caller, Context};
 use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 
 /// Corrections of moto's SQS.
 #[derive(Clone, Copy, Debug)]
@@ -33,22 +33,22 @@ impl Service for Sqs {
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             match request.action.as_str() {
-                "CreateQueue" => create(request, world).await,
-                "DeleteQueue" => delete(request, world).await,
+                "CreateQueue" => create(request, aws_state).await,
+                "DeleteQueue" => delete(request, aws_state).await,
                 "SetQueueAttributes" => {
-                    let answer = world.moto().forward(request).await?;
+                    let answer = aws_state.moto().forward(request).await?;
                     if answer.is_success() {
-                        learn_key(&queue_name(request), world).await?;
+                        learn_key(&queue_name(request), aws_state).await?;
                     }
                     Ok(answer)
                 }
                 _ => {
-                    use_key(request, principal, world).await?;
-                    world.moto().forward(request).await
+                    use_key(request, principal, aws_state).await?;
+                    aws_state.moto().forward(request).await
                 }
             }
         })
@@ -76,37 +76,37 @@ fn queue_name(request: &AwsRequest) -> String {
     url.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-async fn create(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+async fn create(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
     let name = field(request, "QueueName");
-    if !world.consistency().is_visible(Kind::DeletedQueue, &name) {
+    if !aws_state.consistency().is_visible(Kind::DeletedQueue, &name) {
         let message = "You must wait 60 seconds after deleting a queue before you can create another with the same name.";
         return Err(AwsError::new("AWS.SimpleQueueService.QueueDeletedRecently", message));
     }
-    let answer = world.moto().forward(request).await?;
+    let answer = aws_state.moto().forward(request).await?;
     if answer.is_success() {
-        learn_key(&name, world).await?;
+        learn_key(&name, aws_state).await?;
     }
     Ok(answer)
 }
 
-async fn delete(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
-    let answer = world.moto().forward(request).await?;
+async fn delete(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
+    let answer = aws_state.moto().forward(request).await?;
     if answer.is_success() {
         let name = queue_name(request);
-        world.queue_keys.lock().remove(&name);
-        world.consistency().changed(Kind::DeletedQueue, &name);
+        aws_state.queue_keys.lock().remove(&name);
+        aws_state.consistency().changed(Kind::DeletedQueue, &name);
     }
     Ok(answer)
 }
 
 /// Remembers the key of a queue, so that calls on messages need not ask for it.
-async fn learn_key(name: &str, world: &World) -> Result<(), AwsError> {
-    let moto = world.moto();
+async fn learn_key(name: &str, aws_state: &AwsState) -> Result<(), AwsError> {
+    let moto = aws_state.moto();
     let found = moto.json("sqs", "AmazonSQS.GetQueueUrl", &json!({ "QueueName": name })).await?;
     let asked = json!({ "QueueUrl": found["QueueUrl"], "AttributeNames": ["KmsMasterKeyId"] });
     let answer = moto.json("sqs", "AmazonSQS.GetQueueAttributes", &asked).await?;
     let key = answer["Attributes"]["KmsMasterKeyId"].as_str().filter(|key| !key.is_empty());
-    let mut keys = world.queue_keys.lock();
+    let mut keys = aws_state.queue_keys.lock();
     match key {
         Some(key) => keys.insert(name.to_owned(), key.to_owned()),
         None => keys.remove(name),
@@ -117,10 +117,10 @@ async fn learn_key(name: &str, world: &World) -> Result<(), AwsError> {
 async fn use_key(
     request: &AwsRequest,
     principal: &Principal,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<(), AwsError> {
     let (Some(key), Some(actions)) =
-        (world.queue_key(&queue_name(request)), key_actions(&request.action))
+        (aws_state.queue_key(&queue_name(request)), key_actions(&request.action))
     else {
         return Ok(());
     };
@@ -130,8 +130,8 @@ async fn use_key(
         account: &principal.account,
     };
     let context = Context::new()
-        .with("kms:ViaService", kms::via_sqs(world))
-        .with("kms:CallerAccount", world.account());
-    let allowed = kms::allows(world, &key, caller, actions, &context).await;
+        .with("kms:ViaService", kms::via_sqs(aws_state))
+        .with("kms:CallerAccount", aws_state.account());
+    let allowed = kms::allows(aws_state, &key, caller, actions, &context).await;
     allowed.map_err(|reason| AwsError::new("KMS.AccessDeniedException", reason))
 }

@@ -4,10 +4,10 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::amis::{Ami, amis, by_parameter};
+use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 
 const OURS: [&str; 3] = [
     "/aws/service/eks/optimized-ami/",
@@ -30,16 +30,20 @@ impl Ssm {
         Self { amis: amis() }
     }
 
-    fn get_parameter(&self, request: &AwsRequest, world: &World) -> Result<Value, AwsError> {
+    fn get_parameter(&self, request: &AwsRequest, aws_state: &AwsState) -> Result<Value, AwsError> {
         let name = request.json["Name"].as_str().unwrap_or_default();
-        let parameter = self.parameter(name, world).ok_or_else(|| {
+        let parameter = self.parameter(name, aws_state).ok_or_else(|| {
             // As SSM does: the code says everything, there is no message.
             AwsError::new("ParameterNotFound", "")
         })?;
         Ok(json!({ "Parameter": parameter }))
     }
 
-    fn get_parameters(&self, request: &AwsRequest, world: &World) -> Result<Value, AwsError> {
+    fn get_parameters(
+        &self,
+        request: &AwsRequest,
+        aws_state: &AwsState,
+    ) -> Result<Value, AwsError> {
         let names: Vec<&str> = request.json["Names"]
             .as_array()
             .into_iter()
@@ -54,7 +58,7 @@ impl Ssm {
         }
         let (mut found, mut invalid) = (Vec::new(), Vec::new());
         for name in names {
-            match self.parameter(name, world) {
+            match self.parameter(name, aws_state) {
                 Some(parameter) => found.push(parameter),
                 None => invalid.push(name),
             }
@@ -65,7 +69,7 @@ impl Ssm {
     fn get_parameters_by_path(
         &self,
         request: &AwsRequest,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<Value, AwsError> {
         let path = request.json["Path"].as_str().unwrap_or_default();
         let below = format!("{}/", path.trim_end_matches('/'));
@@ -93,7 +97,7 @@ impl Ssm {
             .iter()
             .skip(start)
             .take(size)
-            .filter_map(|name| self.parameter(name, world))
+            .filter_map(|name| self.parameter(name, aws_state))
             .collect();
         let mut answer = json!({ "Parameters": page });
         if start + size < names.len() {
@@ -103,11 +107,11 @@ impl Ssm {
     }
 
     /// A parameter by name or ARN.
-    fn parameter(&self, name: &str, world: &World) -> Option<Value> {
+    fn parameter(&self, name: &str, aws_state: &AwsState) -> Option<Value> {
         let name = name.split_once(":parameter").map_or(name, |(_, name)| name);
         let ami = by_parameter(&self.amis, name)?;
         Some(json!({
-            "ARN": format!("arn:{}:ssm:{}::parameter{name}", world.partition(), world.region()),
+            "ARN": format!("arn:{}:ssm:{}::parameter{name}", aws_state.partition(), aws_state.region()),
             "DataType": "text",
             "LastModifiedDate": seconds(&ami.created),
             "Name": name,
@@ -153,13 +157,13 @@ impl Service for Ssm {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             let answer = match request.action.as_str() {
-                "GetParameter" => self.get_parameter(request, world),
-                "GetParameters" => self.get_parameters(request, world),
-                "GetParametersByPath" => self.get_parameters_by_path(request, world),
+                "GetParameter" => self.get_parameter(request, aws_state),
+                "GetParameters" => self.get_parameters(request, aws_state),
+                "GetParametersByPath" => self.get_parameters_by_path(request, aws_state),
                 _ => Err(AwsError::not_implemented(request)),
             }?;
             Ok(AwsResponse::json(request, &answer))

@@ -14,11 +14,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+use super::aws_state::AwsState;
 use super::eks::access::AccessEntry;
 use super::eks::{AuthenticationMode, Eks};
 use super::identity::{self, Credentials, Identities};
 use super::service::{Endpoint, Principal, json_response};
-use super::world::World;
 use aws_auth::AwsAuth;
 
 pub mod aws_auth;
@@ -76,11 +76,11 @@ impl Authenticator {
     }
 
     /// The user that a token stands for.
-    pub fn authenticate(&self, token: &str, world: &World) -> Result<UserInfo, Refusal> {
+    pub fn authenticate(&self, token: &str, aws_state: &AwsState) -> Result<UserInfo, Refusal> {
         let url = token.strip_prefix(PREFIX).ok_or(Refusal::OtherKind)?;
-        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let cluster = aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default();
         let request = presigned::Request::decode(url)?;
-        request.check_time(world.clock().now())?;
+        request.check_time(aws_state.clock().now())?;
         let credential = request.credential();
         let identity =
             self.identities.identify(Some(&credential)).map_err(|refusal| match refusal {
@@ -90,7 +90,7 @@ impl Authenticator {
                 }
             })?;
         request.check_signature(&identity.secret_key, &cluster)?;
-        self.user(&identity.principal, &credential.access_key, world)
+        self.user(&identity.principal, &credential.access_key, aws_state)
     }
 
     /// The Kubernetes user of somebody in AWS.
@@ -98,7 +98,7 @@ impl Authenticator {
         &self,
         principal: &Principal,
         access_key: &str,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<UserInfo, Refusal> {
         let mode = self.eks.authentication_mode();
         let arn = principal.role_arn.as_deref().unwrap_or(&principal.arn);
@@ -122,7 +122,7 @@ impl Authenticator {
             }
         };
         let host_name = || {
-            let instances = world.instances().get(session);
+            let instances = aws_state.instances().get(session);
             instances.map(|instance| instance.private_dns_name.clone()).unwrap_or_default()
         };
         let mut username = username
@@ -196,7 +196,7 @@ impl Endpoint for Authenticator {
     fn call<'a>(
         &'a self,
         request: Request<Bytes>,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Response<Bytes>> {
         Box::pin(async move {
             let mut review: TokenReview = match serde_json::from_slice(request.body()) {
@@ -210,7 +210,7 @@ impl Endpoint for Authenticator {
             };
             // The answer repeats the question, except for the secret in it.
             let token = std::mem::take(&mut review.spec.token);
-            review.status = Some(match self.authenticate(&token, world) {
+            review.status = Some(match self.authenticate(&token, aws_state) {
                 Ok(user) => TokenReviewStatus {
                     authenticated: Some(true),
                     user: Some(user),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::aws_state::AwsState;
 use super::identity::Identities;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 use super::xml::{Element, render};
 
 /// Tells [`Identities`] of every access key that is made, changed or deleted.
@@ -27,10 +27,10 @@ impl UserKeys {
         &self,
         request: &AwsRequest,
         principal: &Principal,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let params = with_user(request, principal);
-        let mut answer = world.moto().query_params("iam", "CreateAccessKey", &params).await?;
+        let mut answer = aws_state.moto().query_params("iam", "CreateAccessKey", &params).await?;
         let Some(result) = answer.child_mut("CreateAccessKeyResult") else {
             return Err(AwsError::new("InternalError", "moto has made no access key"));
         };
@@ -39,13 +39,13 @@ impl UserKeys {
         };
         let (name, access_key, secret_key) =
             (text("UserName"), text("AccessKeyId"), text("SecretAccessKey"));
-        let user = world.moto().query("iam", "GetUser", [("UserName", name.as_str())]).await?;
+        let user = aws_state.moto().query("iam", "GetUser", [("UserName", name.as_str())]).await?;
         let user = user.at(&["GetUserResult", "User"]);
         let of_user =
             |field: &str| user.and_then(|it| it.get(field)).unwrap_or_default().to_owned();
         let owner = Principal {
             arn: of_user("Arn"),
-            account: world.account().to_owned(),
+            account: aws_state.account().to_owned(),
             user_id: of_user("UserId"),
             role_arn: None,
             session_tags: vec![],
@@ -59,10 +59,10 @@ impl UserKeys {
         &self,
         request: &AwsRequest,
         principal: &Principal,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let params = with_user(request, principal);
-        world.moto().query_params("iam", &request.action, &params).await?;
+        aws_state.moto().query_params("iam", &request.action, &params).await?;
         let key = params.get("AccessKeyId").unwrap_or_default();
         match params.get("Status") {
             Some(status) => self.identities.set_active(key, status == "Active"),
@@ -100,13 +100,13 @@ impl Service for UserKeys {
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             if request.action == "CreateAccessKey" {
-                self.create(request, principal, world).await
+                self.create(request, principal, aws_state).await
             } else {
-                self.change(request, principal, world).await
+                self.change(request, principal, aws_state).await
             }
         })
     }

@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::aws_state::AwsState;
 use super::eks::Eks;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
-use super::world::World;
 
 /// The longest that a shift may be asked for.
 const LONGEST: SignedDuration = SignedDuration::from_hours(72);
@@ -125,8 +125,8 @@ impl ZonalShifts {
 }
 
 /// The names and IDs of the region's zones.
-pub async fn zones(world: &World) -> Result<BTreeMap<String, String>, AwsError> {
-    let answer = world.moto().query("ec2", "DescribeAvailabilityZones", []).await?;
+pub async fn zones(aws_state: &AwsState) -> Result<BTreeMap<String, String>, AwsError> {
+    let answer = aws_state.moto().query("ec2", "DescribeAvailabilityZones", []).await?;
     let zones = answer.items("availabilityZoneInfo").iter();
     let names = zones.filter_map(|zone| {
         Some((zone.get("zoneName")?.to_owned(), zone.get("zoneId")?.to_owned()))
@@ -147,9 +147,13 @@ impl RecoveryController {
     }
 
     /// The cluster's ARN and name, if this names it and ARC manages it.
-    fn managed(&self, identifier: &str, world: &World) -> Result<(String, String), AwsError> {
-        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
-        let arn = world.arn("eks", &format!("cluster/{cluster}"));
+    fn managed(
+        &self,
+        identifier: &str,
+        aws_state: &AwsState,
+    ) -> Result<(String, String), AwsError> {
+        let cluster = aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let arn = aws_state.arn("eks", &format!("cluster/{cluster}"));
         if identifier == arn && self.eks.has_zonal_shift() {
             Ok((arn, cluster))
         } else {
@@ -158,12 +162,12 @@ impl RecoveryController {
         }
     }
 
-    async fn get(&self, identifier: &str, world: &World) -> Result<Value, AwsError> {
-        let (arn, name) = self.managed(identifier, world)?;
-        let active = world.zonal_shifts().active(world.clock().now());
+    async fn get(&self, identifier: &str, aws_state: &AwsState) -> Result<Value, AwsError> {
+        let (arn, name) = self.managed(identifier, aws_state)?;
+        let active = aws_state.zonal_shifts().active(aws_state.clock().now());
         let of_person = active.iter().find(|shift| shift.by == By::Person);
         let applied = of_person.or_else(|| active.first());
-        let weights: BTreeMap<String, f32> = zones(world)
+        let weights: BTreeMap<String, f32> = zones(aws_state)
             .await?
             .into_values()
             .map(|id| {
@@ -209,18 +213,18 @@ impl RecoveryController {
         }))
     }
 
-    async fn start(&self, body: &Value, world: &World) -> Result<Value, AwsError> {
+    async fn start(&self, body: &Value, aws_state: &AwsState) -> Result<Value, AwsError> {
         let text = |field: &str| body[field].as_str().unwrap_or_default();
-        let (arn, _) = self.managed(text("resourceIdentifier"), world)?;
+        let (arn, _) = self.managed(text("resourceIdentifier"), aws_state)?;
         let away_from = text("awayFrom");
-        if !zones(world).await?.values().any(|id| id == away_from) {
+        if !zones(aws_state).await?.values().any(|id| id == away_from) {
             return Err(invalid("INVALID_AWAY_FROM", "awayFrom is not the ID of a zone."));
         }
         let lasts = duration(text("expiresIn")).ok_or_else(|| {
             invalid("INVALID_EXPIRES_IN", "expiresIn is not 1m to 72h, in minutes or hours.")
         })?;
-        let now = world.clock().now();
-        let mut active = world.zonal_shifts().active(now).into_iter();
+        let now = aws_state.clock().now();
+        let mut active = aws_state.zonal_shifts().active(now).into_iter();
         if let Some(other) = active.find(|shift| shift.by == By::Person) {
             let message = "There is already an active zonal shift for the resource.";
             return Err(AwsError::new("ConflictException", message)
@@ -228,30 +232,30 @@ impl RecoveryController {
                 .with_field("reason", "ZonalShiftAlreadyExists")
                 .with_field("zonalShiftId", other.id));
         }
-        let id = world.zonal_shifts().start(away_from, Some(lasts), text("comment"), now);
-        let made = world.zonal_shifts().all().into_iter().find(|shift| shift.id == id);
+        let id = aws_state.zonal_shifts().start(away_from, Some(lasts), text("comment"), now);
+        let made = aws_state.zonal_shifts().all().into_iter().find(|shift| shift.id == id);
         Ok(made.map_or(Value::Null, |shift| shift.described(&arn, now)))
     }
 
-    fn cancel(id: &str, world: &World) -> Result<Value, AwsError> {
-        let now = world.clock().now();
-        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
-        let arn = world.arn("eks", &format!("cluster/{cluster}"));
-        let mut active = world.zonal_shifts().active(now).into_iter();
+    fn cancel(id: &str, aws_state: &AwsState) -> Result<Value, AwsError> {
+        let now = aws_state.clock().now();
+        let cluster = aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let arn = aws_state.arn("eks", &format!("cluster/{cluster}"));
+        let mut active = aws_state.zonal_shifts().active(now).into_iter();
         // Only AWS ends its autoshifts.
         if !active.any(|shift| shift.id == id && shift.by == By::Person) {
             let message = format!("There is no active zonal shift {id}.");
             return Err(AwsError::new("ResourceNotFoundException", message));
         }
-        let shift = world.zonal_shifts().cancel(id, now);
+        let shift = aws_state.zonal_shifts().cancel(id, now);
         Ok(shift.map_or(Value::Null, |shift| shift.described(&arn, now)))
     }
 
-    fn list(world: &World) -> Value {
-        let now = world.clock().now();
-        let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
-        let arn = world.arn("eks", &format!("cluster/{cluster}"));
-        let all = world.zonal_shifts().all();
+    fn list(aws_state: &AwsState) -> Value {
+        let now = aws_state.clock().now();
+        let cluster = aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default();
+        let arn = aws_state.arn("eks", &format!("cluster/{cluster}"));
+        let all = aws_state.zonal_shifts().all();
         let of_people = all.iter().filter(|shift| shift.by == By::Person);
         let items: Vec<Value> = of_people.map(|shift| shift.described(&arn, now)).collect();
         json!({ "items": items })
@@ -287,18 +291,18 @@ impl Service for RecoveryController {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        world: &'a World,
+        aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             let named = request.segments().get(1).cloned().unwrap_or_default();
             let answer = match request.action.as_str() {
-                "GetManagedResource" => self.get(&named, world).await?,
+                "GetManagedResource" => self.get(&named, aws_state).await?,
                 "StartZonalShift" => {
-                    let body = self.start(&request.json, world).await?;
+                    let body = self.start(&request.json, aws_state).await?;
                     return Ok(AwsResponse { status: 201, ..AwsResponse::json(request, &body) });
                 }
-                "CancelZonalShift" => Self::cancel(&named, world)?,
-                "ListZonalShifts" => Self::list(world),
+                "CancelZonalShift" => Self::cancel(&named, aws_state)?,
+                "ListZonalShifts" => Self::list(aws_state),
                 _ => return Err(AwsError::not_implemented(request)),
             };
             Ok(AwsResponse::json(request, &answer))

@@ -1,4 +1,4 @@
-//! The AWS side of a bed: the double behind its front, the cluster as EKS knows it, and the machines of its instances.
+//! The AWS side of a bed: the double behind its gateway, the cluster as EKS knows it, and the machines of its instances.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,21 +16,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::aws_double::aws_state::{AwsState, Cluster};
+use crate::aws_double::catalog::Catalog;
+use crate::aws_double::eks::Eks;
+use crate::aws_double::guard::{Guard, pod_credentials_url, token_review_url};
+use crate::aws_double::response::AwsError;
+use crate::aws_double::seed::{Seed, network};
+use crate::aws_double::service::Endpoint;
+use crate::aws_double::token_review::policy_bindings;
+use crate::aws_double::zonal_shifts::zones;
+use crate::aws_double::{Gateway, GatewayConfig, GatewayError};
 use crate::cache::{self, CacheError};
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::control_plane::ControlPlane;
 use crate::control_plane::programs::kubernetes_version;
-use crate::front::catalog::Catalog;
-use crate::front::eks::Eks;
-use crate::front::guard::{Guard, pod_credentials_url, token_review_url};
-use crate::front::response::AwsError;
-use crate::front::seed::{Seed, network};
-use crate::front::service::Endpoint;
-use crate::front::token_review::policy_bindings;
-use crate::front::world::{Cluster, World};
-use crate::front::zonal_shifts::zones;
-use crate::front::{Front, FrontConfig, FrontError};
 use crate::kubelet::{PodIdentity, SystemNode};
 use crate::machine::facts::Facts;
 use crate::machine::{Config as MachineConfig, Fault, Simulator, Target};
@@ -45,9 +45,9 @@ const SYSTEM_ROLE: &str = "bed-system-nodes";
 /// The AWS side does not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum AwsStartError {
-    /// The front or moto does not start.
+    /// The gateway or moto does not start.
     #[error(transparent)]
-    Front(#[from] FrontError),
+    Gateway(#[from] GatewayError),
     /// The cache can't be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -69,9 +69,9 @@ pub enum AwsStartError {
     },
 }
 
-/// The front, its guard, and, once the cluster has joined, the machines.
+/// The gateway, its guard, and, once the cluster has joined, the machines.
 pub struct Aws {
-    front: Front,
+    gateway: Gateway,
     guard: Guard,
     control: Control,
     machines: Arc<OnceLock<Simulator>>,
@@ -81,11 +81,11 @@ pub struct Aws {
 
 impl std::fmt::Debug for Aws {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Aws").field("front", &self.front).finish_non_exhaustive()
+        f.debug_struct("Aws").field("gateway", &self.gateway).finish_non_exhaustive()
     }
 }
 
-/// The URL of the API server's token webhook, for a front on this port, before it has started.
+/// The URL of the API server's token webhook, for a gateway on this port, before it has started.
 pub(super) fn token_webhook(port: u16) -> String {
     token_review_url(&format!("http://127.0.0.1:{port}"))
 }
@@ -99,19 +99,19 @@ impl Aws {
         clock: Clock,
     ) -> Result<Self, AwsStartError> {
         let machines = Arc::new(OnceLock::new());
-        let mut front = FrontConfig::new(logs);
-        front.region.clone_from(&config.region);
-        ACCOUNT.clone_into(&mut front.account);
-        front.port = port;
-        front.seed = config.seed;
-        front.clock = clock;
-        front.progress = config.progress.clone();
-        front.endpoints.push(Box::new(MachineControl { machines: Arc::clone(&machines) }));
-        let guard = Guard::new(&front);
-        guard.install(&mut front);
-        let front = Front::start(front).await?;
-        let control = Control::new(format!("{}/_bed", front.url()));
-        Ok(Self { front, guard, control, machines, seed: None, tasks: JoinSet::new() })
+        let mut gateway = GatewayConfig::new(logs);
+        gateway.region.clone_from(&config.region);
+        ACCOUNT.clone_into(&mut gateway.account);
+        gateway.port = port;
+        gateway.seed = config.seed;
+        gateway.clock = clock;
+        gateway.progress = config.progress.clone();
+        gateway.endpoints.push(Box::new(MachineControl { machines: Arc::clone(&machines) }));
+        let guard = Guard::new(&gateway);
+        guard.install(&mut gateway);
+        let gateway = Gateway::start(gateway).await?;
+        let control = Control::new(format!("{}/_bed", gateway.url()));
+        Ok(Self { gateway, guard, control, machines, seed: None, tasks: JoinSet::new() })
     }
 
     /// Makes the control plane an EKS cluster of the account: its network, its node group, who may get in; and starts the machines.
@@ -122,11 +122,12 @@ impl Aws {
         nodes: &[SystemNode],
         clock: Clock,
     ) -> Result<(), AwsStartError> {
-        let world = self.front.world();
+        let aws_state = self.gateway.state();
         let failed = |doing| move |source| AwsStartError::Seed { doing, source };
-        let seed =
-            network(world, &config.cluster).await.map_err(failed("make the cluster's network"))?;
-        world.set_cluster(Cluster {
+        let seed = network(aws_state, &config.cluster)
+            .await
+            .map_err(failed("make the cluster's network"))?;
+        aws_state.set_cluster(Cluster {
             name: config.cluster.clone(),
             endpoint: plane.url().to_owned(),
             ca_pem: plane.ca().to_owned(),
@@ -138,13 +139,14 @@ impl Aws {
             service_cidr: crate::control_plane::SERVICE_CIDR.to_owned(),
         });
         self.guard.tokens.set_client(plane.client());
-        self.guard.admit_administrator(world);
-        let role = system_role(world).await.map_err(failed("make the role of the system nodes"))?;
-        let prefix = world.arn("eks", "");
+        self.guard.admit_administrator(aws_state);
+        let role =
+            system_role(aws_state).await.map_err(failed("make the role of the system nodes"))?;
+        let prefix = aws_state.arn("eks", "");
         let types = nodes.iter().map(|node| node.instance_type.clone()).take(1).collect();
         let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
         let addresses = nodes.iter().filter_map(|node| node.address.parse().ok());
-        world.instances().keep_from(addresses);
+        aws_state.instances().keep_from(addresses);
         self.guard.eks.add_node_group(&prefix, &config.cluster, "system", &role, types, n_nodes);
         furnish(plane.client()).await?;
         let (authenticator, client) = (Arc::clone(&self.guard.authenticator), plane.client());
@@ -152,15 +154,15 @@ impl Aws {
         let facts = self.facts(config).await?;
         let machines = MachineConfig { seed: config.seed, ..MachineConfig::default() };
         let simulator =
-            Simulator::start(plane.client(), clock, self.front.instances(), facts, machines);
+            Simulator::start(plane.client(), clock, self.gateway.instances(), facts, machines);
         self.machines.set(simulator).expect("a bed joins once");
         self.seed = Some(seed);
         Ok(())
     }
 
-    /// The front.
-    pub const fn front(&self) -> &Front {
-        &self.front
+    /// The gateway.
+    pub const fn gateway(&self) -> &Gateway {
+        &self.gateway
     }
 
     /// Who may do what: users, sessions, policies, EKS.
@@ -175,8 +177,13 @@ impl Aws {
 
     /// AWS calls as the administrator.
     pub fn caller(&self) -> Caller {
-        let world = self.front.world();
-        Caller::new(self.front.url(), world.region(), self.guard.administrator(), world.clock())
+        let aws_state = self.gateway.state();
+        Caller::new(
+            self.gateway.url(),
+            aws_state.region(),
+            self.guard.administrator(),
+            aws_state.clock(),
+        )
     }
 
     /// The machines.
@@ -202,12 +209,12 @@ impl Aws {
 
     /// Where pods get their credentials.
     pub(super) fn credentials_url(&self) -> String {
-        pod_credentials_url(self.front.url())
+        pod_credentials_url(self.gateway.url())
     }
 
     /// Where SDKs find AWS.
     pub(super) fn endpoint(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([("AWS_ENDPOINT_URL".to_owned(), self.front.url().to_owned())])
+        BTreeMap::from([("AWS_ENDPOINT_URL".to_owned(), self.gateway.url().to_owned())])
     }
 
     /// The administrator's credentials, as variables.
@@ -222,23 +229,23 @@ impl Aws {
     /// Stops the machines, then the double.
     pub(super) async fn stop(mut self) {
         self.tasks.shutdown().await;
-        self.front.stop().await;
+        self.gateway.stop().await;
     }
 
     async fn facts(&self, config: &BedConfig) -> Result<Facts, AwsStartError> {
-        let world = self.front.world();
+        let aws_state = self.gateway.state();
         let failed =
             |source| AwsStartError::Seed { doing: "tell its zones and instance types", source };
-        let zone_ids = zones(world).await.map_err(failed)?;
-        // The front has it already: this reads its file.
+        let zone_ids = zones(aws_state).await.map_err(failed)?;
+        // The gateway has it already: this reads its file.
         let cache = cache::dir()?.join("moto");
-        let catalog = Catalog::load(&cache, world.moto(), &config.region, moto::VERSION);
+        let catalog = Catalog::load(&cache, aws_state.moto(), &config.region, moto::VERSION);
         let authenticator = Arc::clone(&self.guard.authenticator);
         Ok(Facts {
             catalog: Arc::new(catalog.await.map_err(failed)?),
             region: config.region.clone(),
             zone_ids,
-            images: world.amis().iter().map(|ami| (ami.id.clone(), ami.family)).collect(),
+            images: aws_state.amis().iter().map(|ami| (ami.id.clone(), ami.family)).collect(),
             admission: Box::new(move |role| authenticator.admits_nodes_of(role)),
         })
     }
@@ -250,15 +257,15 @@ fn minor_version() -> String {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor).to_owned()
 }
 
-async fn system_role(world: &World) -> Result<String, AwsError> {
-    let service = format!("ec2.{}", world.partition().dns_suffix());
+async fn system_role(aws_state: &AwsState) -> Result<String, AwsError> {
+    let service = format!("ec2.{}", aws_state.partition().dns_suffix());
     let trust = json!({
         "Version": "2012-10-17",
         "Statement": [{ "Effect": "Allow", "Principal": { "Service": service }, "Action": "sts:AssumeRole" }],
     })
     .to_string();
     let parameters = [("RoleName", SYSTEM_ROLE), ("AssumeRolePolicyDocument", trust.as_str())];
-    let answer = world.moto().query("iam", "CreateRole", parameters).await?;
+    let answer = aws_state.moto().query("iam", "CreateRole", parameters).await?;
     let arn = answer
         .at(&["CreateRoleResult", "Role"])
         .and_then(|role| role.get("Arn"))
@@ -332,7 +339,7 @@ impl Endpoint for MachineControl {
     fn call<'a>(
         &'a self,
         request: Request<Bytes>,
-        _world: &'a World,
+        _aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Response<Bytes>> {
         Box::pin(std::future::ready(self.answer(&request)))
     }

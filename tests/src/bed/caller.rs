@@ -1,4 +1,4 @@
-//! AWS calls of the bed's administrator, through the front as anybody's: for tests that prepare an account or look at it.
+//! AWS calls of the bed's administrator, through the gateway as anybody's: for tests that prepare an account or look at it.
 
 use axum::body::Bytes;
 use http::{Method, Request, Uri};
@@ -8,11 +8,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
+use crate::aws_double::identity::Credentials;
+use crate::aws_double::moto_client::version;
+use crate::aws_double::signature::sign;
+use crate::aws_double::xml::Element;
 use crate::clock::Clock;
-use crate::front::identity::Credentials;
-use crate::front::moto_client::version;
-use crate::front::signature::sign;
-use crate::front::xml::Element;
 
 /// Makes calls. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Caller {
 /// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The front does not answer.
+    /// The gateway does not answer.
     #[error("no answer to {call}")]
     Unreachable {
         /// The call.

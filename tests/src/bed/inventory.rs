@@ -3,11 +3,11 @@
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use serde_json::{Value, json};
 
-use crate::front::request::AwsRequest;
-use crate::front::response::AwsError;
-use crate::front::service::{Principal, Service};
-use crate::front::world::World;
-use crate::front::xml::Element;
+use crate::aws_double::aws_state::AwsState;
+use crate::aws_double::request::AwsRequest;
+use crate::aws_double::response::AwsError;
+use crate::aws_double::service::{Principal, Service};
+use crate::aws_double::xml::Element;
 
 use super::aws::Aws;
 
@@ -16,10 +16,10 @@ type Items = Vec<(String, String)>;
 /// Lists roles with their policies, instance profiles, policies, identity providers with their audiences, queues, rules, launch templates, instances, tags, access entries and Pod
 /// Identity associations.
 pub(super) async fn list(aws: &Aws) -> Result<Items, AwsError> {
-    let world = aws.front().world();
-    let mut items = iam(world).await?;
-    items.extend(messaging(world).await?);
-    items.extend(ec2(world).await?);
+    let aws_state = aws.gateway().state();
+    let mut items = iam(aws_state).await?;
+    items.extend(messaging(aws_state).await?);
+    items.extend(ec2(aws_state).await?);
     for (path, key, kind) in [
         ("access-entries", "accessEntries", "access entry"),
         ("pod-identity-associations", "associations", "Pod Identity association"),
@@ -32,8 +32,8 @@ pub(super) async fn list(aws: &Aws) -> Result<Items, AwsError> {
     Ok(items)
 }
 
-async fn iam(world: &World) -> Result<Items, AwsError> {
-    let moto = world.moto();
+async fn iam(aws_state: &AwsState) -> Result<Items, AwsError> {
+    let moto = aws_state.moto();
     let mut items = Items::new();
     let roles = moto.query("iam", "ListRoles", [("MaxItems", "1000")]).await?;
     for role in names(&roles, "ListRolesResult", "Roles", "RoleName") {
@@ -79,8 +79,8 @@ fn names(answer: &Element, result: &str, list: &str, name: &str) -> Vec<String> 
     members.iter().filter_map(|member| member.get(name).map(str::to_owned)).collect()
 }
 
-async fn messaging(world: &World) -> Result<Items, AwsError> {
-    let moto = world.moto();
+async fn messaging(aws_state: &AwsState) -> Result<Items, AwsError> {
+    let moto = aws_state.moto();
     let mut items = Items::new();
     let queues = moto.query("sqs", "ListQueues", []).await?;
     let queues = queues
@@ -108,18 +108,18 @@ fn texts(list: &Value, text: impl Fn(&Value) -> Option<&str>) -> impl Iterator<I
     all.into_iter()
 }
 
-async fn ec2(world: &World) -> Result<Items, AwsError> {
+async fn ec2(aws_state: &AwsState) -> Result<Items, AwsError> {
     let mut items = Items::new();
     for (id, instance) in
-        world.instances().all().iter().filter(|(_, instance)| instance.state.is_alive())
+        aws_state.instances().all().iter().filter(|(_, instance)| instance.state.is_alive())
     {
         items.push(("instance".to_owned(), format!("{id} ({})", instance.instance_type)));
     }
-    for template in world.templates().all() {
+    for template in aws_state.templates().all() {
         items.push(("launch template".to_owned(), template.name));
     }
     // Tags of what moto holds: VPCs, subnets, security groups.
-    let tags = world.moto().query("ec2", "DescribeTags", []).await?;
+    let tags = aws_state.moto().query("ec2", "DescribeTags", []).await?;
     for tag in tags.items("tagSet") {
         let of = |name: &str| tag.get(name).unwrap_or_default().to_owned();
         items.push((
@@ -130,21 +130,21 @@ async fn ec2(world: &World) -> Result<Items, AwsError> {
     Ok(items)
 }
 
-/// Asks the EKS double itself, past the front's gate: the call is not logged.
+/// Asks the EKS double itself, past the gateway's gate: the call is not logged.
 async fn eks(aws: &Aws, path: &str, key: &str, kind: &str) -> Result<Items, AwsError> {
-    let world = aws.front().world();
-    let cluster = world.cluster().map(|cluster| cluster.name).unwrap_or_default();
+    let aws_state = aws.gateway().state();
+    let cluster = aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default();
     let uri: Uri = format!("/clusters/{cluster}/{path}").parse().expect("a path of plain letters");
     let mut headers = HeaderMap::new();
     let scope = format!(
         "AWS4-HMAC-SHA256 Credential=BED/20260101/{}/eks/aws4_request, SignedHeaders=host, Signature=0",
-        world.region()
+        aws_state.region()
     );
     headers.insert("authorization", HeaderValue::from_str(&scope).expect("plain letters"));
     let request =
-        AwsRequest::read(Method::GET, &uri, headers, axum::body::Bytes::new(), world.region());
-    let administrator = Principal::administrator(world);
-    let answer: Value = match aws.guard().eks.call(&request, &administrator, world).await {
+        AwsRequest::read(Method::GET, &uri, headers, axum::body::Bytes::new(), aws_state.region());
+    let administrator = Principal::administrator(aws_state);
+    let answer: Value = match aws.guard().eks.call(&request, &administrator, aws_state).await {
         Ok(answer) => serde_json::from_slice(&answer.body).unwrap_or(Value::Null),
         // Access entries, in a cluster that has none by its authentication mode.
         Err(error) if error.code == "InvalidRequestException" => Value::Null,

@@ -46,17 +46,17 @@ impl Start<'_> {
         let logs = dir.join("logs");
         std::fs::create_dir_all(&logs)
             .map_err(|source| BedError::Directory { path: Some(logs.clone()), source })?;
-        // The front's port is known before it listens, because the API server must be told.
-        let front_port = if config.parts.aws { Some(ports.take()?) } else { None };
+        // The gateway's port is known before it listens, because the API server must be told.
+        let gateway_port = if config.parts.aws { Some(ports.take()?) } else { None };
         let start_aws = async {
-            match front_port {
+            match gateway_port {
                 Some(port) => Ok(Some(Aws::start(config, &logs, port, clock).await?)),
                 None => Ok(None),
             }
         };
         let addresses = ports.loopback_prefix();
         let start_plane = async {
-            let plane = self.control_plane(front_port);
+            let plane = self.control_plane(gateway_port);
             let plane = ControlPlane::start(&plane, programs, ports, &config.progress).await?;
             let kwok =
                 Kwok::start(dir, plane.kubeconfig(), programs, ports, &config.progress).await?;
@@ -81,7 +81,7 @@ impl Start<'_> {
         Ok(Servers { aws, plane, api_faults, kwok, kubelet, attacher })
     }
 
-    fn control_plane(&self, front_port: Option<u16>) -> ControlPlaneConfig {
+    fn control_plane(&self, gateway_port: Option<u16>) -> ControlPlaneConfig {
         let BedConfig { region, cluster, .. } = self.config;
         let partition = Partition::of_region(region);
         ControlPlaneConfig {
@@ -92,7 +92,7 @@ impl Start<'_> {
                 "https://oidc.eks.{region}.{}/id/0123456789ABCDEF0123456789ABCDEF",
                 partition.dns_suffix()
             ),
-            token_webhook: front_port.map(aws::token_webhook),
+            token_webhook: gateway_port.map(aws::token_webhook),
             node_monitor_grace_seconds: self.config.node_monitor_grace_seconds,
         }
     }
@@ -178,7 +178,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::front::seed::{SUBNET_PREFIX, ZONES, subnet};
+    use crate::aws_double::seed::{SUBNET_PREFIX, ZONES, subnet};
 
     #[test]
     fn system_nodes_have_addresses_of_their_zones_subnets() {

@@ -58,7 +58,7 @@ pub(super) fn write(dir: &Path, config: &ControlPlaneConfig) -> Result<String, C
     let token = uuid::Uuid::new_v4().simple().to_string();
     write_file(tokens_file(dir), format!("{token},administrator,administrator,system:masters\n"))?;
     if let Some(url) = &config.token_webhook {
-        let webhook = kubeconfig_json("front", &json!({ "server": url }), &json!({}));
+        let webhook = kubeconfig_json("gateway", &json!({ "server": url }), &json!({}));
         write_file(webhook_file(dir), webhook)?;
     }
     Ok(token)

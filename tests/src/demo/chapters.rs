@@ -172,7 +172,7 @@ async fn pools_chapter(scene: &mut Scene<'_>) -> Result<(), StoryError> {
         (cluster::node_classes(&scene.client), cluster::node_pools(&scene.client));
     for (api, object) in [(&classes, &pair.node_class), (&pools, &pair.node_pool)] {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let parameters = PatchParams::apply("story").force();
+        let parameters = PatchParams::apply("demo").force();
         api.patch(name, &parameters, &Patch::Apply(object))
             .await
             .map_err(kubernetes("apply the guide's pair"))?;
@@ -219,7 +219,7 @@ async fn launch(scene: &mut Scene<'_>) -> Result<(), StoryError> {
 
 /// How long after `since` the first machines were asked for. Dry runs don't count.
 fn first_launch(bed: &Bed, since: Timestamp) -> Option<SignedDuration> {
-    let calls = bed.aws().ok()?.front().control().calls().of("ec2:CreateFleet");
+    let calls = bed.aws().ok()?.gateway().control().calls().of("ec2:CreateFleet");
     let first = calls.iter().find(|call| !call.dry_run && call.time >= since)?;
     Some(first.time.duration_since(since))
 }

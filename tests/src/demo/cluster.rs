@@ -1,4 +1,4 @@
-//! What the story does with the cluster by hand: a workload, and looks at nodes, claims and pods.
+//! What the demo does with the cluster by hand: a workload, and looks at nodes, claims and pods.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::StoryError;
 
-/// The label of the story's pods.
-const APP: &str = "app=story";
-const NAME: &str = "story";
+/// The label of the demo's pods.
+const APP: &str = "app=demo";
+const NAME: &str = "demo";
 
 /// A node that Tenon launched.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ pub(super) async fn scale(client: &Client, replicas: i32) -> Result<(), StoryErr
                     "terminationGracePeriodSeconds": 2,
                     "containers": [{
                         "name": "main",
-                        "image": "registry.example/story:1",
+                        "image": "registry.example/demo:1",
                         "resources": { "requests": { "cpu": "500m", "memory": "1Gi" } },
                     }],
                 },
@@ -122,12 +122,12 @@ pub(super) async fn scale(client: &Client, replicas: i32) -> Result<(), StoryErr
         },
     });
     deployments
-        .patch(NAME, &PatchParams::apply("story").force(), &Patch::Apply(deployment))
+        .patch(NAME, &PatchParams::apply("demo").force(), &Patch::Apply(deployment))
         .await
         .map_err(|source| StoryError::Kubernetes {
-            doing: format!("scale the workload to {replicas}"),
-            source,
-        })?;
+        doing: format!("scale the workload to {replicas}"),
+        source,
+    })?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Pair {
 }
 
 /// What changes: the cluster's name in the discovery tags, the zones, the node role that the installer made instead of an instance profile
-/// that somebody else made, and, so that the story does not take an hour, a short `consolidateAfter` and no budget that rests in
+/// that somebody else made, and, so that the demo does not take an hour, a short `consolidateAfter` and no budget that rests in
 /// working hours.
 pub(super) fn pair(cluster: &str, zones: &[String], role: &str) -> Pair {
     let parse =

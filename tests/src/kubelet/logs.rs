@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::front::request::Params;
+use crate::aws_double::request::Params;
 
 /// Listens from when it is made; answers once it is served.
 pub struct LogServer {

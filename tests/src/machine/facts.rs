@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::bootstrap::Family;
 use super::node::Hardware;
-use crate::front::amis;
-use crate::front::catalog::Catalog;
-use crate::front::instance::Instance;
+use crate::aws_double::amis;
+use crate::aws_double::catalog::Catalog;
+use crate::aws_double::instance::Instance;
 
 /// Says whether an IAM role (its ARN) may join the cluster as a node; `Err` says why not.
 pub type Admission = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;

@@ -16,8 +16,8 @@ use super::bootstrap::Bootstrap;
 use super::facts::Facts;
 use super::node::{self, Hardware, UNINITIALIZED};
 use super::{Config, Fault, Shared};
+use crate::aws_double::instance::{Instance, State};
 use crate::clock::Clock;
-use crate::front::instance::{Instance, State};
 use crate::kwok;
 
 /// Between two attempts.

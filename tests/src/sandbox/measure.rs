@@ -17,9 +17,9 @@ use serde_json::Value;
 
 use super::{Failure, Output};
 use crate::bed::{Bed, BedConfig, Parts};
+use crate::kwok_operators::{KwokOperators, Operator};
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
-use crate::unclouded::{Operator, Unclouded};
 
 /// The NodePool and the workload.
 const NAME: &str = "measure";
@@ -144,7 +144,7 @@ fn to_value(figures: Result<impl serde::Serialize, Failure>) -> Result<Value, Fa
     Ok(serde_json::to_value(figures?)?)
 }
 
-fn start(tenon: &Unclouded, args: &MeasureArgs) -> Result<Operator, Failure> {
+fn start(tenon: &KwokOperators, args: &MeasureArgs) -> Result<Operator, Failure> {
     let flags: Vec<&str> = args.flags.iter().map(String::as_str).collect();
     tenon.start_with("measured", &flags)
 }

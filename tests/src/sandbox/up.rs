@@ -57,7 +57,7 @@ async fn serve(
     progress: &Progress,
 ) -> Result<ExitCode, Failure> {
     if !bare {
-        crate::story::install(bed, progress).await?;
+        crate::demo::install(bed, progress).await?;
     }
     let exports = bed.exports();
     let file = bed.dir().join("exports.sh");

@@ -6,7 +6,7 @@ const NOBODY: &str = r#"{"Effect":"Allow","Action":"none:None","Resource":"*"}"#
 
 #[test]
 fn each_service_refuses_in_its_own_words() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let nobody = bed.user("nobody", NOBODY);
         assert_eq!(
             refused(nobody.query("ec2", "DescribeSubnets", &[]).await),
@@ -31,7 +31,7 @@ fn each_service_refuses_in_its_own_words() {
 
 #[test]
 fn the_refusal_names_who_what_and_on_which_resource() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let nobody = bed.user("named", NOBODY);
         let params =
             [("RoleName", "some"), ("Path", "/tenon/x/"), ("AssumeRolePolicyDocument", "{}")];
@@ -46,7 +46,7 @@ fn the_refusal_names_who_what_and_on_which_resource() {
 
 #[test]
 fn an_explicit_deny_says_so() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let denied = bed.user("denied", r#"{"Effect":"Allow","Action":"*","Resource":"*"},{"Effect":"Deny","Action":"iam:ListRoles","Resource":"*"}"#);
         let error = denied.query("iam", "ListRoles", &[]).await.expect_err("refused");
         assert!(
@@ -59,7 +59,7 @@ fn an_explicit_deny_says_so() {
 
 #[test]
 fn unknown_keys_are_refused_in_the_services_own_words() {
-    on_the_front(async |_| {
+    on_the_gateway(async |_| {
         let stranger = Aws::of(&Credentials {
             access_key: "AKIASTRANGER".into(),
             secret_key: "x".into(),
@@ -83,7 +83,7 @@ fn unknown_keys_are_refused_in_the_services_own_words() {
 
 #[test]
 fn everybody_may_ask_who_they_are() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let nobody = bed.user("curious", NOBODY);
         let answer = nobody.query("sts", "GetCallerIdentity", &[]).await.expect("free");
         let arn = answer.at(&["GetCallerIdentityResult", "Arn"]).expect("an ARN").text.clone();
@@ -93,7 +93,7 @@ fn everybody_may_ask_who_they_are() {
 
 #[test]
 fn rights_can_be_given_while_the_bed_runs() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let aws = bed.user("promoted", NOBODY);
         assert_eq!(missing(aws.query("iam", "ListRoles", &[]).await), "iam:ListRoles");
         bed.guard.identities.set_grants(
@@ -107,7 +107,7 @@ fn rights_can_be_given_while_the_bed_runs() {
 /// The installer's caller: roles under one path, and nothing more.
 #[test]
 fn a_caller_can_be_held_to_roles_of_one_path() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let aws = bed.user("pathbound", r#"{"Effect":"Allow","Action":"iam:*","Resource":"arn:aws:iam::123456789012:role/tenon/*"}"#);
         let document = trust(r#"{"Service":"ec2.amazonaws.com"}"#);
         let role = |path| {
@@ -135,7 +135,7 @@ fn a_caller_can_be_held_to_roles_of_one_path() {
 
 #[test]
 fn attaching_policies_can_be_limited_to_some() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         bed.role("/tenon/x/", "attached", &trust(r#"{"Service":"ec2.amazonaws.com"}"#)).await;
         let aws = bed.user(
             "attacher",
@@ -162,7 +162,7 @@ fn attaching_policies_can_be_limited_to_some() {
 
 #[test]
 fn making_roles_can_demand_a_boundary() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let aws = bed.user(
             "bounded",
             r#"{"Effect":"Allow","Action":"iam:CreateRole","Resource":"*","Condition":{"StringEquals":{"iam:PermissionsBoundary":"arn:aws:iam::aws:policy/PowerUserAccess"}}}"#,
@@ -180,7 +180,7 @@ fn making_roles_can_demand_a_boundary() {
 
 #[test]
 fn discovery_tags_can_be_all_that_may_be_set() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let aws = bed.user(
             "tagger",
             r#"{"Effect":"Allow","Action":["ec2:CreateTags","ec2:DeleteTags"],"Resource":["arn:aws:ec2:*:*:subnet/*","arn:aws:ec2:*:*:security-group/*"],
@@ -208,7 +208,7 @@ fn discovery_tags_can_be_all_that_may_be_set() {
 
 #[test]
 fn passing_roles_can_be_limited_to_a_service() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role = bed
             .role(
                 "/tenon/x/",
@@ -241,7 +241,7 @@ fn passing_roles_can_be_limited_to_a_service() {
 
 #[test]
 fn targets_of_rules_and_rules_by_name_can_be_limited() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let aws = bed.user(
             "ruler",
             r#"{"Effect":"Allow","Action":"events:*","Resource":"arn:aws:events:eu-central-1:123456789012:rule/tenon-*"},
@@ -274,7 +274,7 @@ fn targets_of_rules_and_rules_by_name_can_be_limited() {
 
 #[test]
 fn access_entries_can_be_limited_to_nodes() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role =
             bed.role("/tenon/x/", "joining", &trust(r#"{"Service":"ec2.amazonaws.com"}"#)).await;
         let aws = bed.user(

@@ -68,8 +68,15 @@ async fn controller(bed: &Bed, name: &str) -> Controller {
 
 impl Controller {
     fn template(&self, bed: &Bed, name: &str, inner_kinds: &[&str]) -> Params {
-        let image =
-            bed.front.world().amis().iter().find(|ami| ami.recommended).expect("images").id.clone();
+        let image = bed
+            .gateway
+            .state()
+            .amis()
+            .iter()
+            .find(|ami| ami.recommended)
+            .expect("images")
+            .id
+            .clone();
         let mut params = Params::of([
             ("LaunchTemplateName", name),
             ("LaunchTemplateData.ImageId", image.as_str()),
@@ -119,7 +126,7 @@ impl Controller {
 
 #[test]
 fn the_controller_may_do_all_that_launching_needs() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "all").await;
         let aws = &controller.aws;
         for action in [
@@ -218,12 +225,12 @@ fn the_controller_may_do_all_that_launching_needs() {
 
 #[test]
 fn a_fleet_is_checked_on_every_resource_that_it_touches() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "checks").await;
         controller.make_template(&bed, "checks").await;
-        let template = bed.front.world().templates().by_name("checks").expect("it is there").id;
+        let template = bed.gateway.state().templates().by_name("checks").expect("it is there").id;
         drop(controller.launch(&bed, "checks").await);
-        let calls = bed.front.control().calls().all();
+        let calls = bed.gateway.control().calls().all();
         let fleet = calls
             .iter()
             .rev()
@@ -260,7 +267,7 @@ fn a_fleet_is_checked_on_every_resource_that_it_touches() {
 
 #[test]
 fn whatever_a_launch_makes_must_be_tagged() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "untagged").await;
         let aws = &controller.aws;
         let untagged = aws
@@ -314,11 +321,18 @@ fn whatever_a_launch_makes_must_be_tagged() {
 
 #[test]
 fn the_controller_reaches_nothing_that_is_not_its_own() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "foreign").await;
         let aws = &controller.aws;
-        let image =
-            bed.front.world().amis().iter().find(|ami| ami.recommended).expect("images").id.clone();
+        let image = bed
+            .gateway
+            .state()
+            .amis()
+            .iter()
+            .find(|ami| ami.recommended)
+            .expect("images")
+            .id
+            .clone();
         let run = [
             ("ImageId", image.as_str()),
             ("InstanceType", "m5.large"),
@@ -340,7 +354,7 @@ fn the_controller_reaches_nothing_that_is_not_its_own() {
             aws.form("ec2", "TerminateInstances", Params::of(terminate(&[&own, &foreign]))).await;
         assert!(missing(refusal).ends_with(&format!("instance/{foreign}")));
         assert!(
-            bed.front.world().instances().get(&own).expect("listed").state.is_alive(),
+            bed.gateway.state().instances().get(&own).expect("listed").state.is_alive(),
             "one refusal refuses the whole call"
         );
         let steal = [
@@ -374,7 +388,7 @@ fn the_controller_reaches_nothing_that_is_not_its_own() {
 
 #[test]
 fn the_controller_writes_profiles_only_under_its_path_with_its_tags() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "profiles").await;
         let aws = &controller.aws;
         let untagged =
@@ -412,7 +426,7 @@ fn the_controller_writes_profiles_only_under_its_path_with_its_tags() {
 
 #[test]
 fn the_controller_receives_from_its_own_queue_only() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "queue").await;
         let aws = &controller.aws;
         for name in ["queue-queue", "queue-other"] {
@@ -421,7 +435,7 @@ fn the_controller_receives_from_its_own_queue_only() {
                 .await
                 .expect("queue");
         }
-        let url = |name: &str| format!("{}/{ACCOUNT}/{name}", bed.front.url());
+        let url = |name: &str| format!("{}/{ACCOUNT}/{name}", bed.gateway.url());
         let own = aws
             .json("sqs", "AmazonSQS.GetQueueUrl", json!({ "QueueName": "queue-queue" }))
             .await
@@ -445,7 +459,7 @@ fn the_controller_receives_from_its_own_queue_only() {
 
 #[test]
 fn a_policy_that_is_taken_away_is_missed_from_the_next_call_on() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let controller = controller(&bed, "taken").await;
         let aws = &controller.aws;
         aws.query("ec2", "DescribeSubnets", &[]).await.expect("allowed");
@@ -468,7 +482,7 @@ fn a_policy_that_is_taken_away_is_missed_from_the_next_call_on() {
 
 #[test]
 fn managed_policies_and_boundaries_count() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role = bed.role("/", "managed", &trust(&format!(r#"{{"AWS":"{ACCOUNT}"}}"#))).await;
         let aws = bed.session(&role).await;
         assert_eq!(missing(aws.query("ec2", "DescribeSubnets", &[]).await), "ec2:DescribeSubnets");

@@ -12,7 +12,7 @@ fn entry_path(principal_arn: &str) -> String {
 
 #[test]
 fn a_cluster_tells_all_that_installer_and_operator_ask_for() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let answer = bed.admin.eks("GET", "/clusters/bed", Value::Null).await.expect("cluster");
         let cluster = &answer["cluster"];
         assert_eq!(cluster["arn"], "arn:aws:eks:eu-central-1:123456789012:cluster/bed");
@@ -44,7 +44,7 @@ fn a_cluster_tells_all_that_installer_and_operator_ask_for() {
 
 #[test]
 fn an_access_entry_lives_and_dies() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role =
             bed.role("/tenon/bed/", "entered", &trust(r#"{"Service":"ec2.amazonaws.com"}"#)).await;
         let create = json!({ "principalArn": role, "type": "EC2_LINUX", "tags": { "a": "b" } });
@@ -81,7 +81,7 @@ fn an_access_entry_lives_and_dies() {
 
 #[test]
 fn access_entries_that_eks_would_refuse_are_refused() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role = bed.role("/", "refused", &trust(r#"{"Service":"ec2.amazonaws.com"}"#)).await;
         for body in [
             json!({ "principalArn": "arn:aws:iam::123456789012:role/absent", "type": "EC2_LINUX" }),
@@ -101,7 +101,7 @@ fn access_entries_that_eks_would_refuse_are_refused() {
 
 #[test]
 fn a_role_made_anew_under_its_old_name_does_not_get_in_by_the_old_entry() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let document = trust(r#"{"Service":"ec2.amazonaws.com"}"#);
         let role = bed.role("/", "reborn", &document).await;
         bed.admin
@@ -137,7 +137,7 @@ fn a_role_made_anew_under_its_old_name_does_not_get_in_by_the_old_entry() {
 
 #[test]
 fn access_policies_come_and_go_on_entries_of_people_only() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let node = bed.role("/", "policied", &trust(r#"{"Service":"ec2.amazonaws.com"}"#)).await;
         bed.admin
             .eks(
@@ -180,7 +180,7 @@ fn access_policies_come_and_go_on_entries_of_people_only() {
 
 #[test]
 fn lists_come_in_pages() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         for name in ["paged-1", "paged-2", "paged-3"] {
             let body = json!({ "principalArn": format!("arn:aws:iam::123456789012:user/{name}") });
             bed.admin.eks("POST", &path("access-entries"), body).await.expect("entry");
@@ -215,7 +215,7 @@ fn lists_come_in_pages() {
 
 #[test]
 fn an_association_needs_a_role_that_pods_may_take() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let associations = path("pod-identity-associations");
         let body =
             |role: &str| json!({ "namespace": "assoc", "serviceAccount": "a", "roleArn": role });
@@ -273,7 +273,7 @@ fn an_association_needs_a_role_that_pods_may_take() {
 
 #[test]
 fn a_repeated_request_with_its_token_gives_the_same_association() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role =
             bed.role("/", "repeated", &trust(r#"{"Service":"pods.eks.amazonaws.com"}"#)).await;
         let body = json!({ "namespace": "repeated", "serviceAccount": "a", "roleArn": role, "clientRequestToken": "t" });
@@ -293,7 +293,7 @@ fn a_repeated_request_with_its_token_gives_the_same_association() {
 
 #[test]
 fn add_ons_are_made_and_deleted_in_a_while() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let name = "coredns";
         let one = path(&format!("addons/{name}"));
         let status = async || match bed.admin.eks("GET", &one, Value::Null).await {
@@ -352,7 +352,7 @@ fn add_ons_are_made_and_deleted_in_a_while() {
 
 #[test]
 fn fargate_profiles_change_one_at_a_time() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role = bed
             .role("/", "fargate", &trust(r#"{"Service":"eks-fargate-pods.amazonaws.com"}"#))
             .await;
@@ -371,7 +371,7 @@ fn fargate_profiles_change_one_at_a_time() {
 
 #[test]
 fn everything_in_a_cluster_can_be_tagged() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let user = "arn:aws:iam::123456789012:user/tagged";
         let made = bed
             .admin
@@ -409,7 +409,7 @@ fn everything_in_a_cluster_can_be_tagged() {
 
 #[test]
 fn what_the_double_lacks_is_said_and_not_guessed() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let answer = bed.admin.eks("POST", "/clusters", json!({ "name": "new" })).await;
         assert_eq!(refused(answer), ("NotImplementedInDouble".into(), 418));
         let answer = bed

@@ -7,7 +7,7 @@ const LISTS_ROLES: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"All
 
 #[test]
 fn a_key_that_iam_makes_stands_for_its_user_until_it_is_gone() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let iam = async |action: &str, params: &[(&str, &str)]| {
             bed.admin
                 .query("iam", action, params)

@@ -11,7 +11,7 @@ use super::*;
 
 #[test]
 fn the_sdk_makes_finds_tags_and_deletes_placement_groups() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let ec2 = Ec2::new(&bed.admin.sdk());
         let tag = |key: &str, value: &str| Tag::builder().key(key).value(value).build();
         let tags = TagSpecification::builder()

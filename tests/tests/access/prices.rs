@@ -42,7 +42,7 @@ async fn products(bed: &Bed, tenancy: &str, family: &str, size: usize) -> (usize
 
 #[test]
 fn on_demand_prices_come_in_pages_one_per_type() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let (n_pages, products) = products(&bed, "Shared", "Compute Instance", 100).await;
         assert!(n_pages > 5, "{n_pages}");
         let m5 = products
@@ -60,10 +60,10 @@ fn on_demand_prices_come_in_pages_one_per_type() {
             .expect("a price");
         let price: f64 =
             dimension["pricePerUnit"]["USD"].as_str().expect("a price").parse().expect("a number");
-        let m5_type = bed.front.world().catalog().get("m5.large").expect("a type");
+        let m5_type = bed.gateway.state().catalog().get("m5.large").expect("a type");
         let table = bed
-            .front
-            .world()
+            .gateway
+            .state()
             .prices()
             .on_demand(m5_type)
             .to_string()
@@ -80,7 +80,7 @@ fn on_demand_prices_come_in_pages_one_per_type() {
 
 #[test]
 fn bare_metal_is_a_family_of_its_own() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let (_, products) = products(&bed, "Dedicated", "Compute Instance (bare metal)", 50).await;
         assert!(!products.is_empty());
         for product in products {
@@ -97,7 +97,7 @@ fn bare_metal_is_a_family_of_its_own() {
 
 #[test]
 fn what_no_product_has_matches_nothing() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let filter = |field: &str, value: &str| json!({ "ServiceCode": "AmazonEC2", "Filters": [{ "Type": "TERM_MATCH", "Field": field, "Value": value }] });
         for (field, value) in
             [("operatingSystem", "Windows"), ("regionCode", "us-east-1"), ("unheardOf", "x")]

@@ -7,11 +7,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
 use tenon_iam_policies::identity::{ServiceAccount, irsa_trust, pod_identity_trust};
-use tenon_tests::front::credentials::SessionIssuer;
-use tenon_tests::front::credentials::service_account::{
+use tenon_tests::aws_double::credentials::SessionIssuer;
+use tenon_tests::aws_double::credentials::service_account::{
     ReviewTokens, ServiceAccountToken, TokenRefusal,
 };
-use tenon_tests::front::service::{Principal, Service};
+use tenon_tests::aws_double::service::{Principal, Service};
 
 use super::*;
 
@@ -68,15 +68,15 @@ fn account(namespace: &str) -> ServiceAccount {
 
 #[test]
 fn a_pod_gets_the_role_of_its_association() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let scope = controller_scope("arn:aws:iam::1:role/none", "none");
         let role = bed
             .role("/tenon/bed/", "podded", &pod_identity_trust(&scope, &account("pods")).to_json())
             .await;
         associate(&bed, "pods", &role).await;
-        let world = bed.front.world();
+        let aws_state = bed.gateway.state();
         let (principal, credentials) = issuer(&bed)
-            .for_pod("pods/karpenter/pods.eks.amazonaws.com", world)
+            .for_pod("pods/karpenter/pods.eks.amazonaws.com", aws_state)
             .await
             .expect("credentials");
         assert!(
@@ -111,10 +111,10 @@ fn a_pod_gets_the_role_of_its_association() {
 
 #[test]
 fn tokens_for_others_give_nothing() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let issuer = issuer(&bed);
-        let world = bed.front.world();
-        let code = async |token: &str| refused(issuer.for_pod(token, world).await).0;
+        let aws_state = bed.gateway.state();
+        let code = async |token: &str| refused(issuer.for_pod(token, aws_state).await).0;
         assert_eq!(code("x/karpenter/sts.amazonaws.com").await, "InvalidTokenException");
         assert_eq!(code("").await, "InvalidTokenException");
         assert_eq!(
@@ -126,7 +126,7 @@ fn tokens_for_others_give_nothing() {
 
 #[test]
 fn a_role_that_trusts_another_service_account_is_not_given() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let scope = controller_scope("arn:aws:iam::1:role/none", "none");
         let role = bed
             .role(
@@ -137,43 +137,46 @@ fn a_role_that_trusts_another_service_account_is_not_given() {
             .await;
         associate(&bed, "distrusted", &role).await;
         let token = "distrusted/karpenter/pods.eks.amazonaws.com";
-        let world = bed.front.world();
+        let aws_state = bed.gateway.state();
         assert_eq!(
-            refused(issuer(&bed).for_pod(token, world).await),
+            refused(issuer(&bed).for_pod(token, aws_state).await),
             ("AccessDeniedException".into(), 403)
         );
         let document = pod_identity_trust(&scope, &account("distrusted")).to_json();
         let update = [("RoleName", "distrusting"), ("PolicyDocument", document.as_str())];
         bed.admin.query("iam", "UpdateAssumeRolePolicy", &update).await.expect("updated");
-        issuer(&bed).for_pod(token, world).await.expect("trusted now");
+        issuer(&bed).for_pod(token, aws_state).await.expect("trusted now");
     });
 }
 
 #[test]
 fn a_role_that_is_gone_is_not_given_and_its_sessions_have_no_rights() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let everything = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"*","Resource":"*"}]}"#;
         let role = bed.role("/", "going", &trust(r#"{"Service":"pods.eks.amazonaws.com"}"#)).await;
         let put = [("RoleName", "going"), ("PolicyName", "p"), ("PolicyDocument", everything)];
         bed.admin.query("iam", "PutRolePolicy", &put).await.expect("policy");
         associate(&bed, "going", &role).await;
         let token = "going/karpenter/pods.eks.amazonaws.com";
-        let world = bed.front.world();
-        let (_, credentials) = issuer(&bed).for_pod(token, world).await.expect("credentials");
+        let aws_state = bed.gateway.state();
+        let (_, credentials) = issuer(&bed).for_pod(token, aws_state).await.expect("credentials");
         let aws = Aws::of(&credentials);
         aws.query("iam", "ListRoles", &[]).await.expect("allowed");
         bed.admin.query("iam", "DeleteRolePolicy", &put[..2]).await.expect("deleted");
         bed.admin.query("iam", "DeleteRole", &[("RoleName", "going")]).await.expect("deleted");
         assert_eq!(missing(aws.query("iam", "ListRoles", &[]).await), "iam:ListRoles");
-        assert_eq!(refused(issuer(&bed).for_pod(token, world).await).0, "AccessDeniedException");
+        assert_eq!(
+            refused(issuer(&bed).for_pod(token, aws_state).await).0,
+            "AccessDeniedException"
+        );
     });
 }
 
 #[test]
 fn the_endpoint_for_pods_answers_what_sdks_read() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let headers = [("authorization", "nonsense")];
-        let url = format!("{}/v1/credentials", bed.front.url());
+        let url = format!("{}/v1/credentials", bed.gateway.url());
         let request = headers
             .iter()
             .fold(hyper::Request::get(url), |request, (name, value)| request.header(*name, *value));
@@ -182,7 +185,7 @@ fn the_endpoint_for_pods_answers_what_sdks_read() {
             .request(request.body(Full::new(Bytes::new())).expect("request"))
             .await
             .expect("an answer");
-        // The shared front has no API server: the token can't be judged, and so is not.
+        // The shared gateway has no API server: the token can't be judged, and so is not.
         assert_eq!(response.status().as_u16(), 503);
         let body = response.into_body().collect().await.expect("body").to_bytes();
         let body: Value = serde_json::from_slice(&body).expect("JSON");
@@ -206,15 +209,15 @@ async fn with_web_identity(bed: &Bed, role_arn: &str, token: &str) -> Result<Str
     ]);
     let mut headers = http::HeaderMap::new();
     headers.insert("content-type", "application/x-www-form-urlencoded".parse().expect("a value"));
-    let request = tenon_tests::front::request::AwsRequest::read(
+    let request = tenon_tests::aws_double::request::AwsRequest::read(
         http::Method::POST,
         &Uri::from_static("/"),
         headers,
         params.to_form().into(),
         REGION,
     );
-    let nobody = Principal::administrator(bed.front.world());
-    let answer = issuer(bed).call(&request, &nobody, bed.front.world()).await?;
+    let nobody = Principal::administrator(bed.gateway.state());
+    let answer = issuer(bed).call(&request, &nobody, bed.gateway.state()).await?;
     let root = Element::parse(std::str::from_utf8(&answer.body).expect("text")).expect("XML");
     Ok(root
         .at(&["AssumeRoleWithWebIdentityResult", "AssumedRoleUser", "Arn"])
@@ -225,7 +228,7 @@ async fn with_web_identity(bed: &Bed, role_arn: &str, token: &str) -> Result<Str
 
 #[test]
 fn a_web_identity_needs_provider_audience_signature_and_trust() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let scope = controller_scope("arn:aws:iam::1:role/none", "none");
         let role = bed
             .role("/tenon/bed/", "webbed", &irsa_trust(&scope, ISSUER, &account("web")).to_json())
@@ -274,7 +277,7 @@ fn a_web_identity_needs_provider_audience_signature_and_trust() {
 
 #[test]
 fn assuming_a_role_needs_both_permission_and_trust() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let trusting = bed
             .role("/", "trusting", &trust(r#"{"AWS":"arn:aws:iam::123456789012:user/assumer"}"#))
             .await;
@@ -313,7 +316,7 @@ fn assuming_a_role_needs_both_permission_and_trust() {
 
 #[test]
 fn a_session_policy_limits_the_session() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role = bed.role("/", "limited", &trust(&format!(r#"{{"AWS":"{ACCOUNT}"}}"#))).await;
         let attach =
             [("RoleName", "limited"), ("PolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess")];

@@ -44,7 +44,7 @@ const MISMATCH: [(&str, &str, u16); 6] = [
 
 #[test]
 fn calls_of_the_sdk_are_accepted_whatever_is_in_their_paths_queries_and_bodies() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let odd = "a b+c/d=ü*~%";
         let role =
             bed.role("/tenon/x/", "signed", &trust(&format!(r#"{{"AWS":"{ACCOUNT}"}}"#))).await;
@@ -90,14 +90,14 @@ fn calls_of_the_sdk_are_accepted_whatever_is_in_their_paths_queries_and_bodies()
 
 #[test]
 fn a_wrong_secret_is_refused_by_every_service() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         assert_eq!(refusals(&bed.admin.with_secret("wrong")).await, expected(&MISMATCH));
     });
 }
 
 #[test]
 fn an_unknown_key_is_refused_by_every_service() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let mut stranger = bed.admin.clone();
         "AKIASTRANGER".clone_into(&mut stranger.credentials.access_key);
         let unknown = expected(&[
@@ -114,7 +114,7 @@ fn an_unknown_key_is_refused_by_every_service() {
 
 #[test]
 fn the_secret_of_a_key_that_iam_made_counts_for_that_key_alone() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let iam = aws_sdk_iam::Client::new(&bed.admin.sdk());
         iam.create_user().user_name("robin").send().await.expect("a user");
         let key = async || {
@@ -140,7 +140,7 @@ fn the_secret_of_a_key_that_iam_made_counts_for_that_key_alone() {
 
 #[test]
 fn another_region_than_the_beds_is_refused_by_regional_services() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let elsewhere = bed.admin.in_region("eu-west-1");
         let config = &elsewhere.sdk();
         let ec2 = aws_sdk_ec2::Client::new(config).describe_subnets().send().await;
@@ -165,7 +165,7 @@ fn another_region_than_the_beds_is_refused_by_regional_services() {
 
 #[test]
 fn a_signature_for_another_service_is_refused() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let error = bed.admin.json("ssm", "AmazonSQS.ListQueues", json!({})).await;
         let error = error.expect_err("it is refused");
         assert_eq!((error.code.as_str(), error.status), ("SignatureDoesNotMatch", 403));
@@ -177,8 +177,8 @@ fn a_signature_for_another_service_is_refused() {
 
 #[test]
 fn a_signature_covers_the_whole_call() {
-    on_the_front(async |bed| {
-        let url: Uri = format!("{}/?MaxItems=5", bed.front.url()).parse().expect("a URI");
+    on_the_gateway(async |bed| {
+        let url: Uri = format!("{}/?MaxItems=5", bed.gateway.url()).parse().expect("a URI");
         let content_type = [("content-type", "application/x-www-form-urlencoded")];
         let body = Bytes::from("Action=ListRoles&Version=2010-05-08");
         let scope = ("iam", REGION);
@@ -205,9 +205,9 @@ fn a_signature_covers_the_whole_call() {
         };
         let mismatch = (403, Some("SignatureDoesNotMatch".to_owned()));
         assert_eq!(send(&url, &body, ("", None)).await, (200, None));
-        let other_query: Uri = format!("{}/?MaxItems=6", bed.front.url()).parse().expect("a URI");
+        let other_query: Uri = format!("{}/?MaxItems=6", bed.gateway.url()).parse().expect("a URI");
         assert_eq!(send(&other_query, &body, ("", None)).await, mismatch);
-        let other_path: Uri = format!("{}/x?MaxItems=5", bed.front.url()).parse().expect("a URI");
+        let other_path: Uri = format!("{}/x?MaxItems=5", bed.gateway.url()).parse().expect("a URI");
         assert_eq!(send(&other_path, &body, ("", None)).await, mismatch);
         let other_body = Bytes::from("Action=ListUsers&Version=2010-05-08");
         assert_eq!(send(&url, &other_body, ("", None)).await, mismatch);

@@ -1,12 +1,12 @@
 //! Tokens of EKS, over the webhook.
 
-use tenon_tests::front::guard::token_review_url;
-use tenon_tests::front::token_review::Refusal;
+use tenon_tests::aws_double::guard::token_review_url;
+use tenon_tests::aws_double::token_review::Refusal;
 
 use super::*;
 
 async fn review(bed: &Bed, body: &str) -> (u16, Value) {
-    let request = hyper::Request::post(token_review_url(bed.front.url()))
+    let request = hyper::Request::post(token_review_url(bed.gateway.url()))
         .body(Full::new(Bytes::from(body.to_owned())))
         .expect("request");
     let response = Client::builder(TokioExecutor::new())
@@ -21,7 +21,7 @@ async fn review(bed: &Bed, body: &str) -> (u16, Value) {
 
 #[test]
 fn the_webhook_speaks_token_reviews_and_does_not_repeat_the_token() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": "secret" } });
         let (status, answer) = review(&bed, &body.to_string()).await;
         assert_eq!(status, 200);
@@ -38,15 +38,22 @@ fn the_webhook_speaks_token_reviews_and_does_not_repeat_the_token() {
 
 #[test]
 fn nodes_get_the_names_of_their_instances() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let role = bed.role("/", "named-node", &trust(&format!(r#"{{"AWS":"{ACCOUNT}"}}"#))).await;
         let path = format!("/clusters/{CLUSTER}/access-entries");
         bed.admin
             .eks("POST", &path, json!({ "principalArn": role, "type": "EC2_LINUX" }))
             .await
             .expect("entry");
-        let image =
-            bed.front.world().amis().iter().find(|ami| ami.recommended).expect("images").id.clone();
+        let image = bed
+            .gateway
+            .state()
+            .amis()
+            .iter()
+            .find(|ami| ami.recommended)
+            .expect("images")
+            .id
+            .clone();
         let run = [
             ("ImageId", image.as_str()),
             ("InstanceType", "m5.large"),
@@ -56,7 +63,7 @@ fn nodes_get_the_names_of_their_instances() {
         ];
         let answer = bed.admin.query("ec2", "RunInstances", &run).await.expect("launched");
         let instance = &answer.items("instancesSet")[0];
-        let principal = tenon_tests::front::service::Principal {
+        let principal = tenon_tests::aws_double::service::Principal {
             arn: format!(
                 "arn:aws:sts::{ACCOUNT}:assumed-role/named-node/{}",
                 instance.get("instanceId").expect("an id")
@@ -67,7 +74,7 @@ fn nodes_get_the_names_of_their_instances() {
             session_tags: vec![],
         };
         let user =
-            bed.guard.authenticator.user(&principal, "ASIA", bed.front.world()).expect("a node");
+            bed.guard.authenticator.user(&principal, "ASIA", bed.gateway.state()).expect("a node");
         assert_eq!(
             user.username,
             Some(format!("system:node:{}", instance.get("privateDnsName").expect("a name")))
@@ -78,15 +85,15 @@ fn nodes_get_the_names_of_their_instances() {
 
 #[test]
 fn who_has_no_entry_is_named_in_the_refusal() {
-    on_the_front(async |bed| {
-        let principal = tenon_tests::front::service::Principal {
+    on_the_gateway(async |bed| {
+        let principal = tenon_tests::aws_double::service::Principal {
             arn: format!("arn:aws:sts::{ACCOUNT}:assumed-role/stranger/s"),
             account: ACCOUNT.into(),
             user_id: "AROA:s".into(),
             role_arn: Some(format!("arn:aws:iam::{ACCOUNT}:role/p/stranger")),
             session_tags: vec![],
         };
-        let refusal = bed.guard.authenticator.user(&principal, "ASIA", bed.front.world());
+        let refusal = bed.guard.authenticator.user(&principal, "ASIA", bed.gateway.state());
         assert_eq!(
             refusal,
             Err(Refusal::NoAccess("arn:aws:iam::123456789012:role/p/stranger".into()))

@@ -19,10 +19,10 @@ fn code<T: std::fmt::Debug, E: ProvideErrorMetadata + std::fmt::Debug>(
 
 #[test]
 fn a_registered_cluster_is_shifted_away_from_one_zone_at_a_time() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let arc = Arc::new(&bed.admin.sdk());
         let cluster = format!("arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{CLUSTER}");
-        let control = bed.front.control();
+        let control = bed.gateway.control();
         let get = async || {
             let asked = arc.get_managed_resource().resource_identifier(&cluster);
             asked.send().await
@@ -76,7 +76,7 @@ fn a_registered_cluster_is_shifted_away_from_one_zone_at_a_time() {
 
 #[test]
 fn shifts_may_be_asked_for_by_those_whose_policy_names_the_cluster() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let cluster = format!("arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{CLUSTER}");
         let statement = format!(
             r#"{{"Effect":"Allow","Action":"arc-zonal-shift:GetManagedResource","Resource":"*","Condition":{{"StringEquals":{{"arc-zonal-shift:ResourceIdentifier":"{cluster}"}}}}}}"#

@@ -1,4 +1,4 @@
-use tenon_tests::front::events::Event;
+use tenon_tests::aws_double::events::Event;
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn allow(bed: &Bed, (url, arn, rule): &(String, String, String)) {
 
 #[test]
 fn an_encrypted_queue_takes_events_only_if_its_key_lets_eventbridge_use_it() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let key = bed.aws.json("kms", "TrentService.CreateKey", &json!({})).await;
         let key = key.expect("moto does it")["KeyMetadata"]["Arn"].clone();
         let queue =
@@ -41,9 +41,9 @@ fn an_encrypted_queue_takes_events_only_if_its_key_lets_eventbridge_use_it() {
         bed.aws.json("sqs", "AmazonSQS.SetQueueAttributes", &encrypt).await.expect("moto does it");
         allow(&bed, &queue).await;
         let deliver = async || {
-            let event = Event::rebalance(bed.front.world(), "i-00000000000000abc");
+            let event = Event::rebalance(bed.gateway.state(), "i-00000000000000abc");
             let mut deliveries =
-                bed.front.control().send(&[event]).await.expect("the rules can be read");
+                bed.gateway.control().send(&[event]).await.expect("the rules can be read");
             deliveries.remove(0).failure
         };
         let failure = deliver().await.expect("the account's own policy does not name EventBridge");
@@ -86,7 +86,7 @@ async fn message(bed: &Bed, url: &str) -> Value {
 
 #[test]
 fn an_interruption_warns_through_the_rules_and_then_ends_the_instance() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let queue =
             rule(&bed, "interruptions", "aws.ec2", "EC2 Spot Instance Interruption Warning").await;
         allow(&bed, &queue).await;
@@ -114,7 +114,7 @@ fn an_interruption_warns_through_the_rules_and_then_ends_the_instance() {
 
 #[test]
 fn a_queue_whose_policy_does_not_let_eventbridge_in_gets_nothing() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let queue = rule(&bed, "closed", "aws.ec2", "EC2 Instance Rebalance Recommendation").await;
         let template = bed.template("closed").await;
         let id = bed.launch(&template, "spot", &["m5.large"], 1).await.remove(0);
@@ -138,14 +138,14 @@ fn a_queue_whose_policy_does_not_let_eventbridge_in_gets_nothing() {
 
 #[test]
 fn changes_of_state_are_announced_in_order() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let queue =
             rule(&bed, "changes", "aws.ec2", "EC2 Instance State-change Notification").await;
         allow(&bed, &queue).await;
         let template = bed.template("announced").await;
         let id = bed.launch(&template, "on-demand", &["m5.large"], 1).await.remove(0);
         bed.reaches(&id, State::Running).await;
-        bed.front.control().terminate(std::slice::from_ref(&id)).unwrap();
+        bed.gateway.control().terminate(std::slice::from_ref(&id)).unwrap();
         let mut states = Vec::new();
         while states.last().map(String::as_str) != Some("terminated") {
             let event = message(&bed, &queue.0).await;
@@ -160,7 +160,7 @@ fn changes_of_state_are_announced_in_order() {
 
 #[test]
 fn maintenance_is_announced_by_aws_health() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let queue = rule(&bed, "health", "aws.health", "AWS Health Event").await;
         allow(&bed, &queue).await;
         let template = bed.template("health").await;
@@ -178,7 +178,7 @@ fn maintenance_is_announced_by_aws_health() {
 
 #[test]
 fn nobody_can_send_events_in_awss_name() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let entries =
             json!({ "Entries": [{ "Source": "aws.ec2", "DetailType": "x", "Detail": "{}" }] });
         let answer = bed.aws.json("events", "AWSEvents.PutEvents", &entries).await.unwrap();

@@ -1,4 +1,4 @@
-use tenon_tests::front::faults::{Effect, Fault};
+use tenon_tests::aws_double::faults::{Effect, Fault};
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn fault(action: &str, times: u32, effect: Effect) -> Fault {
 
 #[test]
 fn throttling_has_the_code_of_each_protocol() {
-    on_the_front(async |bed| {
-        let control = bed.front.control();
+    on_the_gateway(async |bed| {
+        let control = bed.gateway.control();
         control.throttle("*", 0.0, 1.0);
         bed.ec2("DescribeVpcs", &[]).await.expect("the first of the burst");
         let ec2 = bed.ec2("DescribeVpcs", &[]).await.unwrap_err();
@@ -24,7 +24,7 @@ fn throttling_has_the_code_of_each_protocol() {
 
 #[test]
 fn errors_hit_the_calls_they_are_for_and_end() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let body = json!({ "action": "iam:List*", "times": 1, "effect": { "error": { "status": 503, "code": "ServiceFailure" } } });
         let (status, added) = bed.control("POST", "faults", body).await;
         assert_eq!(status, 200);
@@ -46,29 +46,29 @@ fn errors_hit_the_calls_they_are_for_and_end() {
 
 #[test]
 fn a_dropped_connection_has_no_answer_and_no_effect() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("dropped").await;
         let fleet = bed.fleet(&template, "on-demand", &["m5.large"], 1);
         // A pooled connection would be tried again by the client.
-        bed.front.control().fault(fault("ec2:CreateFleet", 3, Effect::Drop));
+        bed.gateway.control().fault(fault("ec2:CreateFleet", 3, Effect::Drop));
         let error = bed.send(&fleet).await.unwrap_err();
         assert!(error.message.contains("did not answer"), "{error}");
-        assert!(bed.front.control().alive().is_empty());
-        assert_eq!(bed.front.control().calls().of("ec2:CreateFleet").last().unwrap().status, 0);
+        assert!(bed.gateway.control().alive().is_empty());
+        assert_eq!(bed.gateway.control().calls().of("ec2:CreateFleet").last().unwrap().status, 0);
     });
 }
 
 #[test]
 fn an_answer_can_get_lost_after_the_launch() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("lost").await;
         let mut fleet = bed.fleet(&template, "on-demand", &["m5.large"], 1);
         fleet.set("ClientToken", "lost-1");
-        bed.front.control().fault(fault("ec2:CreateFleet", 3, Effect::DropAnswer));
+        bed.gateway.control().fault(fault("ec2:CreateFleet", 3, Effect::DropAnswer));
         assert!(bed.send(&fleet).await.is_err());
-        let alive: Vec<String> = bed.front.control().alive().into_keys().collect();
+        let alive: Vec<String> = bed.gateway.control().alive().into_keys().collect();
         assert_eq!(alive.len(), 1);
-        bed.front.control().heal_all();
+        bed.gateway.control().heal_all();
         assert_eq!(
             ids(&bed.send(&fleet).await.unwrap()),
             alive,
@@ -79,8 +79,8 @@ fn an_answer_can_get_lost_after_the_launch() {
 
 #[test]
 fn an_answer_can_be_late() {
-    on_the_front(async |bed| {
-        bed.front.control().delay("ec2:DescribeVpcs", Duration::from_millis(300));
+    on_the_gateway(async |bed| {
+        bed.gateway.control().delay("ec2:DescribeVpcs", Duration::from_millis(300));
         let started = tokio::time::Instant::now();
         bed.ec2("DescribeVpcs", &[]).await.unwrap();
         assert!(started.elapsed() >= Duration::from_millis(300));

@@ -1,10 +1,10 @@
-use tenon_tests::front::prices::{CapacityType, MicroUsd};
+use tenon_tests::aws_double::prices::{CapacityType, MicroUsd};
 
 use super::*;
 
 #[test]
 fn on_demand_takes_the_cheapest_type_and_groups_its_instances() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("cheapest").await;
         let answer = bed
             .send(&bed.fleet(&template, "on-demand", &["m5.2xlarge", "m5.large", "m5.xlarge"], 3))
@@ -26,9 +26,9 @@ fn on_demand_takes_the_cheapest_type_and_groups_its_instances() {
 
 #[test]
 fn spot_takes_the_cheapest_zone() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("zone").await;
-        bed.front.control().price("m5.large", "eu-central-1b", CapacityType::Spot, MicroUsd(1));
+        bed.gateway.control().price("m5.large", "eu-central-1b", CapacityType::Spot, MicroUsd(1));
         let launched = bed.launch(&template, "spot", &["m5.xlarge", "m5.large"], 1).await;
         let instance = bed.instance(&launched[0]);
         assert_eq!(
@@ -41,7 +41,7 @@ fn spot_takes_the_cheapest_zone() {
 
 #[test]
 fn priorities_decide_where_the_strategy_says_so() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("priority").await;
         let mut fleet = bed.fleet(&template, "on-demand", &["m5.large", "m5.4xlarge"], 1);
         fleet.set("OnDemandOptions.AllocationStrategy", "prioritized");
@@ -62,7 +62,7 @@ fn priorities_decide_where_the_strategy_says_so() {
 
 #[test]
 fn a_launched_instance_keeps_what_its_template_says() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("kept").await;
         let launched = bed.launch(&template, "spot", &["m5.large"], 1).await;
         let answer = bed.ec2("DescribeInstances", &[("InstanceId.1", &launched[0])]).await.unwrap();
@@ -112,9 +112,9 @@ fn a_launched_instance_keeps_what_its_template_says() {
 
 #[test]
 fn pools_without_capacity_come_back_as_error_items() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("ice").await;
-        bed.front.control().ice(shortage("m5.large"));
+        bed.gateway.control().ice(shortage("m5.large"));
         let answer = bed
             .send(&bed.fleet(&template, "on-demand", &["m5.large", "m5.xlarge"], 1))
             .await
@@ -128,7 +128,7 @@ fn pools_without_capacity_come_back_as_error_items() {
             assert!(overrides.get("availabilityZone").unwrap().starts_with(REGION));
         }
         assert_eq!(bed.instance(&ids(&answer)[0]).instance_type, "m5.xlarge");
-        bed.front.control().ice(shortage("*"));
+        bed.gateway.control().ice(shortage("*"));
         let answer = bed.send(&bed.fleet(&template, "spot", &["m5.large"], 1)).await.unwrap();
         assert_eq!((answer.items("errorSet").len(), ids(&answer).len()), (3, 0));
     });
@@ -136,11 +136,11 @@ fn pools_without_capacity_come_back_as_error_items() {
 
 #[test]
 fn capacity_that_is_left_is_used_up_first() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("left").await;
         let mut some = shortage("m5.large");
         some.left = 2;
-        bed.front.control().ice(some);
+        bed.gateway.control().ice(some);
         let answer = bed
             .send(&bed.fleet(&template, "on-demand", &["m5.large", "m5.xlarge"], 3))
             .await
@@ -156,7 +156,7 @@ fn capacity_that_is_left_is_used_up_first() {
 
 #[test]
 fn what_can_never_be_launched_is_refused_with_awss_codes() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("refused").await;
         let missing = bed.send(&bed.fleet("no-such-template", "spot", &["m5.large"], 1)).await;
         assert_eq!(code(missing), "InvalidLaunchTemplateName.NotFoundException");
@@ -201,10 +201,10 @@ fn what_can_never_be_launched_is_refused_with_awss_codes() {
 
 #[test]
 fn spot_needs_its_service_linked_role() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("role").await;
         let role = "AWSServiceRoleForEC2Spot";
-        bed.front.world().moto().query("iam", "DeleteRole", [("RoleName", role)]).await.unwrap();
+        bed.gateway.state().moto().query("iam", "DeleteRole", [("RoleName", role)]).await.unwrap();
         let answer = bed.send(&bed.fleet(&template, "spot", &["m5.large"], 1)).await.unwrap();
         let made = bed
             .iam("CreateServiceLinkedRole", &[("AWSServiceName", "spot.amazonaws.com")])
@@ -224,9 +224,9 @@ fn spot_needs_its_service_linked_role() {
 
 #[test]
 fn a_dry_run_launches_nothing_and_says_that_it_could() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("dry").await;
-        let n_before = bed.front.world().instances().all().len();
+        let n_before = bed.gateway.state().instances().all().len();
         let mut fleet = bed.fleet(&template, "on-demand", &["m5.large"], 1);
         fleet.set("DryRun", "true");
         assert_eq!(code(bed.send(&fleet).await), "DryRunOperation");
@@ -266,19 +266,19 @@ fn a_dry_run_launches_nothing_and_says_that_it_could() {
                 .await
                 .is_err()
         );
-        assert_eq!(bed.front.world().instances().all().len(), n_before);
+        assert_eq!(bed.gateway.state().instances().all().len(), n_before);
     });
 }
 
 #[test]
 fn a_request_with_the_same_client_token_launches_once() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("token").await;
         let mut fleet = bed.fleet(&template, "on-demand", &["m5.large"], 2);
         fleet.set("ClientToken", "token-1");
         let first = ids(&bed.send(&fleet).await.unwrap());
         assert_eq!(ids(&bed.send(&fleet).await.unwrap()), first);
-        assert_eq!(bed.front.control().alive().len(), 2);
+        assert_eq!(bed.gateway.control().alive().len(), 2);
         fleet.set("TargetCapacitySpecification.TotalTargetCapacity", "3");
         assert_eq!(code(bed.send(&fleet).await), "IdempotentParameterMismatch");
     });
@@ -286,7 +286,7 @@ fn a_request_with_the_same_client_token_launches_once() {
 
 #[test]
 fn run_instances_launches_all_or_nothing() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let image = bed.image("arm64");
         let run = [
             ("ImageId", image.as_str()),
@@ -303,15 +303,15 @@ fn run_instances_launches_all_or_nothing() {
         let made = answer.items("instancesSet");
         assert_eq!((made.len(), made[0].get("architecture")), (2, Some("arm64")));
         assert_eq!(made[0].tags().collect::<Vec<_>>(), [("k", "v")]);
-        bed.front.control().ice(shortage("m6g.large"));
+        bed.gateway.control().ice(shortage("m6g.large"));
         assert_eq!(code(bed.ec2("RunInstances", &run).await), "InsufficientInstanceCapacity");
-        assert_eq!(bed.front.control().alive().len(), 2);
+        assert_eq!(bed.gateway.control().alive().len(), 2);
     });
 }
 
 #[test]
 fn addresses_of_a_subnet_are_used_up() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let params = [
             ("VpcId", bed.seed.vpc_id.as_str()),
             ("CidrBlock", "10.0.200.0/28"),

@@ -5,7 +5,7 @@ const TRUST: (&str, &str) =
 
 #[test]
 fn instance_profiles_are_listed_by_path_and_in_pages() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         for (name, path) in [
             ("list-a", "/karpenter/r/c1/u/"),
             ("list-b", "/karpenter/r/c1/v/"),
@@ -46,7 +46,7 @@ fn instance_profiles_are_listed_by_path_and_in_pages() {
 
 #[test]
 fn tags_of_an_instance_profile_can_be_listed() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let params = [
             ("InstanceProfileName", "with-tags"),
             ("Tags.member.1.Key", "k"),
@@ -65,7 +65,7 @@ fn tags_of_an_instance_profile_can_be_listed() {
 
 #[test]
 fn the_spot_role_has_awss_name_and_exists_once() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let again = bed
             .iam("CreateServiceLinkedRole", &[("AWSServiceName", "spot.amazonaws.com")])
             .await
@@ -80,7 +80,7 @@ fn the_spot_role_has_awss_name_and_exists_once() {
 
 #[test]
 fn a_policy_in_use_cannot_be_deleted() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let document = (
             "PolicyDocument",
             "{\"Version\":\"2012-10-17\",\"Statement\":[{\"Effect\":\"Allow\",\"Action\":\"sqs:*\",\"Resource\":\"*\"}]}",
@@ -101,7 +101,7 @@ fn a_policy_in_use_cannot_be_deleted() {
 
 #[test]
 fn names_and_trust_policies_are_checked() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let long = "x".repeat(65);
         assert_eq!(
             code(bed.iam("CreateRole", &[("RoleName", &long), TRUST]).await),

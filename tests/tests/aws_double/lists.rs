@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use tenon_tests::front::prices::CapacityType;
+use tenon_tests::aws_double::prices::CapacityType;
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn all(
 
 #[test]
 fn instance_types_are_filtered_by_any_value_and_paged() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let filters = [
             ("Filter.1.Name", "processor-info.supported-architecture"),
             ("Filter.1.Value.1", "x86_64"),
@@ -77,7 +77,7 @@ fn instance_types_are_filtered_by_any_value_and_paged() {
 
 #[test]
 fn offerings_match_wildcards_and_zone_ids() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let zone = [
             ("LocationType", "availability-zone"),
             ("Filter.1.Name", "instance-type"),
@@ -100,7 +100,7 @@ fn offerings_match_wildcards_and_zone_ids() {
 
 #[test]
 fn spot_prices_are_those_that_launches_go_by() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let params = [
             ("ProductDescription.1", "Linux/UNIX"),
             ("ProductDescription.2", "Linux/UNIX (Amazon VPC)"),
@@ -109,11 +109,14 @@ fn spot_prices_are_those_that_launches_go_by() {
         let rows =
             all(&bed, "DescribeSpotPriceHistory", "spotPriceHistorySet", 2000, &params).await;
         assert!(rows.len() > 2000, "{} rows", rows.len());
-        let world = bed.front.world();
+        let aws_state = bed.gateway.state();
         for row in rows.iter().step_by(97) {
-            let known = world.catalog().get(row.get("instanceType").unwrap()).unwrap();
-            let price =
-                world.prices().of(known, row.get("availabilityZone").unwrap(), CapacityType::Spot);
+            let known = aws_state.catalog().get(row.get("instanceType").unwrap()).unwrap();
+            let price = aws_state.prices().of(
+                known,
+                row.get("availabilityZone").unwrap(),
+                CapacityType::Spot,
+            );
             assert_eq!(row.get("spotPrice").unwrap(), price.to_string());
         }
     });
@@ -121,7 +124,7 @@ fn spot_prices_are_those_that_launches_go_by() {
 
 #[test]
 fn instances_are_filtered_and_paged_and_named_twice_only_once() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("listed").await;
         let launched = bed.launch(&template, "on-demand", &["m5.large"], 12).await;
         let filters = [
@@ -190,7 +193,7 @@ fn instances_are_filtered_and_paged_and_named_twice_only_once() {
 
 #[test]
 fn every_launch_template_is_listed_and_told_by_its_own_errors() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         for index in 0..40 {
             bed.template(&format!("karpenter.k8s.aws/{index}")).await;
         }
@@ -234,8 +237,8 @@ fn every_launch_template_is_listed_and_told_by_its_own_errors() {
 }
 
 #[test]
-fn tags_reach_resources_of_the_front_and_of_moto() {
-    on_the_front(async |bed| {
+fn tags_reach_resources_of_the_gateway_and_of_moto() {
+    on_the_gateway(async |bed| {
         let template = bed.template("tagged").await;
         let id = bed.launch(&template, "on-demand", &["m5.large"], 1).await.remove(0);
         let subnet = bed.seed.subnet_ids[2].as_str();
@@ -276,7 +279,7 @@ fn tags_reach_resources_of_the_front_and_of_moto() {
 
 #[test]
 fn subnets_are_paged() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let vpc = [("Filter.1.Name", "vpc-id"), ("Filter.1.Value.1", bed.seed.vpc_id.as_str())];
         let found = all(&bed, "DescribeSubnets", "subnetSet", 5, &vpc).await;
         let found: BTreeSet<&str> =
@@ -291,7 +294,7 @@ fn subnets_are_paged() {
 
 #[test]
 fn images_are_found_by_name_and_owner() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let named = [
             ("Owner.1", "amazon"),
             ("Filter.1.Name", "name"),
@@ -317,7 +320,7 @@ fn images_are_found_by_name_and_owner() {
 
 #[test]
 fn there_are_no_reservations_until_some_are_made() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         assert!(
             bed.ec2("DescribeCapacityReservations", &[])
                 .await

@@ -24,7 +24,7 @@ async fn placed(bed: &Bed, id: &str) -> (String, String, Option<u32>) {
 
 #[test]
 fn groups_are_made_listed_and_deleted_with_ec2_s_refusals() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let refusals: [(&[(&str, &str)], &str); 5] = [
             (&[], "MissingParameter"),
             (&[("GroupName", "x"), ("Strategy", "heap")], "InvalidParameterValue"),
@@ -87,7 +87,7 @@ fn groups_are_made_listed_and_deleted_with_ec2_s_refusals() {
 
 #[test]
 fn launches_go_into_the_partition_that_they_name_or_into_the_emptiest() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let params = [("GroupName", "parts"), ("Strategy", "partition"), ("PartitionCount", "3")];
         let id = make(&bed, &params).await;
         let named = bed.template_with("second", &[(GROUP_ID, id.as_str()), (PARTITION, "2")]).await;
@@ -104,15 +104,15 @@ fn launches_go_into_the_partition_that_they_name_or_into_the_emptiest() {
         // A group with instances stays.
         let delete = async || bed.ec2("DeletePlacementGroup", &[("GroupName", "parts")]).await;
         assert_eq!(code(delete().await), "InvalidPlacementGroup.InUse");
-        let all: Vec<String> = bed.front.control().alive().into_keys().collect();
-        bed.front.control().terminate(&all).expect("they are there");
+        let all: Vec<String> = bed.gateway.control().alive().into_keys().collect();
+        bed.gateway.control().terminate(&all).expect("they are there");
         delete().await.expect("it goes");
     });
 }
 
 #[test]
 fn launches_into_what_is_not_there_are_refused_with_ec2_s_code() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         make(&bed, &[("GroupName", "parts"), ("Strategy", "partition")]).await;
         let cases: [(&[(&str, &str)], &str); 5] = [
             (&[(GROUP, "gone")], "InvalidPlacementGroup.Unknown"),
@@ -144,7 +144,7 @@ fn launches_into_what_is_not_there_are_refused_with_ec2_s_code() {
 
 #[test]
 fn a_spread_group_takes_seven_instances_in_a_zone() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         make(&bed, &[("GroupName", "apart"), ("Strategy", "spread")]).await;
         let template = bed.template_with("apart", &[(GROUP, "apart")]).await;
         let launch = async |count: u32| {

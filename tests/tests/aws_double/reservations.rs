@@ -1,4 +1,4 @@
-use tenon_tests::front::reservations::Reservation;
+use tenon_tests::aws_double::reservations::Reservation;
 
 use super::*;
 
@@ -7,7 +7,7 @@ const ONLY: &str =
 const TARGET: &str = "LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
 
 fn reserve(bed: &Bed, total: u32) -> String {
-    bed.front.control().reserve(Reservation {
+    bed.gateway.control().reserve(Reservation {
         instance_type: "m5.large".to_owned(),
         zone: format!("{REGION}a"),
         total,
@@ -25,12 +25,12 @@ async fn listed(bed: &Bed, params: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn a_template_that_names_a_reservation_launches_into_it_until_it_is_full() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let id = reserve(&bed, 2);
         let reserved = [(ONLY, "capacity-reservations-only"), (TARGET, id.as_str())];
         let template = bed.template_with("reserved", &reserved).await;
         // A shortage is no matter: the capacity is set aside.
-        bed.front.control().ice(shortage("*"));
+        bed.gateway.control().ice(shortage("*"));
         let answer = bed.send(&bed.fleet(&template, "on-demand", &["m5.large"], 3)).await.unwrap();
         let made = ids(&answer);
         assert_eq!(made.len(), 2, "{answer}");
@@ -50,7 +50,7 @@ fn a_template_that_names_a_reservation_launches_into_it_until_it_is_full() {
 
 #[test]
 fn reservations_are_listed_with_what_they_have_left_and_their_instances_outlive_them() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let id = reserve(&bed, 2);
         let template = bed.template_with("outlived", &[(TARGET, id.as_str())]).await;
         let made = bed.launch(&template, "on-demand", &["m5.large"], 1).await;
@@ -59,10 +59,10 @@ fn reservations_are_listed_with_what_they_have_left_and_their_instances_outlive_
         assert_eq!(listed(&bed, &by_tag).await, left("active", "1"));
         let other = [("Filter.1.Name", "instance-match-criteria"), ("Filter.1.Value.1", "open")];
         assert_eq!(listed(&bed, &other).await, []);
-        bed.front.control().cancel_reservation(&id).unwrap();
+        bed.gateway.control().cancel_reservation(&id).unwrap();
         assert_eq!(listed(&bed, &[("CapacityReservationId.1", &id)]).await, left("cancelled", "2"));
         assert_eq!(bed.instance(&made[0]).capacity_reservation, None);
-        assert!(bed.front.control().alive().contains_key(&made[0]));
+        assert!(bed.gateway.control().alive().contains_key(&made[0]));
         let answer = bed.send(&bed.fleet(&template, "on-demand", &["m5.large"], 1)).await.unwrap();
         assert_eq!(ids(&answer), Vec::<String>::new(), "nothing is launched into it any more");
         let unknown = [("CapacityReservationId.1", "cr-00000000000000000")];

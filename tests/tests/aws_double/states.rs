@@ -2,10 +2,10 @@ use super::*;
 
 #[test]
 fn an_instance_can_be_seen_in_every_state() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("states").await;
         // Long enough that nothing moves by itself while we look.
-        bed.front.control().state_times(StateTimes {
+        bed.gateway.control().state_times(StateTimes {
             pending: 3600.0,
             stopping: 3600.0,
             shutting_down: 3600.0,
@@ -28,7 +28,7 @@ fn an_instance_can_be_seen_in_every_state() {
         assert_eq!(change.at(&["currentState", "name"]).unwrap().text, "shutting-down");
         assert_eq!(state().await, "shutting-down");
         bed.ec2("TerminateInstances", &named).await.expect("again is fine");
-        bed.front.control().state_times(StateTimes {
+        bed.gateway.control().state_times(StateTimes {
             pending: 0.0,
             stopping: 0.0,
             shutting_down: 0.0,
@@ -61,7 +61,7 @@ fn an_instance_can_be_seen_in_every_state() {
 
 #[test]
 fn status_checks_and_maintenance_are_told_by_filter() {
-    on_the_front(async |bed| {
+    on_the_gateway(async |bed| {
         let template = bed.template("status").await;
         let launched = bed.launch(&template, "on-demand", &["m5.large"], 3).await;
         for id in &launched {

@@ -19,9 +19,9 @@ use serde_json::json;
 use tenon_tests::api_faults::{ApiFaults, Fault, Refusal, Requests};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::control_plane::ControlPlane;
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
-use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::LIMIT;
 use tenon_tests::wait::{eventually, must};
 use tokio::net::TcpStream;
@@ -324,7 +324,7 @@ async fn requests_to_the_api_server_meet_the_faults_that_a_test_sets() {
 async fn an_operator_works_behind_its_own_faults_and_comes_back_after_a_kill() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let bed = control_plane_only().await;
-    let tenon = must(Unclouded::prepare(&bed, programs).await);
+    let tenon = must(KwokOperators::prepare(&bed, programs).await);
     let faults = must(ApiFaults::start(bed.control_plane()).await);
     let lists = Requests::lists("nodeclaims");
     let held = faults.add(lists.clone(), Fault::Hold);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenon_tests::api_faults::{ApiFaults, Fault, Refusal, Requests};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
-use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, User, one_of};
 use tenon_tests::wait::{eventually, must};
 
@@ -105,7 +105,7 @@ async fn refusals_and_expired_watches_cost_nobody_a_pod() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
-    let tenon = must(Unclouded::prepare(&bed, programs).await);
+    let tenon = must(KwokOperators::prepare(&bed, programs).await);
     let faults = must(ApiFaults::start(bed.control_plane()).await);
     let operator = must(tenon.start_behind(&faults, "one", &[]));
     must(operator.ready(LIMIT).await);

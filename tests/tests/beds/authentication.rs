@@ -12,9 +12,9 @@ use kube::{Client, Config};
 use serde_json::json;
 use tenon_iam_policies::identity::{self as trust, ServiceAccount as Account};
 use tenon_iam_policies::{Features, Partition, Scope};
+use tenon_tests::aws_double::identity::{Credentials, Grants};
+use tenon_tests::aws_double::token_review::token;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::front::identity::{Credentials, Grants};
-use tenon_tests::front::token_review::token;
 use tenon_tests::wait::eventually;
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ fn client(bed: &Bed, credentials: &Credentials, cluster: &str) -> Client {
     let plane = bed.control_plane();
     let mut config = Config::new(plane.url().parse().expect("a URL"));
     config.accept_invalid_certs = true;
-    let region = bed.aws().expect("AWS").front().world().region().to_owned();
+    let region = bed.aws().expect("AWS").gateway().state().region().to_owned();
     config.auth_info.token = Some(token(credentials, &region, cluster, bed.clock().now()).into());
     Client::try_from(config).expect("a client")
 }
@@ -151,10 +151,10 @@ async fn aws_auth(bed: &Bed) {
 async fn web_identities(bed: &Bed) {
     let aws = bed.aws().expect("AWS");
     let caller = aws.caller();
-    let issuer = aws.front().world().cluster().expect("a cluster").issuer;
+    let issuer = aws.gateway().state().cluster().expect("a cluster").issuer;
     let scope = Scope {
         partition: Partition::Aws,
-        region: aws.front().world().region().to_owned(),
+        region: aws.gateway().state().region().to_owned(),
         account: "123456789012".to_owned(),
         cluster: bed.cluster().to_owned(),
         queue: None,

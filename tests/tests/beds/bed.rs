@@ -71,7 +71,7 @@ async fn kubernetes_and_aws_of_a_bed_know_each_other() {
     assert_eq!(version["serverVersion"]["minor"], "36");
 
     // A pod whose service account has an association gets the role's credentials.
-    let world = bed.aws().expect("AWS").front().world();
+    let aws_state = bed.aws().expect("AWS").gateway().state();
     let trust = json!({
         "Version": "2012-10-17",
         "Statement": [{
@@ -82,7 +82,7 @@ async fn kubernetes_and_aws_of_a_bed_know_each_other() {
     })
     .to_string();
     let role = [("RoleName", "operator"), ("AssumeRolePolicyDocument", trust.as_str())];
-    world.moto().query("iam", "CreateRole", role).await.expect("a role");
+    aws_state.moto().query("iam", "CreateRole", role).await.expect("a role");
     let before = bed.aws_inventory().await.expect("listed");
     assert!(before.contains(&("role".to_owned(), "operator".to_owned())), "{before:?}");
     associate(&bed).await;
@@ -98,7 +98,7 @@ async fn kubernetes_and_aws_of_a_bed_know_each_other() {
         .await
         .expect("created");
     let log = bed.dir().join("logs/default_operator_main.log");
-    let expected = format!("got ASIA eu-central-1 {}", bed.aws().expect("AWS").front().url());
+    let expected = format!("got ASIA eu-central-1 {}", bed.aws().expect("AWS").gateway().url());
     eventually("the pod has credentials", LIMIT, async || {
         let text = std::fs::read_to_string(&log)?;
         if text.contains(&expected) { Ok(true) } else { Err(text.into()) }

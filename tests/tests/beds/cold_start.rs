@@ -11,13 +11,13 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tenon_tests::api_faults::{ApiFaults, Fault, Requests};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::departures::Departures;
 use tenon_tests::environment::Environment;
+use tenon_tests::eviction_log::EvictionLog;
+use tenon_tests::kwok_operators::{KwokOperators, Operator};
 use tenon_tests::process::Signal;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
 use tenon_tests::scenarios::end;
-use tenon_tests::unclouded::{Operator, Unclouded};
 use tenon_tests::user::{LIMIT, User, one_of};
 use tenon_tests::wait::{eventually, must};
 
@@ -101,7 +101,7 @@ async fn nothing_goes(user: &User, expected: &BTreeSet<String>, what: &str) {
 }
 
 async fn an_operator_that_is_killed_knows_its_drains_before_it_acts(
-    tenon: &Unclouded,
+    tenon: &KwokOperators,
     faults: &ApiFaults,
     operator: &mut Operator,
     held: &BTreeSet<String>,
@@ -130,7 +130,7 @@ async fn an_operator_that_is_killed_knows_its_drains_before_it_acts(
 
 /// How long nobody leads when the leader is told to stop while a standby is ready.
 async fn a_standby_takes_over_at_once(
-    tenon: &Unclouded,
+    tenon: &KwokOperators,
     leader: &Operator,
     expected: &str,
 ) -> Operator {
@@ -149,7 +149,7 @@ async fn a_standby_takes_over_at_once(
 
 /// A rollout: the new pod is ready to take over while the old one is stopped.
 async fn a_surge_pod_waits_until_it_knows_the_drains(
-    tenon: &Unclouded,
+    tenon: &KwokOperators,
     faults: &ApiFaults,
     first: Operator,
     held: &BTreeSet<String>,
@@ -177,19 +177,19 @@ async fn whoever_starts_in_the_midst_of_a_drain_terminates_no_machine_before_its
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
-    let tenon = must(Unclouded::prepare(&bed, programs).await);
+    let tenon = must(KwokOperators::prepare(&bed, programs).await);
     let faults = must(ApiFaults::start(bed.control_plane()).await);
     let mut first = must(tenon.start_behind(&faults, "first", &[]));
     must(first.ready(LIMIT).await);
     let user = tenon.user();
     let held = held_drains(user).await;
-    let departures = Departures::watch(user.client(), HELD);
+    let evictions = EvictionLog::watch(user.client(), HELD);
     an_operator_that_is_killed_knows_its_drains_before_it_acts(&tenon, &faults, &mut first, &held)
         .await;
     let second = a_surge_pod_waits_until_it_knows_the_drains(&tenon, &faults, first, &held).await;
     let third = a_standby_takes_over_at_once(&tenon, &second, "third").await;
     nothing_goes(user, &held, "after the third operator took over").await;
-    assert!(departures.gone().is_empty(), "the budget allows nothing");
+    assert!(evictions.gone().is_empty(), "the budget allows nothing");
     drop((third, tenon));
     end(bed, &[]).await;
 }

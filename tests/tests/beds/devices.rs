@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tenon_tests::unclouded::Unclouded;
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::user::{LIMIT, User, condition, one_of};
 use tenon_tests::wait::{eventually, must};
 
@@ -52,7 +52,7 @@ async fn ask_for_devices(user: &User, template: &str) {
 }
 
 pub(super) async fn machines_come_for_devices_and_count_when_these_are_published(
-    tenon: Arc<Unclouded>,
+    tenon: Arc<KwokOperators>,
 ) {
     let (user, scenario) = (tenon.user(), "devices");
     ask_for_devices(user, scenario).await;

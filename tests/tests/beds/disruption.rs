@@ -15,17 +15,17 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_tests::attacher::DETACHES_AFTER_ANNOTATION;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::departures::Departures;
+use tenon_tests::eviction_log::EvictionLog;
+use tenon_tests::kwok_operators::{KwokOperators, Operator};
 use tenon_tests::process::Signal;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
 use tenon_tests::scenarios;
 use tenon_tests::scenarios::{Scenario, at_once, end};
-use tenon_tests::unclouded::{Operator, Unclouded};
 use tenon_tests::user::{LIMIT, User, condition, one_of};
 use tenon_tests::wait::{eventually, must};
 
-type Tenon = Arc<Unclouded>;
+type Tenon = Arc<KwokOperators>;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 const DISRUPTED: &str = "karpenter.sh/disrupted";
@@ -99,8 +99,8 @@ async fn told(user: &User, reason: &str, about: &str, part: &str) {
 }
 
 /// Says that so many pods went, all of them through the eviction API.
-fn all_evicted(departures: &Departures, expected: usize) {
-    let (evicted, others) = departures.by_eviction();
+fn all_evicted(evictions: &EvictionLog, expected: usize) {
+    let (evicted, others) = evictions.by_eviction();
     assert!(others.is_empty(), "{others:?} did not go through the eviction API");
     assert_eq!(evicted.len(), expected, "{evicted:?}");
 }
@@ -116,7 +116,7 @@ async fn a_node_is_replaced_by_a_cheaper_one(tenon: Tenon) {
     must(user.pool(scenario, &machines(&["4"]), &json!({})).await);
     must(user.deploy(scenario, 1, &on(scenario)).await);
     must(user.runs(scenario, 1).await);
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     let (dear, _) = only(user, scenario).await;
     // Now smaller machines are allowed, too.
     let eager =
@@ -126,7 +126,7 @@ async fn a_node_is_replaced_by_a_cheaper_one(tenon: Tenon) {
     replaced(user, scenario, &BTreeSet::from([dear.name_any()]), 1).await;
     let (cheap, _) = only(user, scenario).await;
     assert_eq!(cheap.labels()["karpenter.kwok.sh/instance-cpu"], "1");
-    all_evicted(&departures, 1);
+    all_evicted(&evictions, 1);
     let line = must(tenon.logs().says(&mark, &["disrupting node(s)", &dear.name_any()]).await);
     for part in ["underutilized", "replace", "single"] {
         assert!(line.contains(part), "{part} is not in {line}");
@@ -142,7 +142,7 @@ async fn an_expired_node_is_replaced_whatever_the_budgets_say(tenon: Tenon) {
             "disruption": { "budgets": [{ "nodes": "0" }] },
         })
     };
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     must(user.pool(scenario, &machines(&["1"]), &spec("30s")).await);
     must(user.deploy(scenario, 1, &on(scenario)).await);
     let launched = async || Ok(!names(user, scenario).await.is_empty());
@@ -152,7 +152,7 @@ async fn an_expired_node_is_replaced_whatever_the_budgets_say(tenon: Tenon) {
     must(user.pool(scenario, &machines(&["1"]), &spec("Never")).await);
     must(user.runs(scenario, 1).await);
     replaced(user, scenario, &old, 1).await;
-    all_evicted(&departures, 1);
+    all_evicted(&evictions, 1);
     for name in old {
         let parts = ["deleting nodeclaim", "expired", &name];
         must(tenon.logs().says(&mark, &parts).await);
@@ -181,7 +181,7 @@ async fn drifts_one_at_a_time(
     };
     running(user, scenario, 3, &spec("one"), &on(scenario)).await;
     protect().await;
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     let old = names(user, scenario).await;
     assert_eq!(old.len(), 3);
     must(user.pool(scenario, &machines(&["1"]), &spec("two")).await);
@@ -196,7 +196,7 @@ async fn drifts_one_at_a_time(
     for node in must(user.nodes(scenario).await) {
         assert_eq!(node.labels()["generation"], "two");
     }
-    all_evicted(&departures, 3);
+    all_evicted(&evictions, 3);
 }
 
 async fn drifted_nodes_are_replaced_one_at_a_time_as_the_budget_says(tenon: Tenon) {
@@ -241,7 +241,7 @@ async fn what_must_not_be_disrupted_ends_with_the_termination_grace_period(tenon
     let mut template = on(scenario);
     template["metadata"] = json!({ "annotations": { DO_NOT_DISRUPT: "true" } });
     running(user, scenario, 1, &spec, &template).await;
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     let (claim, _) = only(user, scenario).await;
     delete(user, &claim).await;
     told(user, "TerminationGracePeriodExpiring", &claim.name_any(), "deleted by").await;
@@ -249,9 +249,9 @@ async fn what_must_not_be_disrupted_ends_with_the_termination_grace_period(tenon
     let deleting = must(claims.get(&claim.name_any()).await);
     let asked = deleting.metadata.deletion_timestamp.expect("it is being deleted").0;
     replaced(user, scenario, &BTreeSet::from([claim.name_any()]), 1).await;
-    let gone = departures.gone();
+    let gone = evictions.gone();
     let [pod] = gone.as_slice() else { panic!("{} pods went", gone.len()) };
-    let (evicted, _) = departures.by_eviction();
+    let (evicted, _) = evictions.by_eviction();
     assert!(evicted.is_empty(), "its annotation forbids the eviction of {evicted:?}");
     told(user, "Disrupted", &pod.name_any(), "terminationGracePeriod").await;
     // The time of a deletion is when the pod's own grace period ends, and the API server cuts it to seconds.
@@ -263,7 +263,7 @@ async fn what_must_not_be_disrupted_ends_with_the_termination_grace_period(tenon
 async fn a_poddisruptionbudget_holds_a_drain_until_it_lets_go(tenon: Tenon) {
     let (user, scenario) = (tenon.user(), "guarded");
     running(user, scenario, 1, &json!({}), &on(scenario)).await;
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     guard(user, scenario, 0, 1).await;
     let (claim, node) = only(user, scenario).await;
     delete(user, &claim).await;
@@ -272,10 +272,10 @@ async fn a_poddisruptionbudget_holds_a_drain_until_it_lets_go(tenon: Tenon) {
     let waiting = must(claims.get(&claim.name_any()).await);
     let (drained, _, _) = condition(&waiting, "Drained");
     assert_ne!(drained, "True");
-    assert!(departures.gone().is_empty(), "the budget allows nothing");
+    assert!(evictions.gone().is_empty(), "the budget allows nothing");
     guard(user, scenario, 1, 1).await;
     replaced(user, scenario, &BTreeSet::from([claim.name_any()]), 1).await;
-    all_evicted(&departures, 1);
+    all_evicted(&evictions, 1);
 }
 
 async fn a_pod_that_must_not_be_disrupted_keeps_its_drifted_node(tenon: Tenon) {
@@ -283,7 +283,7 @@ async fn a_pod_that_must_not_be_disrupted_keeps_its_drifted_node(tenon: Tenon) {
     let mut template = on(scenario);
     template["metadata"] = json!({ "annotations": { DO_NOT_DISRUPT: "true" } });
     running(user, scenario, 1, &json!({}), &template).await;
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     let (claim, _) = only(user, scenario).await;
     let labels = json!({ "template": { "metadata": { "labels": { "generation": "two" } } } });
     must(user.pool(scenario, &machines(&["1"]), &labels).await);
@@ -295,7 +295,7 @@ async fn a_pod_that_must_not_be_disrupted_keeps_its_drifted_node(tenon: Tenon) {
     let free = json!({ "metadata": { "annotations": { DO_NOT_DISRUPT: null } } });
     must(pods.patch(&pod, &PatchParams::default(), &Patch::Merge(free)).await);
     replaced(user, scenario, &BTreeSet::from([claim.name_any()]), 1).await;
-    all_evicted(&departures, 1);
+    all_evicted(&evictions, 1);
 }
 
 /// A volume that somebody has made for the claim of the same name.
@@ -339,7 +339,7 @@ async fn a_node_stays_until_its_volumes_are_detached(tenon: Tenon) {
     template["spec"]["volumes"] =
         json!([{ "name": "data", "persistentVolumeClaim": { "claimName": scenario } }]);
     running(user, scenario, 1, &json!({}), &template).await;
-    let departures = Departures::watch(user.client(), scenario);
+    let evictions = EvictionLog::watch(user.client(), scenario);
     let (claim, node) = only(user, scenario).await;
     let attachments: Api<VolumeAttachment> = Api::all(user.client());
     let attached = async || {
@@ -359,7 +359,7 @@ async fn a_node_stays_until_its_volumes_are_detached(tenon: Tenon) {
         Ok(status == "Unknown" && reason == "AwaitingVolumeDetachment")
     };
     must(eventually("its NodeClaim says what it waits for", LIMIT, waits).await);
-    all_evicted(&departures, 1);
+    all_evicted(&evictions, 1);
     let nodes = must(user.nodes(scenario).await);
     assert!(nodes.iter().any(|it| it.name_any() == node), "{node} has lost its volume");
     detaches_after(user, scenario, "1s").await;
@@ -374,7 +374,10 @@ async fn leader(user: &User) -> String {
     holder.split('_').next().unwrap_or_default().to_owned()
 }
 
-async fn a_standby_takes_over_within_seconds(tenon: &Unclouded, operators: &[(&str, Operator)]) {
+async fn a_standby_takes_over_within_seconds(
+    tenon: &KwokOperators,
+    operators: &[(&str, Operator)],
+) {
     let (user, scenario) = (tenon.user(), "failover");
     must(user.pool(scenario, &machines(&["1"]), &json!({})).await);
     let first = leader(user).await;
@@ -406,7 +409,7 @@ async fn nodes_go_when_they_may_and_a_standby_takes_over() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
-    let tenon = Arc::new(must(Unclouded::prepare(&bed, programs).await));
+    let tenon = Arc::new(must(KwokOperators::prepare(&bed, programs).await));
     let operators = ["one", "two"].map(|name| (name, must(tenon.start(name))));
     for (_, operator) in &operators {
         must(operator.ready(LIMIT).await);

@@ -10,17 +10,17 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
 use tenon_tests::clock::Clock;
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
 use tenon_tests::scenarios;
 use tenon_tests::scenarios::{Scenario, at_once, end};
-use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, User, condition, one_of};
 use tenon_tests::wait::{eventually, must};
 
 use super::devices::machines_come_for_devices_and_count_when_these_are_published;
 
-type Tenon = Arc<Unclouded>;
+type Tenon = Arc<KwokOperators>;
 
 const GATES: &str = "--feature-gates=NodeOverlay=true,CapacityBuffer=true,NodeRepair=true,PodDeletionCostManagement=true";
 const DEVICES: &str = "--ignore-dra-requests=false";
@@ -516,7 +516,7 @@ async fn feature_gates_do_what_they_promise() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
-    let tenon = Arc::new(must(Unclouded::prepare(&bed, programs).await));
+    let tenon = Arc::new(must(KwokOperators::prepare(&bed, programs).await));
     let operator = must(tenon.start_with("gates", &[GATES, DEVICES]));
     must(operator.ready(LIMIT).await);
     let mut failed = at_once(&tenon, SCENARIOS).await;

@@ -7,9 +7,9 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
+use tenon_tests::aws_double::faults::{Effect, Fault};
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::faults::{Effect, Fault};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::wait::{eventually, must};
 
 use super::verdicts::{Verdicts, outcome, passes};
@@ -30,7 +30,7 @@ async fn no_job_is_left(bed: &Bed) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_tells_which_endpoints_it_resolves_reaches_and_may_call() {
     let bed = Arc::new(Bed::start(BedConfig::default()).await.expect("the bed starts"));
-    let control = must(bed.aws()).front().control();
+    let control = must(bed.aws()).gateway().control();
     let verdicts = &mut Verdicts::on(&bed);
 
     // Before an installation it is nobody, and still sees the way.
@@ -41,7 +41,7 @@ async fn a_pod_tells_which_endpoints_it_resolves_reaches_and_may_call() {
         assert_eq!(outcome(&report, id).0, "skip", "{id}: {report:#}");
     }
 
-    let installed = must(Installed::ensure(&bed, &json!({})).await);
+    let installed = must(Installation::ensure(&bed, &json!({})).await);
     let (finished, report) = verdicts.preflight(ASK, &[]).await;
     assert_eq!(finished.code, 0, "{}\n{}", finished.stdout, finished.stderr);
     passes(&report, BROKEN.iter().copied());

@@ -44,8 +44,8 @@ async fn launch(bed: &Bed, caller: &Caller) -> String {
 
 async fn launch_so_many(bed: &Bed, caller: &Caller, count: &str) -> Vec<String> {
     let aws = bed.aws().expect("AWS");
-    let world = aws.front().world();
-    let ami = world.amis().iter().find(|ami| {
+    let aws_state = aws.gateway().state();
+    let ami = aws_state.amis().iter().find(|ami| {
         ami.recommended
             && ami.name.contains("al2023")
             && ami.name.contains("x86_64-standard")
@@ -101,7 +101,7 @@ async fn a_machine_whose_name_is_taken_says_so_and_joins_when_it_is_free(
     let aws = bed.aws().expect("AWS");
     aws.machines().configure(|config| config.boot = Duration::from_secs(2));
     let instance = launch(bed, caller).await;
-    let private = aws.front().world().instances().get(&instance).expect("it is there");
+    let private = aws.gateway().state().instances().get(&instance).expect("it is there");
     let name = private.private_dns_name.clone();
     let nodes: Api<Node> = Api::all(bed.client());
     let mut other = kwok::node(&name, "1", "1Gi", "1");
@@ -131,7 +131,7 @@ async fn no_instance_gets_the_address_of_a_system_node(bed: &Bed, caller: &Calle
     aws.machines().configure(|config| config.boot = Duration::from_hours(1));
     let launched = launch_so_many(bed, caller, "300").await;
     assert_eq!(launched.len(), 300);
-    let all = aws.front().world().instances().all();
+    let all = aws.gateway().state().instances().all();
     let addresses: Vec<String> =
         launched.iter().map(|id| all[id].interfaces[0].private_ip.to_string()).collect();
     assert!(addresses.iter().any(|it| it == "10.0.1.11"), "they have come past the system node");

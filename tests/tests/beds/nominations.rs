@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
-use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, one_of};
 use tenon_tests::wait::{eventually, must};
 
@@ -31,7 +31,7 @@ async fn a_plan_comes_true_and_nearly_no_pod_is_launched_for_twice() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
     let config = BedConfig { parts: Parts::control_plane_only(), ..BedConfig::default() };
     let bed = must(Bed::start(config).await);
-    let tenon = must(Unclouded::prepare(&bed, programs).await);
+    let tenon = must(KwokOperators::prepare(&bed, programs).await);
     let user = tenon.user();
     let operator = must(tenon.start("one"));
     must(operator.ready(LIMIT).await);

@@ -34,9 +34,9 @@ use tenon_state::cluster::Cluster;
 use tenon_state::node_class::KWOK;
 use tenon_state::wire;
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
-use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::LIMIT;
 use tenon_tests::wait::{eventually, must};
 use workloads::{App, NAMESPACES, ZONE};
@@ -338,7 +338,7 @@ async fn kube_scheduler_binds_what_was_planned() {
 
 /// The same kind of workloads, planned for by the operator and dealt out by kube-scheduler as it likes.
 async fn the_operator_leaves_no_pod_pending(bed: &Bed, programs: TenonPrograms) {
-    let tenon = must(Unclouded::prepare(bed, programs).await);
+    let tenon = must(KwokOperators::prepare(bed, programs).await);
     for (name, requirements, spec) in workloads::pools() {
         must(tenon.user().apply(&manifest(name, &requirements, &spec)).await);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use tenon_tests::aws_double::placement_groups::{PlacementGroup, Strategy};
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::placement_groups::{PlacementGroup, Strategy};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::user::{condition, instance_of, one_of};
 use tenon_tests::wait::{eventually, must};
 
@@ -19,7 +19,7 @@ const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 const SEEN: Duration = Duration::from_mins(2);
 
 /// A NodeClass like the default one with this placement group.
-async fn class(tenon: &Installed, name: &str, selector: Value) {
+async fn class(tenon: &Installation, name: &str, selector: Value) {
     let user = tenon.user();
     let mut spec: Value = must(user.objects("EC2NodeClass").get("default").await).data;
     spec = spec["spec"].take();
@@ -32,7 +32,7 @@ async fn class(tenon: &Installed, name: &str, selector: Value) {
 }
 
 /// A NodePool of the NodeClass of the same name, which is ready.
-async fn pool(tenon: &Installed, name: &str) {
+async fn pool(tenon: &Installation, name: &str) {
     let user = tenon.user();
     must(user.ready("EC2NodeClass", name).await);
     let requirements = json!([
@@ -44,7 +44,7 @@ async fn pool(tenon: &Installed, name: &str) {
 }
 
 /// The group and the partition of each node of a pool, as its labels have them. They are what EC2 says of the instance, and the NodeClaim says the same.
-async fn placed(tenon: &Installed, pool: &str) -> Vec<(String, String)> {
+async fn placed(tenon: &Installation, pool: &str) -> Vec<(String, String)> {
     let alive = must(tenon.instances());
     let claims = must(tenon.user().claims(pool).await);
     let nodes = must(tenon.user().nodes(pool).await);
@@ -71,7 +71,7 @@ async fn placed(tenon: &Installed, pool: &str) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_spread_over_the_partitions_of_their_placement_group() {
     let bed = Arc::new(Bed::start(BedConfig::default()).await.expect("the bed starts"));
-    let tenon = must(Installed::ensure(&bed, &json!({})).await);
+    let tenon = must(Installation::ensure(&bed, &json!({})).await);
     let user = tenon.user();
 
     // A group that is not there yet.
@@ -88,8 +88,8 @@ async fn nodes_are_spread_over_the_partitions_of_their_placement_group() {
     };
     must(eventually("the NodeClass says that its group is not there", SEEN, says).await);
 
-    let world = must(bed.aws()).front().world();
-    let id = world.id("pg");
+    let aws_state = must(bed.aws()).gateway().state();
+    let id = aws_state.id("pg");
     let group = PlacementGroup {
         id: id.clone(),
         name: "parts".to_owned(),
@@ -97,7 +97,7 @@ async fn nodes_are_spread_over_the_partitions_of_their_placement_group() {
         partitions: 3,
         ..PlacementGroup::default()
     };
-    assert!(world.placement_groups().add(group));
+    assert!(aws_state.placement_groups().add(group));
     pool(&tenon, "spread-over").await;
     let over = |app: &str| {
         json!({ "spec": {

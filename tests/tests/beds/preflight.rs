@@ -10,9 +10,9 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
+use tenon_tests::aws_double::faults::{Effect, Fault};
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::faults::{Effect, Fault};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::user::{NodeClass, User};
 use tenon_tests::wait::must;
 
@@ -175,7 +175,7 @@ async fn break_aws(bed: &Bed) {
     let arn = node_role.expect("the node role's entry").replace(':', "%3A").replace('/', "%2F");
     let entry = format!("{entries}/{arn}");
     must(caller.rest("eks", Method::DELETE, &entry, &Value::Null).await);
-    let moto = aws.front().world().moto();
+    let moto = aws.gateway().state().moto();
     let rule = json!({"Name": format!("tenon-{}-spot", bed.cluster())});
     must(moto.json("events", "AWSEvents.DisableRule", &rule).await);
     hostnames(bed, "false").await;
@@ -229,7 +229,7 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
     assert!(report["counts"]["passed"].as_u64() > Some(40), "{}", report["counts"]);
 
     refused_by_the_organisation(&bed).await;
-    let installed = Installed::ensure(&bed, &json!({})).await.expect("installed");
+    let installed = Installation::ensure(&bed, &json!({})).await.expect("installed");
     let (finished, report) = verdicts.doctor().await;
     assert_eq!(finished.code, 0, "{:?}\n{}", fatal(&report), finished.stderr);
     no_fault_is_left(&report, &[]);
@@ -291,7 +291,7 @@ async fn a_healthy_bed_passes_and_every_fault_is_named_with_its_cause() {
 
 /// What no simulation of the caller's own policies foretells is said when it happens.
 async fn refused_by_the_organisation(bed: &Bed) {
-    let control = must(bed.aws()).front().control();
+    let control = must(bed.aws()).gateway().control();
     let effect = Effect::Error {
         status: 403,
         code: "AccessDenied".to_owned(),

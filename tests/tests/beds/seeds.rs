@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::user::{LIMIT, User, condition};
 use tenon_tests::wait::eventually;
 
@@ -52,7 +52,7 @@ async fn manifests_of_users_lead_to_ready_or_say_what_is_missing() {
     let bed = Arc::new(Bed::start(config).await.expect("the bed starts"));
     make_profile(&bed).await;
     let settings = json!({ "nodes": { "roleName": ROLE }, "defaults": { "enabled": false } });
-    let tenon = Installed::ensure(&bed, &settings).await.expect("Tenon is installed");
+    let tenon = Installation::ensure(&bed, &settings).await.expect("Tenon is installed");
     let mut seeds = seeds();
 
     excerpts_are_refused(tenon.user(), &mut seeds).await;
@@ -88,7 +88,7 @@ async fn excerpts_are_refused(user: &User, seeds: &mut BTreeMap<String, Value>) 
     }
 }
 
-async fn the_default_pair_runs_pods(tenon: &Installed, seeds: &mut BTreeMap<String, Value>) {
+async fn the_default_pair_runs_pods(tenon: &Installation, seeds: &mut BTreeMap<String, Value>) {
     let user = tenon.user();
     for (name, kind) in [("default-ec2nodeclass", "EC2NodeClass"), ("default-nodepool", "NodePool")]
     {

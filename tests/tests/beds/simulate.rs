@@ -8,9 +8,9 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Parts};
+use tenon_tests::kwok_operators::KwokOperators;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
-use tenon_tests::unclouded::Unclouded;
 use tenon_tests::user::{LIMIT, User, one_of};
 use tenon_tests::wait::{eventually, must};
 use tokio::process::Command;
@@ -172,10 +172,10 @@ async fn simulate_and_explain_tell_of_a_running_cluster_what_its_operator_does()
         kubeconfig: bed.control_plane().kubeconfig().to_path_buf(),
         dir: must(tempfile::tempdir()),
     };
-    let unclouded = must(Unclouded::prepare(&bed, programs).await);
-    let operator = must(unclouded.start("one"));
+    let kwok_operators = must(KwokOperators::prepare(&bed, programs).await);
+    let operator = must(kwok_operators.start("one"));
     must(operator.ready(LIMIT).await);
-    let user = unclouded.user();
+    let user = kwok_operators.user();
     let requirements = json!([
         one_of("kubernetes.io/os", &["linux"]),
         one_of("kubernetes.io/arch", &["amd64"]),
@@ -189,6 +189,6 @@ async fn simulate_and_explain_tell_of_a_running_cluster_what_its_operator_does()
     let said = told(user, "huge").await;
     the_simulation_says_what_the_operator_says(&tenon, user, &said).await;
     each_object_is_explained(&tenon, user).await;
-    drop((operator, unclouded));
+    drop((operator, kwok_operators));
     must(bed.stop().await);
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenon_tests::aws_double::prices::{CapacityType, MicroUsd};
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::prices::{CapacityType, MicroUsd};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::user::one_of;
 use tenon_tests::wait::{eventually, must};
 
@@ -19,7 +19,7 @@ const HEARD: Duration = Duration::from_secs(60);
 const TYPE: &str = "m6i.large";
 
 /// A pool of spot machines in two zones, and a pod for it; returns the zone that it got.
-async fn zone_of_a_pod(tenon: &Installed, scenario: &str) -> String {
+async fn zone_of_a_pod(tenon: &Installation, scenario: &str) -> String {
     let region = tenon.bed().region();
     let zones = [format!("{region}a"), format!("{region}b")];
     let requirements = json!([
@@ -36,7 +36,7 @@ async fn zone_of_a_pod(tenon: &Installed, scenario: &str) -> String {
 }
 
 /// Waits until the operator says so of a NodePool.
-async fn told(tenon: &Installed, reason: &str, pool: &str, zone: &str) {
+async fn told(tenon: &Installation, reason: &str, pool: &str, zone: &str) {
     let look = async || {
         let events = tenon.user().events(reason).await?;
         Ok(events.iter().any(|event| {
@@ -49,7 +49,7 @@ async fn told(tenon: &Installed, reason: &str, pool: &str, zone: &str) {
 
 /// The probe in the cluster asks the endpoint that the operator is to ask, by the cluster's ARN.
 async fn the_probe_asks_arc(bed: &Bed) {
-    let control = must(bed.aws()).front().control();
+    let control = must(bed.aws()).gateway().control();
     let verdicts = &mut Verdicts::on(bed);
     let ask = ["--in-cluster", "--set", "settings.enableZonalShift=true"];
     let (_, report) = verdicts.preflight(&ask, &[]).await;
@@ -65,14 +65,14 @@ async fn the_probe_asks_arc(bed: &Bed) {
 async fn nothing_is_launched_in_a_zone_that_the_cluster_is_moved_away_from() {
     let bed = Arc::new(Bed::start(BedConfig::default()).await.expect("the bed starts"));
     let aws = must(bed.aws());
-    let control = aws.front().control();
+    let control = aws.gateway().control();
     aws.guard().eks.set_zonal_shift(true);
     let zone = format!("{}a", bed.region());
     let other = format!("{}b", bed.region());
     // Nobody who is free to choose goes elsewhere.
     control.price(TYPE, &zone, CapacityType::Spot, MicroUsd::dollars(0.001));
     let settings = json!({ "deploy": { "values": { "settings": { "enableZonalShift": true } } } });
-    let tenon = must(Installed::ensure(&bed, &settings).await);
+    let tenon = must(Installation::ensure(&bed, &settings).await);
     assert_eq!(zone_of_a_pod(&tenon, "before").await, zone);
 
     let shift = must(control.shift_away(&zone, Some(Duration::from_hours(1))).await);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Resolver, Tags};
-use crate::front::request::Params;
-use crate::front::response::AwsError;
-use crate::front::templates::Template;
+use crate::aws_double::request::Params;
+use crate::aws_double::response::AwsError;
+use crate::aws_double::templates::Template;
 
 /// What an action creates, as the resource type in ARNs and tag specifications.
 const CREATES: [(&str, &str); 10] = [
@@ -50,7 +50,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
         | "DeleteLaunchTemplateVersions"
         | "ModifyLaunchTemplate" => {
             // What does not exist has no tags to look at; EC2 then says so instead of refusing.
-            let template = resolver.world.templates().named_by(params).ok();
+            let template = resolver.aws_state.templates().named_by(params).ok();
             Ok(template
                 .iter()
                 .map(|template| on_template(resolver, &request.iam_action(), template))
@@ -173,7 +173,7 @@ impl Launch {
 
     /// Reads the launch template that `params` names; `None` when there is no such template or version, which EC2 says itself.
     fn template(&mut self, resolver: &Resolver<'_>, params: &Params) -> Option<Template> {
-        let template = resolver.world.templates().named_by(params).ok()?;
+        let template = resolver.aws_state.templates().named_by(params).ok()?;
         let (_, data) = template.version(params.get("Version")).ok()?;
         self.read(data);
         for spec in data.structs("TagSpecification") {
@@ -194,7 +194,7 @@ impl Launch {
         };
         let mut checks = Vec::new();
         for image in &self.images {
-            let tags = resolver.world.ec2_tags(image).unwrap_or_default();
+            let tags = resolver.aws_state.ec2_tags(image).unwrap_or_default();
             checks.push(resolver.check(RUN, public(resolver, "image", image)).tagged(tags));
         }
         for snapshot in &self.snapshots {
@@ -229,7 +229,7 @@ impl Launch {
             );
         }
         for profile in &self.profiles {
-            let profile = resolver.policies.instance_profile(profile, resolver.world).await?;
+            let profile = resolver.policies.instance_profile(profile, resolver.aws_state).await?;
             if let Some(role) = profile.and_then(|profile| profile.role_arn) {
                 checks.push(resolver.pass_role(&role, &resolver.ec2_service()));
             }
@@ -285,7 +285,7 @@ async fn on_network(
             .map(|(index, id)| (format!("Filter.1.Value.{}", index + 1), id.clone())),
     );
     let params = params.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let answer = resolver.world.moto().query("ec2", describe, params).await?;
+    let answer = resolver.aws_state.moto().query("ec2", describe, params).await?;
     let found = answer.items(list);
     Ok(ids
         .iter()
@@ -320,7 +320,7 @@ async fn existing(resolver: &Resolver<'_>, ids: &[&str]) -> Result<Vec<Check>, A
             | "network-interface"
             | "spot-instances-request"
             | "fleet" => {
-                if let Some(tags) = resolver.world.ec2_tags(id) {
+                if let Some(tags) = resolver.aws_state.ec2_tags(id) {
                     checks.push(
                         resolver
                             .check(&action, resolver.arn("ec2", &format!("{kind}/{id}")))
@@ -333,12 +333,12 @@ async fn existing(resolver: &Resolver<'_>, ids: &[&str]) -> Result<Vec<Check>, A
                 checks.push(
                     resolver
                         .check(&action, arn)
-                        .tagged(resolver.world.ec2_tags(id).unwrap_or_default()),
+                        .tagged(resolver.aws_state.ec2_tags(id).unwrap_or_default()),
                 );
             }
             _ => {
                 let params = [("Filter.1.Name", "resource-id"), ("Filter.1.Value.1", *id)];
-                let answer = resolver.world.moto().query("ec2", "DescribeTags", params).await?;
+                let answer = resolver.aws_state.moto().query("ec2", "DescribeTags", params).await?;
                 let tags = answer
                     .items("tagSet")
                     .iter()
@@ -383,6 +383,6 @@ fn tags_for(resolver: &Resolver<'_>, kind: &str) -> Tags {
 
 /// ARN of an image or a snapshot, which belong to no account.
 fn public(resolver: &Resolver<'_>, kind: &str, id: &str) -> String {
-    let (partition, region) = (resolver.world.partition(), &resolver.request.region);
+    let (partition, region) = (resolver.aws_state.partition(), &resolver.request.region);
     format!("arn:{partition}:ec2:{region}::{kind}/{id}")
 }

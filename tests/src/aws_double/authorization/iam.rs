@@ -1,7 +1,7 @@
 //! IAM: resources by name, which IAM looks up with their paths; what does not exist has none.
 
 use super::{Check, Resolver};
-use crate::front::response::AwsError;
+use crate::aws_double::response::AwsError;
 
 pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
     let request = resolver.request;
@@ -96,7 +96,7 @@ async fn on_role(resolver: &Resolver<'_>) -> Result<Check, AwsError> {
 
 async fn on_profile(resolver: &Resolver<'_>) -> Result<Check, AwsError> {
     let name = resolver.request.params.get("InstanceProfileName").unwrap_or_default();
-    Ok(match resolver.policies.instance_profile(name, resolver.world).await? {
+    Ok(match resolver.policies.instance_profile(name, resolver.aws_state).await? {
         Some(profile) => resolver.own(profile.arn).tagged(profile.tags),
         None => resolver.own(resolver.iam_arn(&format!("instance-profile/{name}"))),
     })
@@ -106,7 +106,7 @@ async fn role_if_there(
     resolver: &Resolver<'_>,
     name: &str,
 ) -> Result<Option<std::sync::Arc<super::store::Role>>, AwsError> {
-    match resolver.policies.role(name, resolver.world).await {
+    match resolver.policies.role(name, resolver.aws_state).await {
         Ok(role) => Ok(Some(role)),
         Err(error) if error.code == "NoSuchEntity" => Ok(None),
         Err(error) => Err(error),

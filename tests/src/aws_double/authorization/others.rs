@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{Check, Resolver};
-use crate::front::kms::via_sqs;
-use crate::front::response::AwsError;
-use crate::front::sqs::key_actions;
+use crate::aws_double::kms::via_sqs;
+use crate::aws_double::response::AwsError;
+use crate::aws_double::sqs::key_actions;
 
 pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
     let request = resolver.request;
@@ -25,7 +25,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
                 "StartZonalShift" => request.json["resourceIdentifier"].as_str().map(str::to_owned),
                 // Shifts are all of the bed's only cluster.
                 "CancelZonalShift" | "UpdateZonalShift" => resolver
-                    .world
+                    .aws_state
                     .cluster()
                     .map(|cluster| resolver.arn("eks", &format!("cluster/{}", cluster.name))),
                 _ => None,
@@ -56,9 +56,9 @@ async fn sqs(resolver: &Resolver<'_>) -> Vec<Check> {
     let mut checks = vec![queue(resolver).await];
     let url = resolver.request.json["QueueUrl"].as_str();
     let url = url.or_else(|| resolver.request.params.get("QueueUrl")).unwrap_or_default();
-    let key = resolver.world.queue_key(url.rsplit('/').next().unwrap_or_default());
+    let key = resolver.aws_state.queue_key(url.rsplit('/').next().unwrap_or_default());
     if let (Some(key), Some(actions)) = (key, key_actions(&resolver.request.action)) {
-        let via = via_sqs(resolver.world);
+        let via = via_sqs(resolver.aws_state);
         checks.extend(
             actions.iter().map(|action| resolver.check(action, &key).with("kms:ViaService", &via)),
         );
@@ -89,7 +89,7 @@ async fn queue(resolver: &Resolver<'_>) -> Check {
         return check;
     };
     let body = serde_json::json!({ "QueueUrl": url });
-    let tags = resolver.world.moto().json("sqs", "AmazonSQS.ListQueueTags", &body).await;
+    let tags = resolver.aws_state.moto().json("sqs", "AmazonSQS.ListQueueTags", &body).await;
     let tags = tags.ok().and_then(|answer| answer["Tags"].as_object().cloned()).unwrap_or_default();
     check.tagged(tags.iter().map(|(key, value)| (key, value.as_str().unwrap_or_default())))
 }
@@ -132,7 +132,8 @@ async fn events(resolver: &Resolver<'_>) -> Check {
         return check;
     }
     let body = serde_json::json!({ "ResourceARN": arn });
-    let tags = resolver.world.moto().json("events", "AWSEvents.ListTagsForResource", &body).await;
+    let tags =
+        resolver.aws_state.moto().json("events", "AWSEvents.ListTagsForResource", &body).await;
     let tags = tags.ok().and_then(|answer| answer["Tags"].as_array().cloned()).unwrap_or_default();
     check.tagged(tags.iter().filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?))))
 }
@@ -161,7 +162,7 @@ fn parameter_arn(resolver: &Resolver<'_>, name: &str) -> String {
     if name.starts_with("aws/") {
         return format!(
             "arn:{}:ssm:{}::parameter/{name}",
-            resolver.world.partition(),
+            resolver.aws_state.partition(),
             resolver.request.region
         );
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenon_iam_policies::Document;
 
-use crate::front::policy::{NamedDocument, Policies};
-use crate::front::response::AwsError;
-use crate::front::world::World;
-use crate::front::xml::Element;
+use crate::aws_double::aws_state::AwsState;
+use crate::aws_double::policy::{NamedDocument, Policies};
+use crate::aws_double::response::AwsError;
+use crate::aws_double::xml::Element;
 
 /// A role with everything that decides what it may do and who may take it.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl PolicyStore {
     }
 
     /// A role by name; `NoSuchEntity` when there is none.
-    pub async fn role(&self, name: &str, world: &World) -> Result<Arc<Role>, AwsError> {
+    pub async fn role(&self, name: &str, aws_state: &AwsState) -> Result<Arc<Role>, AwsError> {
         let generation = {
             let roles = self.roles.lock();
             if let Some(role) = roles.by_name.get(name) {
@@ -73,7 +73,7 @@ impl PolicyStore {
             }
             roles.generation
         };
-        let role = Arc::new(self.read(name, world).await?);
+        let role = Arc::new(self.read(name, aws_state).await?);
         let mut roles = self.roles.lock();
         if roles.generation == generation {
             roles.by_name.insert(name.to_owned(), Arc::clone(&role));
@@ -81,8 +81,8 @@ impl PolicyStore {
         Ok(role)
     }
 
-    async fn read(&self, name: &str, world: &World) -> Result<Role, AwsError> {
-        let moto = world.moto();
+    async fn read(&self, name: &str, aws_state: &AwsState) -> Result<Role, AwsError> {
+        let moto = aws_state.moto();
         let answer = moto.query("iam", "GetRole", [("RoleName", name)]).await?;
         let role =
             answer.at(&["GetRoleResult", "Role"]).ok_or_else(|| unreadable("GetRole", name))?;
@@ -91,12 +91,12 @@ impl PolicyStore {
             name: format!("trust policy of {name}"),
             document: parse(&text("AssumeRolePolicyDocument"), name, "its trust policy")?,
         };
-        let identity = self.policies_of("Role", name, world).await?;
+        let identity = self.policies_of("Role", name, aws_state).await?;
         let boundary =
             role.at(&["PermissionsBoundary", "PermissionsBoundaryArn"]).map(|arn| arn.text.clone());
         let mut limits = Vec::new();
         if let Some(arn) = &boundary {
-            limits.push(self.managed(arn, world).await?);
+            limits.push(self.managed(arn, aws_state).await?);
         }
         Ok(Role {
             name: name.to_owned(),
@@ -110,22 +110,22 @@ impl PolicyStore {
     }
 
     /// What a user may do, by their own policies and their groups'; `NoSuchEntity` when there is none.
-    pub async fn user(&self, name: &str, world: &World) -> Result<Policies, AwsError> {
-        let moto = world.moto();
+    pub async fn user(&self, name: &str, aws_state: &AwsState) -> Result<Policies, AwsError> {
+        let moto = aws_state.moto();
         let user = moto.query("iam", "GetUser", [("UserName", name)]).await?;
-        let mut identity = self.policies_of("User", name, world).await?;
+        let mut identity = self.policies_of("User", name, aws_state).await?;
         let groups = moto.query("iam", "ListGroupsForUser", [("UserName", name)]).await?;
         let groups = groups
             .child("ListGroupsForUserResult")
             .map_or(&[][..], |result| result.items("Groups"));
         for group in groups {
             let name = group.get("GroupName").unwrap_or_default();
-            identity.extend(self.policies_of("Group", name, world).await?);
+            identity.extend(self.policies_of("Group", name, aws_state).await?);
         }
         let mut limits = Vec::new();
         let boundary = ["GetUserResult", "User", "PermissionsBoundary", "PermissionsBoundaryArn"];
         if let Some(arn) = user.at(&boundary) {
-            limits.push(self.managed(&arn.text, world).await?);
+            limits.push(self.managed(&arn.text, aws_state).await?);
         }
         Ok(Policies { identity, limits })
     }
@@ -135,9 +135,9 @@ impl PolicyStore {
         &self,
         kind: &str,
         name: &str,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<Vec<NamedDocument>, AwsError> {
-        let moto = world.moto();
+        let moto = aws_state.moto();
         let parameter = format!("{kind}Name");
         let of = (parameter.as_str(), name);
         let mut found = Vec::new();
@@ -162,16 +162,16 @@ impl PolicyStore {
             .child(&format!("ListAttached{kind}PoliciesResult"))
             .map_or(&[][..], |result| result.items("AttachedPolicies"));
         for policy in attached {
-            found.push(self.managed(policy.get("PolicyArn").unwrap_or_default(), world).await?);
+            found.push(self.managed(policy.get("PolicyArn").unwrap_or_default(), aws_state).await?);
         }
         Ok(found)
     }
 
-    async fn managed(&self, arn: &str, world: &World) -> Result<NamedDocument, AwsError> {
+    async fn managed(&self, arn: &str, aws_state: &AwsState) -> Result<NamedDocument, AwsError> {
         if let Some(known) = self.roles.lock().managed_by_aws.get(arn) {
             return Ok(known.clone());
         }
-        let moto = world.moto();
+        let moto = aws_state.moto();
         let policy = moto.query("iam", "GetPolicy", [("PolicyArn", arn)]).await?;
         let version = policy
             .at(&["GetPolicyResult", "Policy", "DefaultVersionId"])
@@ -194,10 +194,12 @@ impl PolicyStore {
     pub async fn instance_profile(
         &self,
         name: &str,
-        world: &World,
+        aws_state: &AwsState,
     ) -> Result<Option<InstanceProfile>, AwsError> {
-        let answer =
-            world.moto().query("iam", "GetInstanceProfile", [("InstanceProfileName", name)]).await;
+        let answer = aws_state
+            .moto()
+            .query("iam", "GetInstanceProfile", [("InstanceProfileName", name)])
+            .await;
         let answer = match answer {
             Err(error) if error.code == "NoSuchEntity" => return Ok(None),
             answer => answer?,

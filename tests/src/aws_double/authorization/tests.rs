@@ -1,7 +1,7 @@
 use tenon_iam_policies::Document;
 
 use super::usage::Usage;
-use crate::front::policy::{NamedDocument, Policies, StatementRef};
+use crate::aws_double::policy::{NamedDocument, Policies, StatementRef};
 
 fn policies() -> Policies {
     let text = r#"{"Version":"2012-10-17","Statement":[

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::front::policy::{Policies, StatementRef};
+use crate::aws_double::policy::{Policies, StatementRef};
 
 /// A statement of a role's policies and what it was needed for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -124,10 +124,10 @@ async fn route(
     params: &Params,
     body: &[u8],
 ) -> Result<Value, Failure> {
-    let world = control.world();
+    let aws_state = control.state();
     Ok(match (method.as_str(), path) {
         ("GET", "instances") => {
-            let all = world.instances().all();
+            let all = aws_state.instances().all();
             to_json(&all.values().map(AsRef::as_ref).collect::<Vec<_>>())
         }
         ("GET", "calls") => {
@@ -146,7 +146,7 @@ async fn route(
         }
         ("GET", "counts") => to_json(&control.calls().counts()),
         ("GET", "faults") => {
-            json!({ "faults": world.faults().rules(), "shortages": world.faults().shortages() })
+            json!({ "faults": aws_state.faults().rules(), "shortages": aws_state.faults().shortages() })
         }
         ("POST", "faults") => json!({ "id": control.fault(read::<Fault>(body)?) }),
         ("POST", "ice") => json!({ "id": control.ice(read::<Shortage>(body)?) }),
@@ -165,7 +165,9 @@ async fn route(
             control.cancel_reservation(other.trim_start_matches("reservations/"))?;
             done()
         }
-        ("GET", "zonal-shifts") => to_json(&world.zonal_shifts().active(world.clock().now())),
+        ("GET", "zonal-shifts") => {
+            to_json(&aws_state.zonal_shifts().active(aws_state.clock().now()))
+        }
         ("POST", "zonal-shifts") => {
             let shifted: Shifted = read(body)?;
             let lasts = shifted
@@ -218,12 +220,12 @@ async fn route(
             done()
         }
         ("POST", "events") => to_json(&control.send(&[read::<Event>(body)?]).await?),
-        ("GET", "consistency") => to_json(&world.consistency().delays()),
+        ("GET", "consistency") => to_json(&aws_state.consistency().delays()),
         ("POST", "consistency") => {
             control.consistency(read::<Delays>(body)?);
             done()
         }
-        ("GET", "times") => to_json(&world.instances().times()),
+        ("GET", "times") => to_json(&aws_state.instances().times()),
         ("POST", "times") => {
             control.state_times(read::<StateTimes>(body)?);
             done()

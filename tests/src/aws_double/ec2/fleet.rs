@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::super::aws_state::{AwsState, Fleet};
 use super::super::consistency::Kind;
 use super::super::instance::{Instance, TemplateRef};
 use super::super::prices::{CapacityType, MicroUsd};
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
-use super::super::world::{Fleet, World};
 use super::super::xml::{Element, render};
 use super::launch::{
     Call, NO_ROOM, NO_ROOM_MESSAGE, Wish, overlay, overlay_tags, shortage_message, tag_specs,
@@ -28,7 +28,7 @@ struct Candidate {
 pub(super) async fn create(
     request: &AwsRequest,
     principal: &Principal,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     if params.get("Type") != Some("instant") {
@@ -51,7 +51,8 @@ pub(super) async fn create(
     let token = params.get("ClientToken").unwrap_or_default().to_owned();
     let unsigned = Params::of(params.iter().filter(|(name, _)| !name.starts_with("X-Amz-")));
     if !token.is_empty()
-        && let Some(fleet) = world.fleets.lock().values().find(|fleet| fleet.client_token == token)
+        && let Some(fleet) =
+            aws_state.fleets.lock().values().find(|fleet| fleet.client_token == token)
     {
         if fleet.request != unsigned {
             let message =
@@ -64,11 +65,11 @@ pub(super) async fn create(
     let capacity_type =
         if default_type == "spot" { CapacityType::Spot } else { CapacityType::OnDemand };
     let reserved = !matches!(default_type, "spot" | "on-demand");
-    let candidates = candidates(world, params, capacity_type)?;
+    let candidates = candidates(aws_state, params, capacity_type)?;
     if request.is_dry_run() {
         return Err(dry_run());
     }
-    let facts = Facts::read(world, candidates.iter().map(|candidate| &candidate.wish)).await?;
+    let facts = Facts::read(aws_state, candidates.iter().map(|candidate| &candidate.wish)).await?;
     let mut pools: Vec<(&Candidate, Result<Pool, AwsError>)> = candidates
         .iter()
         .map(|candidate| {
@@ -77,7 +78,7 @@ pub(super) async fn create(
                 if reserved && reservations::target(&candidate.wish.params).is_none() {
                     Err(AwsError::new(NO_ROOM, NO_ROOM_MESSAGE))
                 } else {
-                    pool(world, &facts, &candidate.wish)
+                    pool(aws_state, &facts, &candidate.wish)
                 },
             )
         })
@@ -86,16 +87,16 @@ pub(super) async fn create(
     pools.sort_by_key(|(candidate, pool)| {
         (
             candidate.priority,
-            pool.as_ref().map_or(MicroUsd(u64::MAX), |pool| price(world, pool, capacity_type)),
+            pool.as_ref().map_or(MicroUsd(u64::MAX), |pool| price(aws_state, pool, capacity_type)),
         )
     });
-    let fleet_id = format!("fleet-{}", uuid_like(&world.id("f")));
+    let fleet_id = format!("fleet-{}", uuid_like(&aws_state.id("f")));
     let mut call = Call {
-        world,
+        aws_state,
         principal,
         client_token: token.clone(),
         fleet_id: Some(fleet_id.clone()),
-        reservation_id: world.id("r"),
+        reservation_id: aws_state.id("r"),
         taken: BTreeMap::new(),
         reserved: BTreeMap::new(),
         placed: BTreeMap::new(),
@@ -147,17 +148,17 @@ pub(super) async fn create(
     let made: Vec<Instance> = launched.into_iter().flat_map(|(_, made)| made).collect();
     let ids: Vec<String> = made.iter().map(|instance| instance.id.clone()).collect();
     for id in &ids {
-        world.consistency().changed(Kind::Instance, id);
+        aws_state.consistency().changed(Kind::Instance, id);
     }
-    world.instances().insert(made);
+    aws_state.instances().insert(made);
     let tags = tag_specs(params).remove("fleet").unwrap_or_default();
     let fleet = Fleet { tags, client_token: token, request: unsigned, answer: inner.clone() };
-    world.fleets.lock().insert(fleet_id.clone(), fleet);
+    aws_state.fleets.lock().insert(fleet_id.clone(), fleet);
     Ok(AwsResponse::ec2(request, &inner).with_resources([fleet_id]).with_resources(ids))
 }
 
 fn candidates(
-    world: &World,
+    aws_state: &AwsState,
     params: &Params,
     capacity_type: CapacityType,
 ) -> Result<Vec<Candidate>, AwsError> {
@@ -177,7 +178,7 @@ fn candidates(
     let mut candidates = Vec::new();
     for config in &configs {
         let spec = config.structure("LaunchTemplateSpecification");
-        let template = templates::visible(world, &spec)?;
+        let template = templates::visible(aws_state, &spec)?;
         let (version, data) = template.version(spec.get("Version"))?;
         let reference =
             TemplateRef { id: template.id.clone(), name: template.name.clone(), version };
@@ -216,10 +217,10 @@ fn priority(overrides: &Params) -> u64 {
     given.map_or(u64::MAX, |priority| MicroUsd::dollars(priority).0)
 }
 
-fn price(world: &World, pool: &Pool, capacity_type: CapacityType) -> MicroUsd {
-    let known = world.catalog().get(&pool.instance_type);
+fn price(aws_state: &AwsState, pool: &Pool, capacity_type: CapacityType) -> MicroUsd {
+    let known = aws_state.catalog().get(&pool.instance_type);
     known.map_or(MicroUsd(u64::MAX), |known| {
-        world.prices().of(known, &pool.subnet.zone, capacity_type)
+        aws_state.prices().of(known, &pool.subnet.zone, capacity_type)
     })
 }
 
@@ -232,7 +233,7 @@ fn launch(
     let wish = &candidate.wish;
     let (given, short) = match reservations::target(&wish.params) {
         Some(id) => call.room(id, pool, wanted),
-        None => call.world.faults().take_capacity(
+        None => call.aws_state.faults().take_capacity(
             &pool.instance_type,
             &pool.subnet.zone,
             wish.capacity_type,

@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 
 use super::super::amis::{Ami, Family};
+use super::super::aws_state::AwsState;
 use super::super::filters::{any_matches, page, select, tag_filter};
 use super::super::request::AwsRequest;
 use super::super::response::{AwsError, AwsResponse};
-use super::super::world::World;
 use super::super::xml::Element;
 use super::list_answer;
 
 /// Years after which AWS deprecates a public image.
 const DEPRECATED_AFTER_YEARS: u32 = 2;
 
-pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn describe(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.list("ImageId");
     let owners = params.list("Owner");
-    let mut found: Vec<&Ami> = world.amis().iter().collect();
+    let mut found: Vec<&Ami> = aws_state.amis().iter().collect();
     if !named.is_empty() {
         if let Some(missing) = named.iter().find(|id| !found.iter().any(|ami| ami.id == **id)) {
             return Err(AwsError::new(
@@ -31,10 +34,10 @@ pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsRespons
         // All images are AWS's.
         found.retain(|ami| owners.iter().any(|owner| *owner == "amazon" || *owner == ami.owner));
     }
-    let now = world.clock().now().to_string();
+    let now = aws_state.clock().now().to_string();
     let named_deprecated = !named.is_empty() || params.get("IncludeDeprecated") == Some("true");
     found.retain(|ami| named_deprecated || deprecated(ami) > now);
-    let tags = world.image_tags.lock().clone();
+    let tags = aws_state.image_tags.lock().clone();
     let none = BTreeMap::new();
     let found = select(found, &params.filters(), |ami, name, values| {
         let is = |text: &str| Some(any_matches(values, text));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use super::super::aws_state::AwsState;
 use super::super::consistency::Kind;
 use super::super::instance::{
     Health, Instance, Interface, MetadataOptions, State, TemplateRef, Volume,
@@ -11,7 +12,6 @@ use super::super::prices::CapacityType;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
-use super::super::world::World;
 use super::super::xml::render;
 use super::pool::{Facts, Pool, pool};
 use super::render::{instance_element, reservation_elements};
@@ -60,7 +60,7 @@ pub(super) fn overlay_tags(mut base: TagSpecs, over: &TagSpecs) -> TagSpecs {
 
 /// What the instances of one call share.
 pub(super) struct Call<'a> {
-    pub(super) world: &'a World,
+    pub(super) aws_state: &'a AwsState,
     pub(super) principal: &'a Principal,
     pub(super) client_token: String,
     pub(super) fleet_id: Option<String>,
@@ -81,11 +81,11 @@ pub(super) const NO_ROOM_MESSAGE: &str =
 impl Call<'_> {
     /// How many of `wanted` instances a reservation has room for, and the code of the error when these are too few.
     pub(super) fn room(&mut self, id: &str, pool: &Pool, wanted: u32) -> (u32, Option<String>) {
-        let found = self.world.reservations().get(id).filter(|it| {
+        let found = self.aws_state.reservations().get(id).filter(|it| {
             !it.cancelled && it.instance_type == pool.instance_type && it.zone == pool.subnet.zone
         });
         let taken = self.reserved.entry(id.to_owned()).or_default();
-        let free = found.map_or(0, |it| reservations::available(self.world, &it));
+        let free = found.map_or(0, |it| reservations::available(self.aws_state, &it));
         let left = free.saturating_sub(*taken);
         let given = left.min(wanted);
         *taken += given;
@@ -96,25 +96,25 @@ impl Call<'_> {
     pub(super) fn spread(&mut self, pool: &Pool, wanted: u32) -> (u32, Option<AwsError>) {
         let Some(target) = &pool.placement else { return (wanted, None) };
         let taken = self.placed.entry(pool.subnet.zone.clone()).or_default();
-        let given = target.room(self.world, &pool.subnet.zone, *taken, wanted);
+        let given = target.room(self.aws_state, &pool.subnet.zone, *taken, wanted);
         *taken += given;
         (given, (given < wanted).then(placement_groups::is_full))
     }
 
     /// Makes up to `wanted` instances, fewer when the subnet has no more addresses.
     pub(super) fn make(&mut self, wish: &Wish, pool: &Pool, wanted: u32) -> Vec<Instance> {
-        let world = self.world;
+        let aws_state = self.aws_state;
         let taken = self
             .taken
             .entry(pool.subnet.id.clone())
-            .or_insert_with(|| world.instances().addresses(&pool.subnet.id));
+            .or_insert_with(|| aws_state.instances().addresses(&pool.subnet.id));
         let mut interfaces = wish.params.structs("NetworkInterface");
         if interfaces.is_empty() {
             interfaces.push(Params::default());
         }
         let mut made = Vec::new();
         for _ in 0..wanted {
-            let addresses = world.instances().next_addresses(
+            let addresses = aws_state.instances().next_addresses(
                 &pool.subnet.id,
                 pool.subnet.addresses(),
                 taken,
@@ -124,10 +124,10 @@ impl Call<'_> {
                 break;
             }
             taken.extend(&addresses);
-            made.push(instance(world, wish, pool, &interfaces, &addresses));
+            made.push(instance(aws_state, wish, pool, &interfaces, &addresses));
         }
         if let Some(target) = &pool.placement {
-            target.place(world, &mut made);
+            target.place(aws_state, &mut made);
         }
         for instance in &mut made {
             instance.reservation_id.clone_from(&self.reservation_id);
@@ -143,7 +143,7 @@ impl Call<'_> {
 }
 
 fn instance(
-    world: &World,
+    aws_state: &AwsState,
     wish: &Wish,
     pool: &Pool,
     interfaces: &[Params],
@@ -159,13 +159,13 @@ fn instance(
     let text = |name: &str, default: &str| params.get(name).unwrap_or(default).to_owned();
     let number = |name: &str| params.get(name).and_then(|value| value.parse::<u32>().ok());
     let ip = addresses[0];
-    let domain = match world.region() {
+    let domain = match aws_state.region() {
         "us-east-1" => "ec2.internal".to_owned(),
         region => format!("{region}.compute.internal"),
     };
-    let now = world.clock().now();
+    let now = aws_state.clock().now();
     Instance {
-        id: world.id("i"),
+        id: aws_state.id("i"),
         reservation_id: String::new(),
         instance_type: pool.instance_type.clone(),
         capacity_type: wish.capacity_type,
@@ -191,12 +191,12 @@ fn instance(
             instance_metadata_tags: text("MetadataOptions.InstanceMetadataTags", "disabled"),
         },
         user_data: params.get("UserData").map(str::to_owned),
-        volumes: volumes(world, params, pool, &tags_of("volume")),
+        volumes: volumes(aws_state, params, pool, &tags_of("volume")),
         interfaces: interfaces
             .iter()
             .zip(addresses)
             .map(|(interface, address)| Interface {
-                id: world.id("eni"),
+                id: aws_state.id("eni"),
                 device_index: interface
                     .get("DeviceIndex")
                     .and_then(|index| index.parse().ok())
@@ -223,7 +223,7 @@ fn instance(
             .get("InstanceMarketOptions.MarketType")
             .filter(|market| *market != "spot")
             .map(str::to_owned),
-        spot_request_id: (wish.capacity_type == CapacityType::Spot).then(|| world.id("sir")),
+        spot_request_id: (wish.capacity_type == CapacityType::Spot).then(|| aws_state.id("sir")),
         fleet_id: None,
         template: wish.template.clone(),
         client_token: String::new(),
@@ -234,7 +234,7 @@ fn instance(
 
 /// The image's devices, changed and added to by the block device mappings.
 fn volumes(
-    world: &World,
+    aws_state: &AwsState,
     params: &Params,
     pool: &Pool,
     tags: &BTreeMap<String, String>,
@@ -256,7 +256,7 @@ fn volumes(
             let ebs = mapping.map(|mapping| mapping.structure("Ebs")).unwrap_or_default();
             let number = |name: &str| ebs.get(name).and_then(|value| value.parse().ok());
             Volume {
-                id: world.id("vol"),
+                id: aws_state.id("vol"),
                 device,
                 size_gib: number("VolumeSize").unwrap_or(size),
                 volume_type: ebs.get("VolumeType").unwrap_or("gp3").to_owned(),
@@ -293,14 +293,14 @@ pub(super) fn shortage_message(code: &str, wish: &Wish, pool: &Pool) -> String {
 pub(super) async fn run(
     request: &AwsRequest,
     principal: &Principal,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.structure("LaunchTemplate");
     let (template, base) = if named.is_empty() {
         (None, Params::default())
     } else {
-        let template = super::templates::visible(world, &named)?;
+        let template = super::templates::visible(aws_state, &named)?;
         let (version, data) = template.version(named.get("Version"))?;
         (
             Some(TemplateRef { id: template.id.clone(), name: template.name.clone(), version }),
@@ -315,26 +315,26 @@ pub(super) async fn run(
         template,
         capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
     };
-    let facts = Facts::read(world, std::iter::once(&wish)).await?;
-    let pool = pool(world, &facts, &wish)?;
+    let facts = Facts::read(aws_state, std::iter::once(&wish)).await?;
+    let pool = pool(aws_state, &facts, &wish)?;
     if request.is_dry_run() {
         return Err(dry_run());
     }
     let count = |name: &str| params.get(name).and_then(|count| count.parse::<u32>().ok());
     let most = count("MaxCount").unwrap_or(1).max(1);
     let least = count("MinCount").unwrap_or(most);
-    let (given, short) = world.faults().take_capacity(
+    let (given, short) = aws_state.faults().take_capacity(
         &pool.instance_type,
         &pool.subnet.zone,
         wish.capacity_type,
         most,
     );
     let mut call = Call {
-        world,
+        aws_state,
         principal,
         client_token: params.get("ClientToken").unwrap_or_default().to_owned(),
         fleet_id: None,
-        reservation_id: world.id("r"),
+        reservation_id: aws_state.id("r"),
         taken: BTreeMap::new(),
         reserved: BTreeMap::new(),
         placed: BTreeMap::new(),
@@ -350,12 +350,12 @@ pub(super) async fn run(
         return Err(AwsError::new(code, message));
     }
     let reservation_id = call.reservation_id;
-    let items = made.iter().map(|instance| instance_element(world, instance)).collect();
-    let inner = render(&reservation_elements(world.account(), &reservation_id, items));
+    let items = made.iter().map(|instance| instance_element(aws_state, instance)).collect();
+    let inner = render(&reservation_elements(aws_state.account(), &reservation_id, items));
     let ids: Vec<String> = made.iter().map(|instance| instance.id.clone()).collect();
     for id in &ids {
-        world.consistency().changed(Kind::Instance, id);
+        aws_state.consistency().changed(Kind::Instance, id);
     }
-    world.instances().insert(made);
+    aws_state.instances().insert(made);
     Ok(AwsResponse::ec2(request, &inner).with_resources(ids))
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::super::aws_state::AwsState;
 use super::super::consistency::Kind;
 use super::super::filters::{any_matches, page, select, tag_filter};
 use super::super::instance::{Instance, State};
 use super::super::prices::CapacityType;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
-use super::super::world::World;
 use super::super::xml::Element;
 use super::render::{
     instance_element, interface_element, reservation_elements, state_element, volume_element,
@@ -17,14 +17,14 @@ use super::render::{
 use super::{list_answer, time};
 
 /// The instances that a call names by `InstanceId.n`, each once: unknown ones fail the whole call, as in AWS.
-pub(super) fn named(world: &World, params: &Params) -> Result<Vec<Arc<Instance>>, AwsError> {
-    let all = world.instances().all();
+pub(super) fn named(aws_state: &AwsState, params: &Params) -> Result<Vec<Arc<Instance>>, AwsError> {
+    let all = aws_state.instances().all();
     let ids: BTreeSet<&str> = params.list("InstanceId").into_iter().collect();
     let mut missing = Vec::new();
     let mut found = Vec::new();
     for id in ids {
         match all.get(id) {
-            Some(instance) if world.consistency().is_visible(Kind::Instance, id) => {
+            Some(instance) if aws_state.consistency().is_visible(Kind::Instance, id) => {
                 found.push(Arc::clone(instance));
             }
             _ if !id.starts_with("i-") => {
@@ -47,23 +47,23 @@ pub(super) fn named(world: &World, params: &Params) -> Result<Vec<Arc<Instance>>
 }
 
 /// The named instances, or all.
-fn wanted(world: &World, params: &Params) -> Result<Vec<Arc<Instance>>, AwsError> {
+fn wanted(aws_state: &AwsState, params: &Params) -> Result<Vec<Arc<Instance>>, AwsError> {
     if !params.list("InstanceId").is_empty() {
         if params.get("MaxResults").is_some() {
             let message = "The parameter instancesSet cannot be used with the parameter maxResults";
             return Err(AwsError::new("InvalidParameterCombination", message));
         }
-        return named(world, params);
+        return named(aws_state, params);
     }
-    let all = world.instances().all();
+    let all = aws_state.instances().all();
     let visible = all
         .values()
-        .filter(|instance| world.consistency().is_visible(Kind::Instance, &instance.id));
+        .filter(|instance| aws_state.consistency().is_visible(Kind::Instance, &instance.id));
     Ok(visible.cloned().collect())
 }
 
 fn instance_filter(
-    world: &World,
+    aws_state: &AwsState,
     instance: &Instance,
     name: &str,
     values: &[String],
@@ -106,22 +106,25 @@ fn instance_filter(
         }
         _ => {
             let tags = instance.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-            tag_filter(name, values, &world.consistency().visible_tags(&instance.id, tags))
+            tag_filter(name, values, &aws_state.consistency().visible_tags(&instance.id, tags))
         }
     }
 }
 
-pub(super) fn instances(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn instances(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let found = select(
-        wanted(world, &request.params)?,
+        wanted(aws_state, &request.params)?,
         &request.params.filters(),
-        |instance, name, values| instance_filter(world, instance, name, values),
+        |instance, name, values| instance_filter(aws_state, instance, name, values),
     )?;
     let (found, next) = page(found, &request.params, (5, 1000), Some(1000))?;
     // Instances of one launch are one reservation.
     let mut reservations: Vec<(String, Vec<Vec<Element>>)> = Vec::new();
     for instance in &found {
-        let item = instance_element(world, instance);
+        let item = instance_element(aws_state, instance);
         match reservations.iter_mut().find(|(id, _)| *id == instance.reservation_id) {
             Some((_, items)) => items.push(item),
             None => reservations.push((instance.reservation_id.clone(), vec![item])),
@@ -129,14 +132,17 @@ pub(super) fn instances(request: &AwsRequest, world: &World) -> Result<AwsRespon
     }
     let items = reservations
         .into_iter()
-        .map(|(id, items)| reservation_elements(world.account(), &id, items))
+        .map(|(id, items)| reservation_elements(aws_state.account(), &id, items))
         .collect();
     Ok(list_answer(request, "reservationSet", items, next))
 }
 
-pub(super) fn statuses(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn statuses(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
-    let mut found = wanted(world, params)?;
+    let mut found = wanted(aws_state, params)?;
     if params.get("IncludeAllInstances") != Some("true") {
         found.retain(|instance| instance.state == State::Running);
     }
@@ -216,8 +222,8 @@ fn reachability(impaired: bool) -> &'static str {
 }
 
 /// Instances that still have their volumes and interfaces.
-fn present(world: &World) -> Vec<Arc<Instance>> {
-    world
+fn present(aws_state: &AwsState) -> Vec<Arc<Instance>> {
+    aws_state
         .instances()
         .all()
         .values()
@@ -226,10 +232,10 @@ fn present(world: &World) -> Vec<Arc<Instance>> {
         .collect()
 }
 
-pub(super) fn volumes(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn volumes(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.list("VolumeId");
-    let all = present(world);
+    let all = present(aws_state);
     let mut found: Vec<_> = all
         .iter()
         .flat_map(|instance| instance.volumes.iter().map(move |volume| (instance, volume)))
@@ -262,10 +268,13 @@ pub(super) fn volumes(request: &AwsRequest, world: &World) -> Result<AwsResponse
     Ok(list_answer(request, "volumeSet", items, next))
 }
 
-pub(super) fn interfaces(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn interfaces(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.list("NetworkInterfaceId");
-    let all = present(world);
+    let all = present(aws_state);
     let mut found: Vec<_> = all
         .iter()
         .flat_map(|instance| instance.interfaces.iter().map(move |interface| (instance, interface)))
@@ -299,15 +308,18 @@ pub(super) fn interfaces(request: &AwsRequest, world: &World) -> Result<AwsRespo
     let (found, next) = page(found, params, (5, 1000), Some(1000))?;
     let items = found
         .into_iter()
-        .map(|(instance, interface)| interface_element(world, instance, interface, true))
+        .map(|(instance, interface)| interface_element(aws_state, instance, interface, true))
         .collect();
     Ok(list_answer(request, "networkInterfaceSet", items, next))
 }
 
-pub(super) fn spot_requests(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn spot_requests(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.list("SpotInstanceRequestId");
-    let all = world.instances().all();
+    let all = aws_state.instances().all();
     let mut found: Vec<(&Arc<Instance>, &String)> = all
         .values()
         .filter_map(|instance| Some((instance, instance.spot_request_id.as_ref()?)))

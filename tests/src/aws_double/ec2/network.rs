@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use super::super::aws_state::AwsState;
 use super::super::filters::{page, select, tag_filter};
 use super::super::instance::State;
 use super::super::moto_client::MotoClient;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
-use super::super::world::World;
 use super::super::xml::Element;
 use super::list_answer;
 
@@ -88,12 +88,15 @@ fn subnet(item: &Element) -> Option<Subnet> {
     })
 }
 
-pub(super) async fn subnets(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
-    let (mut items, next) = listed(request, world, "subnetSet").await?;
+pub(super) async fn subnets(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
+    let (mut items, next) = listed(request, aws_state, "subnetSet").await?;
     for item in &mut items {
         let Some(subnet) = subnet(item) else { continue };
-        let foreign = world.instances().foreign_addresses();
-        let mut in_use = world.instances().addresses(&subnet.id);
+        let foreign = aws_state.instances().foreign_addresses();
+        let mut in_use = aws_state.instances().addresses(&subnet.id);
         in_use.extend(subnet.addresses().filter(|address| foreign.contains(address)));
         let in_use = u32::try_from(in_use.len()).unwrap_or(u32::MAX);
         let free = (1_u32 << (32 - u32::from(subnet.prefix)))
@@ -111,17 +114,17 @@ pub(super) async fn subnets(request: &AwsRequest, world: &World) -> Result<AwsRe
 
 pub(super) async fn list(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
     set: &str,
 ) -> Result<AwsResponse, AwsError> {
-    let (items, next) = listed(request, world, set).await?;
+    let (items, next) = listed(request, aws_state, set).await?;
     Ok(list_answer(request, set, items.into_iter().map(|item| item.children).collect(), next))
 }
 
 /// Everything that moto lists for this call, with tag filters and pages applied here: moto joins several keys of `tag-key` with "and", and knows no pages.
 async fn listed(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
     set: &str,
 ) -> Result<(Vec<Element>, Option<String>), AwsError> {
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
@@ -144,7 +147,7 @@ async fn listed(
             params.set(format!("Filter.{}.Value.{}", index + 1, value_index + 1), value);
         }
     }
-    let mut answer = world.moto().query_params("ec2", &request.action, &params).await?;
+    let mut answer = aws_state.moto().query_params("ec2", &request.action, &params).await?;
     let items =
         answer.child_mut(set).map(|list| std::mem::take(&mut list.children)).unwrap_or_default();
     let id_field = match set {
@@ -154,15 +157,18 @@ async fn listed(
     };
     let kept = select(items, &ours, |item, name, values| {
         let id = item.get(id_field).unwrap_or_default();
-        let tags = world.consistency().visible_tags(id, item.tags());
+        let tags = aws_state.consistency().visible_tags(id, item.tags());
         tag_filter(name, values, &tags)
     })?;
     page(kept, &request.params, (5, 1000), None)
 }
 
 /// Deletes a subnet or a security group unless an instance uses it; moto would delete it.
-pub(super) async fn delete(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
-    let all = world.instances().all();
+pub(super) async fn delete(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
+    let all = aws_state.instances().all();
     let mut present = all.values().filter(|instance| instance.state != State::Terminated);
     if let Some(id) = request.params.get("GroupId")
         && present
@@ -182,5 +188,5 @@ pub(super) async fn delete(request: &AwsRequest, world: &World) -> Result<AwsRes
             format!("The subnet '{id}' has dependencies and cannot be deleted."),
         ));
     }
-    world.moto().forward(request).await
+    aws_state.moto().forward(request).await
 }

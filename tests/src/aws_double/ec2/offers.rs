@@ -2,21 +2,21 @@
 
 use std::fmt::Write as _;
 
+use super::super::aws_state::AwsState;
 use super::super::catalog::InstanceType;
 use super::super::filters::{any_matches, page, select};
 use super::super::request::AwsRequest;
 use super::super::response::{AwsError, AwsResponse};
-use super::super::world::World;
 use super::super::xml::{Element, escape};
 use super::{invalid, list_answer, time};
 
-pub(super) fn types(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn types(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.list("InstanceType");
-    let mut found: Vec<&InstanceType> = world.catalog().iter().collect();
+    let mut found: Vec<&InstanceType> = aws_state.catalog().iter().collect();
     if !named.is_empty() {
         let unknown: Vec<&str> =
-            named.iter().filter(|name| world.catalog().get(name).is_none()).copied().collect();
+            named.iter().filter(|name| aws_state.catalog().get(name).is_none()).copied().collect();
         if !unknown.is_empty() {
             return Err(AwsError::new(
                 "InvalidInstanceType",
@@ -60,22 +60,22 @@ pub(super) fn types(request: &AwsRequest, world: &World) -> Result<AwsResponse, 
 
 pub(super) async fn offerings(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let kind = params.get("LocationType").unwrap_or("region").to_owned();
     let mut zone_ids = Vec::new();
     if kind == "availability-zone-id" {
-        let zones = world.moto().query("ec2", "DescribeAvailabilityZones", []).await?;
+        let zones = aws_state.moto().query("ec2", "DescribeAvailabilityZones", []).await?;
         zone_ids.extend(zones.items("availabilityZoneInfo").iter().filter_map(|zone| {
             Some((zone.get("zoneName")?.to_owned(), zone.get("zoneId")?.to_owned()))
         }));
     }
     let mut rows: Vec<(&str, String)> = Vec::new();
-    for found in world.catalog().iter() {
-        let zones = world.catalog().zones(&found.name);
+    for found in aws_state.catalog().iter() {
+        let zones = aws_state.catalog().zones(&found.name);
         match kind.as_str() {
-            "region" => rows.push((&found.name, world.region().to_owned())),
+            "region" => rows.push((&found.name, aws_state.region().to_owned())),
             "availability-zone" => {
                 rows.extend(zones.map(|zone| (found.name.as_str(), zone.to_owned())));
             }
@@ -106,7 +106,10 @@ pub(super) async fn offerings(
     Ok(list_answer(request, "instanceTypeOfferingSet", items.collect(), next))
 }
 
-pub(super) fn spot_prices(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn spot_prices(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let named = params.list("InstanceType");
     let zone_wanted = params.get("AvailabilityZone");
@@ -124,13 +127,13 @@ pub(super) fn spot_prices(request: &AwsRequest, world: &World) -> Result<AwsResp
     let product = "Linux/UNIX";
     let mut rows = Vec::new();
     if any_matches(&products, product) {
-        for found in world.catalog().iter() {
+        for found in aws_state.catalog().iter() {
             if !found.usage_classes.iter().any(|class| class == "spot")
                 || (!named.is_empty() && !named.contains(&found.name.as_str()))
             {
                 continue;
             }
-            let zones = world
+            let zones = aws_state
                 .catalog()
                 .zones(&found.name)
                 .filter(|zone| zone_wanted.is_none_or(|wanted| wanted == *zone));
@@ -144,12 +147,12 @@ pub(super) fn spot_prices(request: &AwsRequest, world: &World) -> Result<AwsResp
         _ => None,
     })?;
     let (rows, next) = page(rows, params, (1, 10_000), Some(1000))?;
-    let now = time(world.clock().now());
+    let now = time(aws_state.clock().now());
     let items = rows.into_iter().map(|(found, zone)| {
         vec![
             Element::leaf("instanceType", &found.name),
             Element::leaf("productDescription", product),
-            Element::leaf("spotPrice", world.prices().spot(found, zone).to_string()),
+            Element::leaf("spotPrice", aws_state.prices().spot(found, zone).to_string()),
             Element::leaf("timestamp", &now),
             Element::leaf("availabilityZone", zone),
         ]

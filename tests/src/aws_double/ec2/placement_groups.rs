@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::super::aws_state::AwsState;
 use super::super::filters::{any_matches, select, tag_filter};
 use super::super::instance::{Instance, Placed};
 use super::super::placement_groups::{PlacementGroup, Strategy};
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
-use super::super::world::World;
 use super::super::xml::{Element, render};
 use super::launch::tag_specs;
 use super::{invalid, list_answer};
@@ -41,7 +41,7 @@ fn missing(parameter: &str) -> AwsError {
     AwsError::new("MissingParameter", message)
 }
 
-pub(super) fn create(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn create(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let name = params.get("GroupName").ok_or_else(|| missing("groupName"))?;
     if name.is_empty() || name.len() > 255 || !name.is_ascii() {
@@ -70,15 +70,15 @@ pub(super) fn create(request: &AwsRequest, world: &World) -> Result<AwsResponse,
         return Err(invalid("A spread level other than rack needs an Outpost."));
     }
     let group = PlacementGroup {
-        id: world.id("pg"),
+        id: aws_state.id("pg"),
         name: name.to_owned(),
         strategy,
         partitions,
         tags: tag_specs(params).remove("placement-group").unwrap_or_default(),
     };
-    let answer = Element::node("placementGroup", element(world, &group));
+    let answer = Element::node("placementGroup", element(aws_state, &group));
     let id = group.id.clone();
-    if !world.placement_groups().add(group) {
+    if !aws_state.placement_groups().add(group) {
         return Err(AwsError::new(
             "InvalidPlacementGroup.Duplicate",
             format!("The Placement Group '{name}' already exists."),
@@ -87,23 +87,26 @@ pub(super) fn create(request: &AwsRequest, world: &World) -> Result<AwsResponse,
     Ok(AwsResponse::ec2(request, &render(&[answer])).with_resources([id]))
 }
 
-pub(super) fn delete(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn delete(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
     let name = request.params.get("GroupName").ok_or_else(|| missing("groupName"))?;
-    let group = world.placement_groups().named(name).ok_or_else(|| unknown(name))?;
-    if members(world, &group.id).next().is_some() {
+    let group = aws_state.placement_groups().named(name).ok_or_else(|| unknown(name))?;
+    if members(aws_state, &group.id).next().is_some() {
         return Err(AwsError::new(
             "InvalidPlacementGroup.InUse",
             format!("The placement group '{name}' is in use and may not be deleted."),
         ));
     }
-    world.placement_groups().remove(name);
+    aws_state.placement_groups().remove(name);
     Ok(AwsResponse::ec2(request, "<return>true</return>").with_resources([group.id]))
 }
 
-pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn describe(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let (names, ids) = (params.list("GroupName"), params.list("GroupId"));
-    let groups = world.placement_groups();
+    let groups = aws_state.placement_groups();
     let gone = names.iter().find(|name| groups.named(name).is_none());
     if let Some(group) = gone.or(ids.iter().find(|id| groups.get(id).is_none())) {
         return Err(unknown(group));
@@ -116,27 +119,27 @@ pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsRespons
     // EC2 has no filter for the ID.
     let found = select(all, &params.filters(), |group, name, values| match name {
         "group-name" => Some(any_matches(values, &group.name)),
-        "group-arn" => Some(any_matches(values, &arn(world, group))),
+        "group-arn" => Some(any_matches(values, &arn(aws_state, group))),
         "state" => Some(any_matches(values, "available")),
         "strategy" => Some(any_matches(values, group.strategy.as_str())),
         "spread-level" => Some(group.strategy == Strategy::Spread && any_matches(values, "rack")),
         name => tag_filter(name, values, &group.tags),
     })?;
-    let items = found.iter().map(|group| element(world, group)).collect();
+    let items = found.iter().map(|group| element(aws_state, group)).collect();
     Ok(list_answer(request, "placementGroupSet", items, None))
 }
 
-fn arn(world: &World, group: &PlacementGroup) -> String {
-    world.arn("ec2", &format!("placement-group/{}", group.name))
+fn arn(aws_state: &AwsState, group: &PlacementGroup) -> String {
+    aws_state.arn("ec2", &format!("placement-group/{}", group.name))
 }
 
-fn element(world: &World, group: &PlacementGroup) -> Vec<Element> {
+fn element(aws_state: &AwsState, group: &PlacementGroup) -> Vec<Element> {
     let mut item = vec![
         Element::leaf("groupName", &group.name),
         Element::leaf("state", "available"),
         Element::leaf("strategy", group.strategy.as_str()),
         Element::leaf("groupId", &group.id),
-        Element::leaf("groupArn", arn(world, group)),
+        Element::leaf("groupArn", arn(aws_state, group)),
         Element::tag_set(&group.tags),
     ];
     match group.strategy {
@@ -150,8 +153,8 @@ fn element(world: &World, group: &PlacementGroup) -> Vec<Element> {
 }
 
 /// Instances that take up room in a group.
-fn members(world: &World, group: &str) -> impl Iterator<Item = Arc<Instance>> {
-    let all = world.instances().all();
+fn members(aws_state: &AwsState, group: &str) -> impl Iterator<Item = Arc<Instance>> {
+    let all = aws_state.instances().all();
     let inside = |instance: &&Arc<Instance>| {
         instance.state.is_alive()
             && instance.placement_group.as_ref().is_some_and(|placed| placed.group_id == group)
@@ -168,8 +171,8 @@ pub(super) struct Target {
 }
 
 /// The group that launch parameters name, and the partition in it; checked as EC2 does at launch.
-pub(super) fn target(world: &World, params: &Params) -> Result<Option<Target>, AwsError> {
-    let groups = world.placement_groups();
+pub(super) fn target(aws_state: &AwsState, params: &Params) -> Result<Option<Target>, AwsError> {
+    let groups = aws_state.placement_groups();
     let number = params.get("Placement.PartitionNumber");
     let (name, id) = (params.get("Placement.GroupName"), params.get("Placement.GroupId"));
     let group = match (name.filter(|name| !name.is_empty()), id) {
@@ -200,17 +203,17 @@ pub(super) fn target(world: &World, params: &Params) -> Result<Option<Target>, A
 
 impl Target {
     /// How many of `wanted` instances a zone takes beside those that are there and those of this call.
-    pub(super) fn room(&self, world: &World, zone: &str, taken: u32, wanted: u32) -> u32 {
+    pub(super) fn room(&self, aws_state: &AwsState, zone: &str, taken: u32, wanted: u32) -> u32 {
         if self.group.strategy != Strategy::Spread {
             return wanted;
         }
-        let there = members(world, &self.group.id).filter(|instance| instance.zone == zone);
+        let there = members(aws_state, &self.group.id).filter(|instance| instance.zone == zone);
         let there = u32::try_from(there.count()).unwrap_or(u32::MAX);
         wanted.min(SPREAD.saturating_sub(there.saturating_add(taken)))
     }
 
     /// Puts new instances into the group: each into the partition that was asked for, or into the one with the fewest.
-    pub(super) fn place(&self, world: &World, made: &mut [Instance]) {
+    pub(super) fn place(&self, aws_state: &AwsState, made: &mut [Instance]) {
         let mut counts = vec![0_u32; self.group.partitions as usize];
         let mut count = |partition: Option<u32>| {
             let index = partition.and_then(|number| number.checked_sub(1)).map(|it| it as usize);
@@ -222,7 +225,7 @@ impl Target {
             first.and_then(|index| u32::try_from(index + 1).ok())
         };
         let mut next = count(None);
-        for instance in members(world, &self.group.id) {
+        for instance in members(aws_state, &self.group.id) {
             next = count(instance.placement_group.as_ref().and_then(|placed| placed.partition));
         }
         for instance in made {

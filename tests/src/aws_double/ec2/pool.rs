@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::amis::Ami;
+use super::super::aws_state::AwsState;
 use super::super::consistency::Kind;
 use super::super::iam::SPOT_ROLE;
 use super::super::instance::Profile;
 use super::super::prices::CapacityType;
 use super::super::request::Params;
 use super::super::response::AwsError;
-use super::super::world::World;
 use super::super::xml::Element;
 use super::images::devices;
 use super::invalid;
@@ -26,20 +26,20 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) async fn read<'a>(
-        world: &World,
+        aws_state: &AwsState,
         wishes: impl Iterator<Item = &'a Wish> + Clone,
     ) -> Result<Self, AwsError> {
-        let network = Network::read(world.moto()).await?;
+        let network = Network::read(aws_state.moto()).await?;
         let mut profiles = BTreeMap::new();
         let names: BTreeSet<String> =
             wishes.clone().filter_map(|wish| profile_name(&wish.params)).collect();
         for name in names {
-            let profile = profile(world, &name).await?;
+            let profile = profile(aws_state, &name).await?;
             profiles.insert(name, profile);
         }
         let mut wishes = wishes;
         let spot_allowed = wishes.all(|wish| wish.capacity_type == CapacityType::OnDemand)
-            || world.moto().query("iam", "GetRole", [("RoleName", SPOT_ROLE)]).await.is_ok();
+            || aws_state.moto().query("iam", "GetRole", [("RoleName", SPOT_ROLE)]).await.is_ok();
         Ok(Self { network, profiles, spot_allowed })
     }
 }
@@ -53,16 +53,16 @@ fn profile_name(params: &Params) -> Option<String> {
     })
 }
 
-async fn profile(world: &World, name: &str) -> Result<Result<Profile, AwsError>, AwsError> {
+async fn profile(aws_state: &AwsState, name: &str) -> Result<Result<Profile, AwsError>, AwsError> {
     let unknown = || {
         invalid(format!(
             "Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
         ))
     };
-    if !world.consistency().is_visible(Kind::InstanceProfile, name) {
+    if !aws_state.consistency().is_visible(Kind::InstanceProfile, name) {
         return Ok(Err(unknown()));
     }
-    let answer = match world
+    let answer = match aws_state
         .moto()
         .query("iam", "GetInstanceProfile", [("InstanceProfileName", name)])
         .await
@@ -124,19 +124,19 @@ impl Image {
 }
 
 /// Checks a wish as EC2 does at launch.
-pub(super) fn pool(world: &World, facts: &Facts, wish: &Wish) -> Result<Pool, AwsError> {
+pub(super) fn pool(aws_state: &AwsState, facts: &Facts, wish: &Wish) -> Result<Pool, AwsError> {
     let params = &wish.params;
     let type_name = params.get("InstanceType").ok_or_else(|| {
         AwsError::new("MissingParameter", "The request must contain the parameter InstanceType")
     })?;
-    let instance_type = world.catalog().get(type_name).ok_or_else(|| {
+    let instance_type = aws_state.catalog().get(type_name).ok_or_else(|| {
         AwsError::new(
             "InvalidParameterValue",
             format!("Invalid value '{type_name}' for InstanceType."),
         )
     })?;
     let subnet = subnet(facts, params)?.clone();
-    if !world.catalog().is_offered(type_name, &subnet.zone) {
+    if !aws_state.catalog().is_offered(type_name, &subnet.zone) {
         let message = format!(
             "Your requested instance type ({type_name}) is not supported in your requested Availability Zone ({}). Please retry your request by not specifying an Availability Zone or choosing other zones.",
             subnet.zone
@@ -147,7 +147,7 @@ pub(super) fn pool(world: &World, facts: &Facts, wish: &Wish) -> Result<Pool, Aw
         AwsError::new("MissingParameter", "The request must contain the parameter ImageId")
     })?;
     let image =
-        world.amis().iter().find(|ami| ami.id == image_id).map(Image::of).ok_or_else(|| {
+        aws_state.amis().iter().find(|ami| ami.id == image_id).map(Image::of).ok_or_else(|| {
             if image_id.starts_with("ami-") {
                 AwsError::new(
                     "InvalidAMIID.NotFound",
@@ -168,7 +168,7 @@ pub(super) fn pool(world: &World, facts: &Facts, wish: &Wish) -> Result<Pool, Aw
         )));
     }
     let groups = groups(facts, params, &subnet)?;
-    let placement = placement_groups::target(world, params)?;
+    let placement = placement_groups::target(aws_state, params)?;
     let profile = profile_name(params).map(|name| facts.profiles[&name].clone()).transpose()?;
     if wish.capacity_type == CapacityType::Spot && !facts.spot_allowed {
         return Err(AwsError::new(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::aws_state::AwsState;
 use super::super::instance::{Instance, Interface, State, Volume};
-use super::super::world::World;
 use super::super::xml::Element;
 use super::time;
 
@@ -45,10 +45,11 @@ pub(super) fn reservation_elements(
 }
 
 /// The content of an instance's `<item>`.
-pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Element> {
+pub(super) fn instance_element(aws_state: &AwsState, instance: &Instance) -> Vec<Element> {
     let gone = instance.state == State::Terminated;
-    let vcpus = world.catalog().get(&instance.instance_type).map_or(2, |known| known.vcpus);
-    let metal = world.catalog().get(&instance.instance_type).is_some_and(|known| known.bare_metal);
+    let vcpus = aws_state.catalog().get(&instance.instance_type).map_or(2, |known| known.vcpus);
+    let metal =
+        aws_state.catalog().get(&instance.instance_type).is_some_and(|known| known.bare_metal);
     let launched = time(instance.launched);
     let mut item = vec![
         leaf("instanceId", &instance.id),
@@ -110,7 +111,7 @@ pub(super) fn instance_element(world: &World, instance: &Instance) -> Vec<Elemen
         .interfaces
         .iter()
         .filter(|_| !gone)
-        .map(|interface| interface_element(world, instance, interface, false));
+        .map(|interface| interface_element(aws_state, instance, interface, false));
     item.push(Element::list("networkInterfaceSet", interfaces));
     if let Some(profile) = &instance.profile {
         item.push(Element::node(
@@ -178,7 +179,7 @@ fn tag_set(tags: &BTreeMap<String, String>) -> Element {
 
 /// A network interface: as part of an instance, or listed by itself.
 pub(super) fn interface_element(
-    world: &World,
+    aws_state: &AwsState,
     instance: &Instance,
     interface: &Interface,
     alone: bool,
@@ -196,7 +197,7 @@ pub(super) fn interface_element(
         leaf("networkInterfaceId", &interface.id),
         leaf("subnetId", &instance.subnet_id),
         leaf("vpcId", &instance.vpc_id),
-        leaf("ownerId", world.account()),
+        leaf("ownerId", aws_state.account()),
         leaf("status", "in-use"),
         leaf("privateIpAddress", interface.private_ip.to_string()),
         leaf("privateDnsName", &instance.private_dns_name),
@@ -212,8 +213,10 @@ pub(super) fn interface_element(
         ),
     ];
     if alone {
-        attachment
-            .extend([leaf("instanceId", &instance.id), leaf("instanceOwnerId", world.account())]);
+        attachment.extend([
+            leaf("instanceId", &instance.id),
+            leaf("instanceOwnerId", aws_state.account()),
+        ]);
         item.push(leaf("availabilityZone", &instance.zone));
         item.push(tag_set(&interface.tags));
     }

@@ -1,10 +1,10 @@
 //! TerminateInstances, StopInstances, StartInstances and RebootInstances.
 
+use super::super::aws_state::AwsState;
 use super::super::instance::State;
 use super::super::request::AwsRequest;
 use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
-use super::super::world::World;
 use super::super::xml::Element;
 use super::list_answer;
 use super::listed::named;
@@ -13,7 +13,7 @@ use super::render::state_element;
 pub(super) fn change(
     request: &AwsRequest,
     principal: &Principal,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     if request.params.list("InstanceId").is_empty() {
         return Err(AwsError::new(
@@ -21,7 +21,7 @@ pub(super) fn change(
             "The request must contain the parameter InstanceId",
         ));
     }
-    let instances = named(world, &request.params)?;
+    let instances = named(aws_state, &request.params)?;
     let ids: Vec<String> = instances.iter().map(|instance| instance.id.clone()).collect();
     let (state, verb) = match request.action.as_str() {
         "RebootInstances" => {
@@ -56,8 +56,8 @@ pub(super) fn change(
         )),
     };
     let items = ids.iter().map(|id| {
-        let before = world.instances().begin(id, state, reason).unwrap_or(state);
-        let now = world.instances().get(id).map_or(state, |instance| instance.state);
+        let before = aws_state.instances().begin(id, state, reason).unwrap_or(state);
+        let now = aws_state.instances().get(id).map_or(state, |instance| instance.state);
         vec![
             Element::leaf("instanceId", id),
             state_element("currentState", now),

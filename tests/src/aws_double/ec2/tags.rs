@@ -1,14 +1,14 @@
-//! CreateTags, DeleteTags and DescribeTags over resources of both the front and moto.
+//! CreateTags, DeleteTags and DescribeTags over resources of both the gateway and moto.
 
 use std::collections::BTreeMap;
 
+use super::super::aws_state::AwsState;
 use super::super::consistency::Kind;
 use super::super::filters::{any_matches, page, select};
 use super::super::instance::State;
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::templates::missing_id;
-use super::super::world::World;
 use super::super::xml::Element;
 use super::{invalid, list_answer};
 
@@ -47,7 +47,10 @@ fn is_ours(id: &str) -> bool {
         .any(|prefix| id.starts_with(prefix))
 }
 
-pub(super) async fn change(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) async fn change(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let resources: Vec<String> = params.list("ResourceId").into_iter().map(str::to_owned).collect();
     let given = params.structs("Tag");
@@ -75,7 +78,7 @@ pub(super) async fn change(request: &AwsRequest, world: &World) -> Result<AwsRes
     let (ours, theirs): (Vec<String>, Vec<String>) =
         resources.iter().cloned().partition(|id| is_ours(id));
     for id in &ours {
-        let Some(mut tags) = world.ec2_tags(id) else { return Err(not_found(id)) };
+        let Some(mut tags) = aws_state.ec2_tags(id) else { return Err(not_found(id)) };
         change.apply(&mut tags);
         if tags.keys().filter(|key| !key.starts_with("aws:")).count() > LIMIT {
             return Err(AwsError::new(
@@ -92,41 +95,41 @@ pub(super) async fn change(request: &AwsRequest, world: &World) -> Result<AwsRes
         for (index, id) in theirs.iter().enumerate() {
             rest.set(format!("ResourceId.{}", index + 1), id);
         }
-        world.moto().query_params("ec2", &request.action, &rest).await?;
+        aws_state.moto().query_params("ec2", &request.action, &rest).await?;
     }
     for id in &ours {
-        apply(world, id, &change);
+        apply(aws_state, id, &change);
     }
     if let Change::Set(tags) = &change {
         for (id, (key, _)) in resources.iter().flat_map(|id| tags.iter().map(move |tag| (id, tag)))
         {
-            world.consistency().changed(Kind::Tag, &format!("{id}/{key}"));
+            aws_state.consistency().changed(Kind::Tag, &format!("{id}/{key}"));
         }
     }
     Ok(AwsResponse::ec2(request, "<return>true</return>").with_resources(resources))
 }
 
-fn apply(world: &World, id: &str, change: &Change) {
+fn apply(aws_state: &AwsState, id: &str, change: &Change) {
     match id.split_once('-').map_or("", |(kind, _)| kind) {
-        "i" => world.instances().update(id, |instance| change.apply(&mut instance.tags)),
+        "i" => aws_state.instances().update(id, |instance| change.apply(&mut instance.tags)),
         "lt" => {
-            world.templates().update(id, |template| change.apply(&mut template.tags));
+            aws_state.templates().update(id, |template| change.apply(&mut template.tags));
         }
-        "pg" => world.placement_groups().update(id, |group| change.apply(&mut group.tags)),
+        "pg" => aws_state.placement_groups().update(id, |group| change.apply(&mut group.tags)),
         "fleet" => {
-            if let Some(fleet) = world.fleets.lock().get_mut(id) {
+            if let Some(fleet) = aws_state.fleets.lock().get_mut(id) {
                 change.apply(&mut fleet.tags);
             }
         }
-        "ami" => change.apply(world.image_tags.lock().entry(id.to_owned()).or_default()),
+        "ami" => change.apply(aws_state.image_tags.lock().entry(id.to_owned()).or_default()),
         _ => {
-            let all = world.instances().all();
+            let all = aws_state.instances().all();
             let holder = all.values().find(|instance| {
                 instance.volumes.iter().any(|volume| volume.id == id)
                     || instance.interfaces.iter().any(|interface| interface.id == id)
             });
             let Some(holder) = holder else { return };
-            world.instances().update(&holder.id, |instance| {
+            aws_state.instances().update(&holder.id, |instance| {
                 instance
                     .volumes
                     .iter_mut()
@@ -163,8 +166,11 @@ struct Row {
     value: String,
 }
 
-pub(super) async fn describe(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
-    let theirs = world.moto().query("ec2", "DescribeTags", []).await?;
+pub(super) async fn describe(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
+    let theirs = aws_state.moto().query("ec2", "DescribeTags", []).await?;
     let mut rows: Vec<Row> = theirs
         .items("tagSet")
         .iter()
@@ -186,7 +192,7 @@ pub(super) async fn describe(request: &AwsRequest, world: &World) -> Result<AwsR
             value: value.clone(),
         }));
     };
-    for instance in world.instances().all().values() {
+    for instance in aws_state.instances().all().values() {
         add(&instance.id, "instance", &instance.tags);
         if instance.state != State::Terminated {
             instance.volumes.iter().for_each(|volume| add(&volume.id, "volume", &volume.tags));
@@ -196,13 +202,13 @@ pub(super) async fn describe(request: &AwsRequest, world: &World) -> Result<AwsR
                 .for_each(|interface| add(&interface.id, "network-interface", &interface.tags));
         }
     }
-    for template in world.templates().all() {
+    for template in aws_state.templates().all() {
         add(&template.id, "launch-template", &template.tags);
     }
-    for group in world.placement_groups().all() {
+    for group in aws_state.placement_groups().all() {
         add(&group.id, "placement-group", &group.tags);
     }
-    for (id, tags) in world.image_tags.lock().iter() {
+    for (id, tags) in aws_state.image_tags.lock().iter() {
         add(id, "image", tags);
     }
     let rows = select(rows, &request.params.filters(), |row, name, values| match name {

@@ -1,12 +1,12 @@
 //! Launch template calls.
 
+use super::super::aws_state::AwsState;
 use super::super::consistency::Kind;
 use super::super::filters::{any_matches, page, select, tag_filter};
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
 use super::super::templates::{Template, missing_id, missing_name};
-use super::super::world::World;
 use super::super::xml::{Element, render};
 use super::launch::tag_specs;
 use super::{invalid, list_answer, template_data, time};
@@ -15,9 +15,9 @@ use super::{invalid, list_answer, template_data, time};
 const USER_DATA_LIMIT: usize = 16_384;
 
 /// The template that parameters name, if other calls can see it already.
-pub(super) fn visible(world: &World, params: &Params) -> Result<Template, AwsError> {
-    let template = world.templates().named_by(params)?;
-    if world.consistency().is_visible(Kind::LaunchTemplate, &template.id) {
+pub(super) fn visible(aws_state: &AwsState, params: &Params) -> Result<Template, AwsError> {
+    let template = aws_state.templates().named_by(params)?;
+    if aws_state.consistency().is_visible(Kind::LaunchTemplate, &template.id) {
         return Ok(template);
     }
     Err(match params.get("LaunchTemplateId") {
@@ -29,7 +29,7 @@ pub(super) fn visible(world: &World, params: &Params) -> Result<Template, AwsErr
 pub(super) fn create(
     request: &AwsRequest,
     principal: &Principal,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
     let name = params.get("LaunchTemplateName").unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) fn create(
     }
     let data = data_of(params)?;
     let token = params.get("ClientToken").unwrap_or_default();
-    if let Some(made) = world
+    if let Some(made) = aws_state
         .templates()
         .by_name(name)
         .filter(|made| !token.is_empty() && made.client_token == token)
@@ -51,9 +51,9 @@ pub(super) fn create(
         let inner = render(&[Element::node("launchTemplate", element(&made))]);
         return Ok(AwsResponse::ec2(request, &inner));
     }
-    let now = world.clock().now();
+    let now = aws_state.clock().now();
     let template = Template {
-        id: world.id("lt"),
+        id: aws_state.id("lt"),
         name: name.to_owned(),
         created: now,
         created_by: principal.arn.clone(),
@@ -64,8 +64,8 @@ pub(super) fn create(
     };
     let inner = render(&[Element::node("launchTemplate", element(&template))]);
     let id = template.id.clone();
-    world.templates().insert(template)?;
-    world.consistency().changed(Kind::LaunchTemplate, &id);
+    aws_state.templates().insert(template)?;
+    aws_state.consistency().changed(Kind::LaunchTemplate, &id);
     Ok(AwsResponse::ec2(request, &inner).with_resources([id]))
 }
 
@@ -84,15 +84,19 @@ fn data_of(params: &Params) -> Result<Params, AwsError> {
     Ok(data)
 }
 
-pub(super) fn create_version(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn create_version(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
-    let template = visible(world, params)?;
+    let template = visible(aws_state, params)?;
     let mut data = data_of(params)?;
     if let Some(source) = params.get("SourceVersion") {
         data = super::launch::overlay(template.version(Some(source))?.1, &data);
     }
-    world.templates().update(&template.id, |template| template.versions.push(data));
-    let template = world.templates().get(&template.id).ok_or_else(|| missing_id(&template.id))?;
+    aws_state.templates().update(&template.id, |template| template.versions.push(data));
+    let template =
+        aws_state.templates().get(&template.id).ok_or_else(|| missing_id(&template.id))?;
     let newest = template.latest_version();
     let (_, data) = template.version(Some("$Latest"))?;
     let inner =
@@ -100,26 +104,30 @@ pub(super) fn create_version(request: &AwsRequest, world: &World) -> Result<AwsR
     Ok(AwsResponse::ec2(request, &inner).with_resources([template.id]))
 }
 
-pub(super) fn modify(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
-    let template = visible(world, &request.params)?;
+pub(super) fn modify(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
+    let template = visible(aws_state, &request.params)?;
     let (version, _) = template.version(request.params.get("SetDefaultVersion"))?;
-    world.templates().update(&template.id, |template| template.default_version = version);
-    let template = world.templates().get(&template.id).ok_or_else(|| missing_id(&template.id))?;
+    aws_state.templates().update(&template.id, |template| template.default_version = version);
+    let template =
+        aws_state.templates().get(&template.id).ok_or_else(|| missing_id(&template.id))?;
     let inner = render(&[Element::node("launchTemplate", element(&template))]);
     Ok(AwsResponse::ec2(request, &inner).with_resources([template.id]))
 }
 
-pub(super) fn delete(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
-    let template = world.templates().named_by(&request.params)?;
-    world.templates().remove(&template.id);
+pub(super) fn delete(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
+    let template = aws_state.templates().named_by(&request.params)?;
+    aws_state.templates().remove(&template.id);
     let inner = render(&[Element::node("launchTemplate", element(&template))]);
     Ok(AwsResponse::ec2(request, &inner).with_resources([template.id]))
 }
 
-pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsResponse, AwsError> {
+pub(super) fn describe(
+    request: &AwsRequest,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
-    let mut found: Vec<Template> = world.templates().all();
-    found.retain(|template| world.consistency().is_visible(Kind::LaunchTemplate, &template.id));
+    let mut found: Vec<Template> = aws_state.templates().all();
+    found.retain(|template| aws_state.consistency().is_visible(Kind::LaunchTemplate, &template.id));
     let (ids, names) = (params.list("LaunchTemplateId"), params.list("LaunchTemplateName"));
     if let Some(id) = ids.iter().find(|id| !found.iter().any(|template| template.id == **id)) {
         return Err(missing_id(id));
@@ -148,10 +156,10 @@ pub(super) fn describe(request: &AwsRequest, world: &World) -> Result<AwsRespons
 
 pub(super) fn describe_versions(
     request: &AwsRequest,
-    world: &World,
+    aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
     let params = &request.params;
-    let template = visible(world, params)?;
+    let template = visible(aws_state, params)?;
     let mut wanted = Vec::new();
     for version in params.list("LaunchTemplateVersion") {
         wanted.push(template.version(Some(version))?);

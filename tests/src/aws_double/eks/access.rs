@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::{
     AuthenticationMode, Eks, OnCluster, Tags, in_use, invalid, not_found, page, seconds, strings,
 };
-use crate::front::response::AwsError;
-use crate::front::world::World;
+use crate::aws_double::aws_state::AwsState;
+use crate::aws_double::response::AwsError;
 
 /// The access policies that EKS has, by name.
 const POLICIES: [&str; 6] = [
@@ -22,8 +22,8 @@ const POLICIES: [&str; 6] = [
 ];
 
 /// What ARNs of access policies begin with.
-fn policy_prefix(world: &World) -> String {
-    format!("arn:{}:eks::aws:cluster-access-policy/", world.partition())
+fn policy_prefix(aws_state: &AwsState) -> String {
+    format!("arn:{}:eks::aws:cluster-access-policy/", aws_state.partition())
 }
 
 /// What kind of principal an entry is for.
@@ -88,8 +88,8 @@ pub struct AssociatedPolicy {
 }
 
 /// The access policies as ListAccessPolicies tells them.
-pub(super) fn policies(world: &World) -> Vec<Value> {
-    let prefix = policy_prefix(world);
+pub(super) fn policies(aws_state: &AwsState) -> Vec<Value> {
+    let prefix = policy_prefix(aws_state);
     POLICIES
         .into_iter()
         .map(|name| json!({ "name": name, "arn": format!("{prefix}{name}") }))
@@ -103,7 +103,7 @@ impl Eks {
     }
 
     /// Makes somebody an administrator of the cluster, as EKS does for who made it.
-    pub fn grant_cluster_admin(&self, principal_arn: &str, world: &World) {
+    pub fn grant_cluster_admin(&self, principal_arn: &str, aws_state: &AwsState) {
         let now = self.clock.now();
         let policy = AssociatedPolicy {
             name: "AmazonEKSClusterAdminPolicy".to_owned(),
@@ -114,8 +114,8 @@ impl Eks {
             principal_arn: principal_arn.to_owned(),
             stale: false,
             arn: entry_arn(
-                &world.arn("eks", ""),
-                &world.cluster().map(|cluster| cluster.name).unwrap_or_default(),
+                &aws_state.arn("eks", ""),
+                &aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default(),
                 principal_arn,
             ),
             entry_type: EntryType::Standard,
@@ -153,7 +153,7 @@ impl Eks {
                 let wanted = call.request.params.get("associatedPolicyArn");
                 let state = self.state.lock();
                 let has = |entry: &AccessEntry, arn: &str| {
-                    entry.policies.iter().any(|policy| policy.arn(call.world) == arn)
+                    entry.policies.iter().any(|policy| policy.arn(call.aws_state) == arn)
                 };
                 let entries =
                     state.entries.values().filter(|entry| wanted.is_none_or(|arn| has(entry, arn)));
@@ -189,12 +189,12 @@ impl Eks {
                 Ok(json!({
                     "clusterName": call.cluster.name,
                     "principalArn": entry.principal_arn,
-                    "associatedAccessPolicy": policy.json(call.world),
+                    "associatedAccessPolicy": policy.json(call.aws_state),
                 }))
             }),
             "DisassociateAccessPolicy" => self.on_entry(call, |_, entry| {
                 let n_before = entry.policies.len();
-                entry.policies.retain(|policy| policy.arn(call.world) != call.sub);
+                entry.policies.retain(|policy| policy.arn(call.aws_state) != call.sub);
                 if entry.policies.len() == n_before {
                     return Err(not_found(
                         "The specified policyArn is not associated with the access entry.",
@@ -204,7 +204,7 @@ impl Eks {
             }),
             "ListAssociatedAccessPolicies" => self.on_entry(call, |_, entry| {
                 let policies =
-                    entry.policies.iter().map(|policy| policy.json(call.world)).collect();
+                    entry.policies.iter().map(|policy| policy.json(call.aws_state)).collect();
                 let mut answer = page::page(call.request, "associatedAccessPolicies", policies)?;
                 answer["clusterName"] = json!(call.cluster.name);
                 answer["principalArn"] = json!(entry.principal_arn);
@@ -222,7 +222,7 @@ impl Eks {
                 .map_err(|_| invalid(&format!("The specified type {kind} is invalid.")))?,
         };
         let (username, groups) = validated(call, entry_type)?;
-        let role = self.role(principal_arn, call.world).await?;
+        let role = self.role(principal_arn, call.aws_state).await?;
         let is_user = principal_arn.contains(":user/");
         if role.is_none() && !(is_user && entry_type == EntryType::Standard) {
             return Err(invalid("The specified principalArn is invalid: invalid principal."));
@@ -279,14 +279,14 @@ impl AccessEntry {
 }
 
 impl AssociatedPolicy {
-    fn arn(&self, world: &World) -> String {
-        format!("{}{}", policy_prefix(world), self.name)
+    fn arn(&self, aws_state: &AwsState) -> String {
+        format!("{}{}", policy_prefix(aws_state), self.name)
     }
 
-    fn json(&self, world: &World) -> Value {
+    fn json(&self, aws_state: &AwsState) -> Value {
         let scope = if self.namespaces.is_empty() { "cluster" } else { "namespace" };
         json!({
-            "policyArn": self.arn(world),
+            "policyArn": self.arn(aws_state),
             "accessScope": { "type": scope, "namespaces": self.namespaces },
             "associatedAt": seconds(self.associated),
             "modifiedAt": seconds(self.associated),
@@ -332,7 +332,7 @@ fn associated(
     now: Timestamp,
 ) -> Result<AssociatedPolicy, AwsError> {
     let arn = call.required("policyArn")?;
-    let prefix = policy_prefix(call.world);
+    let prefix = policy_prefix(call.aws_state);
     let name = arn.strip_prefix(&prefix).filter(|name| POLICIES.contains(name));
     let name = name.ok_or_else(|| invalid("The specified policyArn is invalid."))?.to_owned();
     if entry.entry_type != EntryType::Standard {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Eks, Lifetime, OnCluster, Tags, in_use, invalid, not_found, page, seconds};
-use crate::front::amis::MINORS;
-use crate::front::request::AwsRequest;
-use crate::front::response::AwsError;
+use crate::aws_double::amis::MINORS;
+use crate::aws_double::request::AwsRequest;
+use crate::aws_double::response::AwsError;
 
 /// Name and version of each add-on that there is.
 const KNOWN: [(&str, &str); 4] = [

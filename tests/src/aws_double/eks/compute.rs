@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Eks, Lifetime, OnCluster, Tags, in_use, not_found, page, seconds, strings};
-use crate::front::response::AwsError;
+use crate::aws_double::response::AwsError;
 
 /// A Fargate profile.
 #[derive(Clone, Debug, PartialEq, Eq)]

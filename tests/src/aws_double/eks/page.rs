@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::invalid;
-use crate::front::request::AwsRequest;
-use crate::front::response::AwsError;
+use crate::aws_double::request::AwsRequest;
+use crate::aws_double::response::AwsError;
 
 /// Most items that one page may hold; also the default.
 const LARGEST: usize = 100;

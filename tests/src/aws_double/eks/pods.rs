@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Eks, OnCluster, Tags, in_use, invalid, not_found, page, seconds};
-use crate::front::authorization::store::Role;
-use crate::front::policy::{Call, Caller, Context, evaluate_resource_policy};
-use crate::front::response::AwsError;
-use crate::front::world::World;
+use crate::aws_double::authorization::store::Role;
+use crate::aws_double::aws_state::AwsState;
+use crate::aws_double::policy::{Call, Caller, Context, evaluate_resource_policy};
+use crate::aws_double::response::AwsError;
 use crate::kubelet::PodIdentity;
 use tenon_iam_policies::identity::POD_IDENTITY_SERVICE;
 
@@ -51,7 +51,7 @@ impl Eks {
             "CreatePodIdentityAssociation" => self.create_association(call).await,
             "UpdatePodIdentityAssociation" => {
                 if let Some(role_arn) = call.text("roleArn") {
-                    self.trusted(role_arn, call.world).await?;
+                    self.trusted(role_arn, call.aws_state).await?;
                 }
                 let now = self.clock.now();
                 self.on_association(call, |association| {
@@ -109,7 +109,7 @@ impl Eks {
             }
             return Err(in_use(format!("Association already exists: {}", existing.id)));
         }
-        self.trusted(role_arn, call.world).await?;
+        self.trusted(role_arn, call.aws_state).await?;
         let id = format!("a-{}", &Uuid::new_v4().simple().to_string()[..17]);
         let now = self.clock.now();
         let association = Association {
@@ -139,9 +139,9 @@ impl Eks {
     }
 
     /// A role that exists and that EKS may take; else the error that EKS gives.
-    async fn trusted(&self, role_arn: &str, world: &World) -> Result<(), AwsError> {
+    async fn trusted(&self, role_arn: &str, aws_state: &AwsState) -> Result<(), AwsError> {
         let role = self
-            .role(role_arn, world)
+            .role(role_arn, aws_state)
             .await?
             .ok_or_else(|| invalid("Role provided in the request does not exist."))?;
         if trusts_pod_identity(&role) {

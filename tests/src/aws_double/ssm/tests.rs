@@ -2,8 +2,8 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, Uri};
 
 use super::*;
+use crate::aws_double::moto_client::MotoClient;
 use crate::clock::Clock;
-use crate::front::moto_client::MotoClient;
 
 fn request(action: &str, body: &Value) -> AwsRequest {
     let mut headers = HeaderMap::new();
@@ -23,7 +23,7 @@ fn request(action: &str, body: &Value) -> AwsRequest {
 }
 
 async fn ask(action: &str, body: Value) -> Result<Value, AwsError> {
-    let world = World::new(
+    let aws_state = AwsState::new(
         "123456789012",
         "eu-central-1",
         Clock::system(),
@@ -31,7 +31,7 @@ async fn ask(action: &str, body: Value) -> Result<Value, AwsError> {
     );
     let (ssm, request) = (Ssm::new(), request(action, &body));
     assert!(ssm.handles(&request));
-    let response = ssm.call(&request, &Principal::administrator(&world), &world).await?;
+    let response = ssm.call(&request, &Principal::administrator(&aws_state), &aws_state).await?;
     Ok(serde_json::from_slice(&response.body).unwrap())
 }
 

@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use tenon_iam_policies::Partition;
 
 use super::Refusal;
-use crate::front::identity::Credentials;
-use crate::front::request::Credential;
-use crate::front::signature::{ALGORITHM, Canonical, Scope, decode, encode};
+use crate::aws_double::identity::Credentials;
+use crate::aws_double::request::Credential;
+use crate::aws_double::signature::{ALGORITHM, Canonical, Scope, decode, encode};
 
 /// The header that binds a token to a cluster.
 const CLUSTER_HEADER: &str = "x-k8s-aws-id";

@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep};
 use super::metrics::Metrics;
 use super::{Failure, MeasureArgs, NAME, cpu_seconds, peak_mib, resident_mib, start};
 use crate::bed::Bed;
+use crate::demo::cluster;
+use crate::kwok_operators::KwokOperators;
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
-use crate::story::cluster;
-use crate::unclouded::Unclouded;
 use crate::user::{LIMIT, User, one_of};
 use crate::wait::eventually;
 
@@ -75,7 +75,7 @@ pub(super) async fn measure(
     let per_node = usize::try_from(args.per_node.unwrap_or(10))?;
     let pods = args.pods.unwrap_or(100_000);
     let nodes = pods.div_ceil(per_node);
-    let tenon = Unclouded::prepare(bed, programs.clone()).await?;
+    let tenon = KwokOperators::prepare(bed, programs.clone()).await?;
     let user = tenon.user();
     let requirements = json!([
         one_of("kubernetes.io/os", &["linux"]),

@@ -9,7 +9,7 @@ use tenon_crds::labels;
 
 use super::Failure;
 use crate::bed::Bed;
-use crate::unclouded::Operator;
+use crate::kwok_operators::Operator;
 
 /// The nodes and what they cost together, dollars per hour, as their labels say it.
 pub(super) async fn fleet(bed: &Bed) -> Result<(usize, f64), Failure> {

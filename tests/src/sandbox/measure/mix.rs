@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep};
 use super::metrics::{Metrics, fleet};
 use super::{Failure, MeasureArgs, NAME, cpu_seconds, difference, resident_mib, start};
 use crate::bed::Bed;
+use crate::kwok_operators::KwokOperators;
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
-use crate::unclouded::Unclouded;
 use crate::user::{User, one_of};
 use crate::wait::eventually;
 
@@ -73,7 +73,7 @@ pub(super) async fn measure(
     progress: &Progress,
 ) -> Result<Figures, Failure> {
     let limit = Duration::from_secs(args.limit);
-    let tenon = Unclouded::prepare(bed, programs.clone()).await?;
+    let tenon = KwokOperators::prepare(bed, programs.clone()).await?;
     let user = tenon.user();
     let operator = start(&tenon, args)?;
     operator.ready(limit).await?;

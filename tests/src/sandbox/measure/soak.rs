@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{Failure, MeasureArgs, resident_mib};
 use crate::bed::Bed;
-use crate::installed::Installed;
+use crate::installation::Installation;
+use crate::kwok_operators::get;
 use crate::progress::Progress;
-use crate::unclouded::get;
 use crate::user::{LIMIT, one_of};
 use crate::wait::eventually;
 
@@ -72,7 +72,7 @@ pub(super) async fn measure(
     args: &MeasureArgs,
     progress: &Progress,
 ) -> Result<Figures, Failure> {
-    let tenon = Installed::ensure(bed, &json!({})).await?;
+    let tenon = Installation::ensure(bed, &json!({})).await?;
     let started = Instant::now();
     let until = started + Duration::from_secs(args.minutes * 60);
     let step = progress.step(format!("{} minutes of churn", args.minutes));
@@ -95,7 +95,7 @@ pub(super) async fn measure(
 }
 
 /// A NodeClass, a NodePool and its pods come, and go again.
-async fn round(tenon: &Installed, name: String) -> Result<(), Failure> {
+async fn round(tenon: &Installation, name: String) -> Result<(), Failure> {
     let user = tenon.user();
     let classes = user.objects("EC2NodeClass");
     let default = classes.get("default").await?;
@@ -134,7 +134,7 @@ async fn round(tenon: &Installed, name: String) -> Result<(), Failure> {
 }
 
 /// The bed's API server keeps events for an hour, as others do: of no use here, and each list of them grows.
-async fn forget_events(tenon: &Installed, before: Timestamp) -> Result<(), Failure> {
+async fn forget_events(tenon: &Installation, before: Timestamp) -> Result<(), Failure> {
     let events: Api<Event> = Api::all(tenon.bed().client());
     for event in events.list_metadata(&ListParams::default().limit(500)).await?.items {
         let Some(namespace) = event.namespace() else { continue };
@@ -146,7 +146,7 @@ async fn forget_events(tenon: &Installed, before: Timestamp) -> Result<(), Failu
     Ok(())
 }
 
-async fn look(tenon: &Installed) -> Result<BTreeMap<String, Sample>, Failure> {
+async fn look(tenon: &Installation) -> Result<BTreeMap<String, Sample>, Failure> {
     sleep(SETTLES).await;
     let mut found = BTreeMap::new();
     for operator in tenon.operators() {

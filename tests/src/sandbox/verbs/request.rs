@@ -171,7 +171,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::front::faults::{Effect, Fault, Shortage};
+    use crate::aws_double::faults::{Effect, Fault, Shortage};
 
     #[derive(Parser)]
     struct Line {
@@ -186,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_what_the_front_reads() {
+    fn faults_are_what_the_gateway_reads() {
         let fault = |line: &str| {
-            serde_json::from_value::<Fault>(request(line).body).expect("the front's type")
+            serde_json::from_value::<Fault>(request(line).body).expect("the gateway's type")
         };
         let throttled = fault("throttle ec2:CreateFleet --per-second 2 --burst 5");
         assert_eq!(throttled.effect, Effect::Throttle { per_second: 2.0, burst: 5.0 });
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn shortages_are_what_the_front_reads() {
+    fn shortages_are_what_the_gateway_reads() {
         let body = request("ice m7* --capacity spot --zone eu-central-1a").body;
-        let shortage: Shortage = serde_json::from_value(body).expect("the front's type");
+        let shortage: Shortage = serde_json::from_value(body).expect("the gateway's type");
         assert_eq!((shortage.instance_type.as_str(), shortage.left), ("m7*", 0));
     }
 

@@ -5,10 +5,10 @@ use axum::extract::Path;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use tenon_tests::aws_double::control::Control;
+use tenon_tests::aws_double::eks::AuthenticationMode;
+use tenon_tests::aws_double::rewrite::Rewrite;
 use tenon_tests::bed::Bed;
-use tenon_tests::front::control::Control;
-use tenon_tests::front::eks::AuthenticationMode;
-use tenon_tests::front::rewrite::Rewrite;
 use tenon_tests::wait::must;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::super::verdicts::{Verdicts, passes};
 
 fn control(bed: &Bed) -> &Control {
-    must(bed.aws()).front().control()
+    must(bed.aws()).gateway().control()
 }
 
 /// As many launch templates as a region may have, all but a few.
@@ -150,7 +150,7 @@ pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let mut tasks = JoinSet::new();
     let host = registry(&mut tasks).await;
     let image = |name: &str| format!("{host}/tenon/{name}");
-    let moto = must(bed.aws()).front().world().moto();
+    let moto = must(bed.aws()).gateway().state().moto();
     let key = must(moto.json("kms", "TrentService.CreateKey", &json!({})).await);
     let key = key["KeyMetadata"]["Arn"].as_str().expect("an ARN").to_owned();
     let long = format!("arn:aws:iam::123456789012:role/{}", "x".repeat(65));

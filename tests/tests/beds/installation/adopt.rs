@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::{Features, Partition, Scope};
 use tenon_tests::bed::{ACCOUNT, Bed, BedConfig, Parts};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::kubelet::Image;
 use tenon_tests::programs::TenonPrograms;
 use tenon_tests::progress::Progress;
@@ -86,7 +86,7 @@ async fn aws_side(bed: &Bed) {
     must(caller.rest("eks", Method::POST, &path, &association).await);
     let entry = json!({ "principalArn": arn(NODE_ROLE), "type": "EC2_LINUX" });
     must(caller.rest("eks", Method::POST, &format!("{cluster}/access-entries"), &entry).await);
-    let moto = aws.front().world().moto();
+    let moto = aws.gateway().state().moto();
     must(moto.json("sqs", "AmazonSQS.CreateQueue", &json!({ "QueueName": QUEUE })).await);
     let pattern =
         json!({ "source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"] });
@@ -253,7 +253,7 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
     kubernetes_side(&bed).await;
     let before = must(bed.aws_inventory().await);
 
-    let cluster = Installed::on(&bed);
+    let cluster = Installation::on(&bed);
     must(cluster.user().ready("EC2NodeClass", "default").await);
     let requirements = json!([one_of("node.kubernetes.io/instance-type", &["m6i.large"])]);
     must(cluster.user().pool("adopt", &requirements, &json!({})).await);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tenon_tests::aws_double::calls::Call;
 use tenon_tests::bed::{Bed, Finished};
-use tenon_tests::front::calls::Call;
 use tenon_tests::wait::must;
 
 use super::install::tenon;
@@ -14,7 +14,7 @@ pub(super) struct Calls(Vec<Call>);
 
 /// Runs `tenon` to its end and tells what it called. Calls of the operator, which goes on beside it, are not in it.
 pub(super) async fn called(bed: &Bed, args: &[&str]) -> (Finished, Calls) {
-    let log = must(bed.aws()).front().control().calls();
+    let log = must(bed.aws()).gateway().control().calls();
     log.clear();
     let finished = tenon(bed, args, None).await;
     let of_installer = |call: &Call| call.caller.ends_with(":user/administrator");

@@ -1,9 +1,9 @@
-//! The story that `cargo sandbox` tells, from `tenon install` to a proven-empty `tenon uninstall`, here in an AWS that is only eventually consistent:
+//! The demo that `cargo sandbox` tells, from `tenon install` to a proven-empty `tenon uninstall`, here in an AWS that is only eventually consistent:
 //! what was just made can't be seen by other calls for some seconds.
 
-use tenon_tests::front::consistency::Delays;
-use tenon_tests::statements::problems;
-use tenon_tests::story::prove;
+use tenon_tests::aws_double::consistency::Delays;
+use tenon_tests::demo::prove;
+use tenon_tests::policy_coverage::problems;
 use tenon_tests::wait::must;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,11 +11,11 @@ use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tenon_iam_policies::Document;
+use tenon_tests::aws_double::consistency::Delays;
+use tenon_tests::aws_double::faults::{Effect, Fault};
+use tenon_tests::aws_double::identity::Grants;
+use tenon_tests::aws_double::policy::NamedDocument;
 use tenon_tests::bed::{Bed, BedConfig, Finished};
-use tenon_tests::front::consistency::Delays;
-use tenon_tests::front::faults::{Effect, Fault};
-use tenon_tests::front::identity::Grants;
-use tenon_tests::front::policy::NamedDocument;
 
 use super::calls::{Budget, within};
 use super::terminal::interrupted;
@@ -117,7 +117,7 @@ pub(super) fn assert_unchanged(
 async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_completes() {
     let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
     let before = inventory(&bed).await;
-    let control = bed.aws().expect("AWS").front().control();
+    let control = bed.aws().expect("AWS").gateway().control();
 
     // All problems at once, with file, path and what is allowed; nothing was called.
     let mut bad = settings(&bed);
@@ -202,7 +202,7 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     assert_unchanged(&before, &inventory(&bed).await);
 
     // Again, in an AWS that is eventually consistent, and that answers some call of each run with an error that goes by.
-    let control = bed.aws().expect("AWS").front().control();
+    let control = bed.aws().expect("AWS").gateway().control();
     let aws = Duration::from_millis(1_500);
     control.consistency(Delays { deleted_queue: 0.0, ..Delays::all(aws) });
     let kills = until_done(&bed, &install).await;
@@ -266,7 +266,7 @@ fn once(action: &str, effect: Effect) -> Fault {
 /// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how
 /// often it was aborted.
 pub(super) async fn until_done(bed: &Bed, args: &[&str]) -> usize {
-    let control = bed.aws().expect("AWS").front().control();
+    let control = bed.aws().expect("AWS").gateway().control();
     for action in LOST {
         control.fault(once(action, Effect::DropAnswer));
     }

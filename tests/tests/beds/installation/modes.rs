@@ -1,5 +1,5 @@
-//! Every way to give the operator its role, to let nodes in, and to encrypt the queue, in all three partitions of AWS. Each world is installed into and proven by a
-//! node that joins; a second run changes nothing, and after the uninstall the world is what it was. The installer has no more rights than `tenon iam caller` prints.
+//! Every way to give the operator its role, to let nodes in, and to encrypt the queue, in all three partitions of AWS. Each setup is installed into and proven by a
+//! node that joins; a second run changes nothing, and after the uninstall everything is what it was. The installer has no more rights than `tenon iam caller` prints.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tenon_iam_policies::{Document, Partition};
+use tenon_tests::aws_double::calls::Call;
+use tenon_tests::aws_double::eks::AuthenticationMode;
+use tenon_tests::aws_double::events::Event;
+use tenon_tests::aws_double::identity::Grants;
+use tenon_tests::aws_double::instance::State;
+use tenon_tests::aws_double::instances::StateChange;
+use tenon_tests::aws_double::policy::NamedDocument;
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::calls::Call;
-use tenon_tests::front::eks::AuthenticationMode;
-use tenon_tests::front::events::Event;
-use tenon_tests::front::identity::Grants;
-use tenon_tests::front::instance::State;
-use tenon_tests::front::instances::StateChange;
-use tenon_tests::front::policy::NamedDocument;
 use tenon_tests::wait::must;
 
 use super::calls::called;
@@ -26,8 +26,8 @@ use super::terminal::interrupted;
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 const AGENT: &str = "eks-pod-identity-agent";
 
-/// What a world is like in which Tenon is installed.
-struct World {
+/// The cluster and account that Tenon is installed into.
+struct Setup {
     bed: Bed,
     /// Settings beside the cluster's name and region.
     settings: Value,
@@ -46,7 +46,7 @@ async fn bed(region: &str) -> Bed {
     Bed::start(config).await.expect("the bed starts")
 }
 
-impl World {
+impl Setup {
     /// Installs, looks, installs again, uninstalls, compares.
     async fn comes_and_goes(&self) {
         let bed = &self.bed;
@@ -118,7 +118,7 @@ impl World {
 
     /// The operator calls as its role, in the way that was asked for, and may make every call that it makes.
     fn operator_has_its_role(&self) {
-        let log = must(self.bed.aws()).front().control().calls();
+        let log = must(self.bed.aws()).gateway().control().calls();
         let partition = Partition::of_region(self.bed.region());
         let session =
             format!("arn:{partition}:sts::123456789012:assumed-role/tenon-bed-controller/");
@@ -139,7 +139,7 @@ impl World {
     }
 
     fn node_had_its_profile(&self) {
-        let instances = must(self.bed.aws()).front().world().instances().all();
+        let instances = must(self.bed.aws()).gateway().state().instances().all();
         let profiles: Vec<_> =
             instances.values().filter_map(|instance| instance.profile.clone()).collect();
         assert!(!profiles.is_empty(), "no instance had a profile");
@@ -175,18 +175,18 @@ impl World {
 
     /// One event of each kind is sent, and each comes through its rule.
     async fn events_reach_the_queue(&self) {
-        let front = must(self.bed.aws()).front();
-        let world = front.world();
+        let gateway = must(self.bed.aws()).gateway();
+        let setup = gateway.state();
         let id = "i-00000000000000abc";
         let stopping = StateChange { id: id.to_owned(), state: State::Stopping };
         let events = [
-            Event::spot_interruption(world, id),
-            Event::rebalance(world, id),
-            Event::capacity_reservation_interruption(world, id),
-            Event::state_change(world, &stopping),
-            Event::scheduled_change(world, &[id.to_owned()], "AWS_EC2_INSTANCE_STOP_SCHEDULED"),
+            Event::spot_interruption(setup, id),
+            Event::rebalance(setup, id),
+            Event::capacity_reservation_interruption(setup, id),
+            Event::state_change(setup, &stopping),
+            Event::scheduled_change(setup, &[id.to_owned()], "AWS_EC2_INSTANCE_STOP_SCHEDULED"),
         ];
-        let deliveries = front.control().send(&events).await.expect("they are sent");
+        let deliveries = gateway.control().send(&events).await.expect("they are sent");
         assert_eq!(deliveries.len(), events.len(), "{deliveries:?}");
         for delivery in deliveries {
             assert_eq!(delivery.failure, None, "{delivery:?}");
@@ -216,7 +216,7 @@ async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
     });
     let map = serde_json::from_value(map).expect("a ConfigMap");
     must(maps(&bed).create(&PostParams::default(), &map).await);
-    let world = World {
+    let setup = Setup {
         bed,
         settings: json!({
             "identity": { "mode": "irsa" },
@@ -228,14 +228,14 @@ async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
         web_identity: true,
         static_profile: true,
     };
-    let before = must(maps(&world.bed).get("aws-auth").await);
-    world.comes_and_goes().await;
-    let after = must(maps(&world.bed).get("aws-auth").await);
+    let before = must(maps(&setup.bed).get("aws-auth").await);
+    setup.comes_and_goes().await;
+    let after = must(maps(&setup.bed).get("aws-auth").await);
     assert_eq!(
         (after.data, after.metadata.annotations),
         (before.data, before.metadata.annotations)
     );
-    world.bed.stop().await.expect("the bed stops");
+    setup.bed.stop().await.expect("the bed stops");
 }
 
 /// In China, in a cluster that knows access entries only. Somebody else uses the cluster's identity provider already, for another audience.
@@ -244,13 +244,13 @@ async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
     let bed = bed("cn-northwest-1").await;
     let aws = must(bed.aws());
     aws.guard().eks.set_authentication_mode(AuthenticationMode::Api);
-    let issuer = aws.front().world().cluster().expect("a cluster").issuer;
+    let issuer = aws.gateway().state().cluster().expect("a cluster").issuer;
     assert!(issuer.contains(".amazonaws.com.cn/"), "{issuer}");
     let provider = [("Url", issuer.as_str()), ("ClientIDList.member.1", "somebody.example")];
     must(aws.caller().query("iam", "CreateOpenIDConnectProvider", &provider).await);
     let provider = inventory(&bed).await.into_iter().find(|(kind, _)| kind == "identity provider");
     let (_, were) = provider.expect("the one that was made");
-    let world = World {
+    let setup = Setup {
         bed,
         settings: json!({ "identity": { "mode": "irsa" } }),
         stays: vec![],
@@ -258,8 +258,8 @@ async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
         web_identity: true,
         static_profile: false,
     };
-    world.comes_and_goes().await;
-    world.bed.stop().await.expect("the bed stops");
+    setup.comes_and_goes().await;
+    setup.bed.stop().await.expect("the bed stops");
 }
 
 /// In GovCloud, with a key of the customer's for the queue; the Pod Identity agent is missing, and so is the ConfigMap that is to let nodes in.
@@ -268,11 +268,11 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
     let bed = bed("us-gov-west-1").await;
     let aws = must(bed.aws());
     aws.guard().eks.remove_addon(AGENT);
-    let moto = aws.front().world().moto();
+    let moto = aws.gateway().state().moto();
     let key = must(moto.json("kms", "TrentService.CreateKey", &json!({})).await);
     let key = key["KeyMetadata"]["Arn"].as_str().expect("an ARN").to_owned();
     assert!(key.starts_with("arn:aws-us-gov:kms:us-gov-west-1:"), "{key}");
-    let world = World {
+    let setup = Setup {
         bed,
         settings: json!({
             "identity": { "mode": "pod-identity", "installAgent": true },
@@ -285,17 +285,17 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
         static_profile: false,
     };
 
-    let before = inventory(&world.bed).await;
+    let before = inventory(&setup.bed).await;
     // Whether to install the agent is asked; Ctrl-C there changes nothing.
     let question = format!("The add-on {AGENT}");
-    interrupted(&world.bed, "install", &[("Name of the EKS cluster", "\n")], &question).await;
+    interrupted(&setup.bed, "install", &[("Name of the EKS cluster", "\n")], &question).await;
     // Nothing is made while EventBridge may not use the key: its messages would vanish.
-    let refused = tenon(&world.bed, &["install", "-f", &world.file(), "--yes"], None).await;
+    let refused = tenon(&setup.bed, &["install", "-f", &setup.file(), "--yes"], None).await;
     assert_eq!(refused.code, 3, "{}", refused.stderr);
     for part in ["QS-01", "events.amazonaws.com", &key] {
         assert!(refused.stderr.contains(part), "{part} is not named in:\n{}", refused.stderr);
     }
-    assert!(inventory(&world.bed).await == before);
+    assert!(inventory(&setup.bed).await == before);
     let policy = json!({
         "Version": "2012-10-17",
         "Statement": [
@@ -312,11 +312,11 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
         ],
     });
     let put = json!({ "KeyId": key, "PolicyName": "default", "Policy": policy.to_string() });
-    let moto = must(world.bed.aws()).front().world().moto();
+    let moto = must(setup.bed.aws()).gateway().state().moto();
     must(moto.json("kms", "TrentService.PutKeyPolicy", &put).await);
 
-    world.comes_and_goes().await;
-    let map = must(maps(&world.bed).get_opt("aws-auth").await);
+    setup.comes_and_goes().await;
+    let map = must(maps(&setup.bed).get_opt("aws-auth").await);
     assert!(map.is_none(), "{map:?}");
-    world.bed.stop().await.expect("the bed stops");
+    setup.bed.stop().await.expect("the bed stops");
 }

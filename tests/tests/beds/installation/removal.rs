@@ -81,7 +81,7 @@ async fn undeploy(bed: &Bed) {
 
 /// Ids of the instances of NodePools that are alive.
 fn instances(bed: &Bed) -> BTreeSet<String> {
-    let mut alive = bed.aws().expect("AWS").front().control().alive();
+    let mut alive = bed.aws().expect("AWS").gateway().control().alive();
     alive.retain(|_, instance| instance.tags.contains_key("karpenter.sh/nodepool"));
     alive.into_keys().collect()
 }
@@ -97,7 +97,7 @@ async fn killed_on_the_way(bed: &Bed, args: &[&str]) {
     let kills = until_done(bed, args).await;
     assert!(kills >= 8, "only {kills} steps were interrupted");
     // What did not hit anything must not hit what comes next.
-    bed.aws().expect("AWS").front().control().heal_all();
+    bed.aws().expect("AWS").gateway().control().heal_all();
 }
 
 fn objects(bed: &Bed, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -178,7 +178,7 @@ fn backup(bed: &Bed) -> String {
 async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later() {
     let bed = Bed::start(BedConfig::default()).await.expect("the bed starts");
     let before = inventory(&bed).await;
-    let control = bed.aws().expect("AWS").front().control();
+    let control = bed.aws().expect("AWS").gateway().control();
     let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed))).display().to_string();
     let install = ["install", "-f", file.as_str(), "--yes"];
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use tenon_tests::bed::{Bed, BedConfig, Finished};
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::user::one_of;
 use tenon_tests::wait::must;
 
@@ -57,7 +57,7 @@ async fn step_by_step(bed: &Bed, args: &[&str]) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_and_the_way_back_replace_no_node_and_go_on_when_killed() {
     let bed = Arc::new(Bed::start(BedConfig::default()).await.expect("the bed starts"));
-    let installed = must(Installed::ensure(&bed, &json!({})).await);
+    let installed = must(Installation::ensure(&bed, &json!({})).await);
     let requirements = json!([one_of("node.kubernetes.io/instance-type", &["m6i.large"])]);
     must(installed.user().pool("upgrade", &requirements, &json!({})).await);
     must(installed.user().scale("upgrade", 2, &json!({ "scenario": "upgrade" })).await);

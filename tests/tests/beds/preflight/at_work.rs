@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tenon_tests::aws_double::control::Control;
+use tenon_tests::aws_double::faults::Shortage;
+use tenon_tests::aws_double::instance::State;
+use tenon_tests::aws_double::rewrite::Rewrite;
 use tenon_tests::bed::Bed;
-use tenon_tests::front::control::Control;
-use tenon_tests::front::faults::Shortage;
-use tenon_tests::front::instance::State;
-use tenon_tests::front::rewrite::Rewrite;
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::kubelet::Running;
 use tenon_tests::process::Signal;
 use tenon_tests::user::{LIMIT, condition, one_of};
@@ -40,7 +40,7 @@ pub(super) const FAULTS: [(&str, &str); 9] = [
 ];
 
 fn control(bed: &Bed) -> &Control {
-    must(bed.aws()).front().control()
+    must(bed.aws()).gateway().control()
 }
 
 fn deployments(bed: &Bed) -> Api<Deployment> {
@@ -52,7 +52,7 @@ fn pods(bed: &Bed) -> Api<Pod> {
 }
 
 /// Breaks the operator and what it looks after, and waits until it has told of all of it.
-pub(super) async fn breaks(tenon: &Installed) {
+pub(super) async fn breaks(tenon: &Installation) {
     let bed = tenon.bed();
     // The first call that is refused comes when the one that waits for messages has ended.
     let mark = must(tenon.logs().mark());
@@ -110,7 +110,7 @@ async fn keys_and_entries(bed: &Bed) {
 async fn launch_that_ends(bed: &Bed) {
     let id = run_instance(bed).await;
     let reason = ("Client.InternalError", "Client.InternalError: Client error on launch");
-    must(bed.aws()).front().world().instances().begin(&id, State::ShuttingDown, Some(reason));
+    must(bed.aws()).gateway().state().instances().begin(&id, State::ShuttingDown, Some(reason));
 }
 
 fn class(bed: &Bed) -> Value {
@@ -128,7 +128,7 @@ fn class(bed: &Bed) -> Value {
     })
 }
 
-async fn class_without_subnets(tenon: &Installed) {
+async fn class_without_subnets(tenon: &Installation) {
     let user = tenon.user();
     must(user.apply(&class(tenon.bed())).await);
     let pool = json!({
@@ -150,7 +150,7 @@ async fn class_without_subnets(tenon: &Installed) {
     }
 }
 
-async fn types_without_capacity(tenon: &Installed) {
+async fn types_without_capacity(tenon: &Installation) {
     let none: Shortage = must(serde_json::from_value(json!({ "instanceType": "c5.large" })));
     control(tenon.bed()).ice(none);
     let types = json!([one_of("node.kubernetes.io/instance-type", &["c5.large"])]);
@@ -163,7 +163,7 @@ async fn types_without_capacity(tenon: &Installed) {
 }
 
 /// The operator's pod that does not lead is killed whenever it runs, until it has been started often.
-async fn crashes(tenon: &Installed) {
+async fn crashes(tenon: &Installation) {
     let leases: Api<Lease> = Api::namespaced(tenon.bed().client(), "kube-system");
     let lease = must(leases.get("karpenter-leader-election").await);
     let leader = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
@@ -203,7 +203,7 @@ pub(super) async fn stops(bed: &Bed) {
 }
 
 /// What `tenon install` does not repair.
-pub(super) async fn mend(tenon: &Installed) {
+pub(super) async fn mend(tenon: &Installation) {
     control(tenon.bed()).heal_all();
     let all = DeleteParams::default();
     for (kind, name) in [("NodePool", "lost"), ("NodePool", "scarce"), ("EC2NodeClass", "lost")] {

@@ -12,11 +12,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tenon_tests::aws_double::control::{Control, Selection};
+use tenon_tests::aws_double::faults::{Effect, Fault, Shortage};
+use tenon_tests::aws_double::prices::CapacityType;
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::control::{Control, Selection};
-use tenon_tests::front::faults::{Effect, Fault, Shortage};
-use tenon_tests::front::prices::CapacityType;
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::machine;
 use tenon_tests::scenarios;
 use tenon_tests::scenarios::play;
@@ -27,27 +27,27 @@ use tenon_tests::wait::{eventually, must};
 const COLLECTED: Duration = Duration::from_secs(130);
 
 /// Tenon, and no fault that an earlier scenario has left behind.
-pub(super) async fn installed(bed: &Arc<Bed>) -> Installed {
+pub(super) async fn installed(bed: &Arc<Bed>) -> Installation {
     control(bed).heal_all();
     must(bed.aws()).machines().heal();
-    let tenon = must(Installed::ensure(bed, &json!({})).await);
+    let tenon = must(Installation::ensure(bed, &json!({})).await);
     must(tenon.user().ready("EC2NodeClass", "default").await);
     tenon
 }
 
 /// The identity of the operator that leads.
-async fn leader(tenon: &Installed) -> String {
+async fn leader(tenon: &Installation) -> String {
     let leases: Api<Lease> = Api::namespaced(tenon.user().client(), "kube-system");
     let lease = must(leases.get("karpenter-leader-election").await);
     lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
 }
 
 pub(super) fn control(bed: &Bed) -> &Control {
-    must(bed.aws()).front().control()
+    must(bed.aws()).gateway().control()
 }
 
 /// A pool of its own for each scenario, of types that no other uses, so that what one learns about them is no matter to others.
-async fn pool(tenon: &Installed, scenario: &str, types: &[&str], capacity: &[&str]) {
+async fn pool(tenon: &Installation, scenario: &str, types: &[&str], capacity: &[&str]) {
     let requirements = json!([
         one_of("node.kubernetes.io/instance-type", types),
         one_of("karpenter.sh/capacity-type", capacity),
@@ -55,17 +55,17 @@ async fn pool(tenon: &Installed, scenario: &str, types: &[&str], capacity: &[&st
     must(tenon.user().pool(scenario, &requirements, &json!({})).await);
 }
 
-async fn scale(tenon: &Installed, scenario: &str, replicas: usize) {
+async fn scale(tenon: &Installation, scenario: &str, replicas: usize) {
     must(tenon.user().scale(scenario, replicas, &json!({ "scenario": scenario })).await);
 }
 
-async fn runs(tenon: &Installed, scenario: &str, replicas: usize) {
+async fn runs(tenon: &Installation, scenario: &str, replicas: usize) {
     must(tenon.user().runs(scenario, replicas).await);
 }
 
 /// Waits until a NodeClaim of the scenario has a condition with this status and reason, and these parts in its message.
 async fn tells(
-    tenon: &Installed,
+    tenon: &Installation,
     scenario: &str,
     [kind, status, reason]: [&str; 3],
     parts: &[&str],
@@ -86,7 +86,7 @@ async fn tells(
 }
 
 /// Every instance has its NodeClaim and every NodeClaim its instance, and none ever had two.
-async fn nothing_is_left_over(tenon: &Installed) {
+async fn nothing_is_left_over(tenon: &Installation) {
     let what = "every instance has its NodeClaim";
     must(eventually(what, COLLECTED, async || tenon.instances_match_claims().await).await);
     assert_eq!(must(tenon.doubled()), [], "a NodeClaim had several instances");
@@ -213,7 +213,7 @@ async fn a_scale_up_survives_a_restart_of_the_api_server(bed: Arc<Bed>) {
 }
 
 /// As if so much more time had passed since something began to be waited for: the condition's last transition is put back.
-async fn age(tenon: &Installed, claim: &DynamicObject, kind: &str, by: SignedDuration) {
+async fn age(tenon: &Installation, claim: &DynamicObject, kind: &str, by: SignedDuration) {
     let mut conditions = claim.data["status"]["conditions"].clone();
     for condition in conditions.as_array_mut().into_iter().flatten() {
         if condition["type"] == kind {
@@ -255,7 +255,7 @@ async fn a_machine_that_never_joins_is_given_up_and_replaced(bed: Arc<Bed>) {
 
 /// Waits until the log and an event about the object say that it is skipped, and what of it can't be read.
 async fn is_skipped(
-    tenon: &Installed,
+    tenon: &Installation,
     mark: &tenon_tests::logs::Mark,
     [kind, name]: [&str; 2],
     what: &str,

@@ -8,10 +8,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use tenon_tests::aws_double::calls::Call;
+use tenon_tests::aws_double::control::Selection;
 use tenon_tests::bed::Bed;
 use tenon_tests::clock::Clock;
-use tenon_tests::front::calls::Call;
-use tenon_tests::front::control::Selection;
 use tenon_tests::user::{LIMIT, instance_of, one_of};
 use tenon_tests::wait::{eventually, must};
 

@@ -8,9 +8,9 @@ use kube::ResourceExt;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
+use tenon_tests::aws_double::control::Selection;
 use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::front::control::Selection;
-use tenon_tests::installed::Installed;
+use tenon_tests::installation::Installation;
 use tenon_tests::scenarios;
 use tenon_tests::scenarios::play;
 use tenon_tests::user::{LIMIT, instance_of, one_of};
@@ -22,7 +22,7 @@ const SEED: u64 = 7;
 const COLLECTED: Duration = Duration::from_secs(150);
 
 /// Waits for a moment chosen by chance, at most `within` from now, and kills the operator that leads.
-async fn kill_within(tenon: &Installed, chance: &mut StdRng, within: Duration) {
+async fn kill_within(tenon: &Installation, chance: &mut StdRng, within: Duration) {
     let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
     let delay = Duration::from_millis(chance.random_range(0..limit));
     // Not a wait for something: the moment itself is what is tried out.
@@ -32,7 +32,7 @@ async fn kill_within(tenon: &Installed, chance: &mut StdRng, within: Duration) {
 }
 
 /// What must hold whenever everything has come to rest.
-async fn nothing_is_left_over(tenon: &Installed) {
+async fn nothing_is_left_over(tenon: &Installation) {
     eventually("every instance has its NodeClaim", COLLECTED, async || {
         tenon.instances_match_claims().await
     })
@@ -57,8 +57,8 @@ async fn nothing_is_left_over(tenon: &Installed) {
 }
 
 /// Tenon with one pool of small machines, so that there are many of them.
-async fn prepared(bed: &Arc<Bed>, pool: &serde_json::Value) -> Installed {
-    let tenon = Installed::ensure(bed, &json!({})).await.expect("Tenon is installed");
+async fn prepared(bed: &Arc<Bed>, pool: &serde_json::Value) -> Installation {
+    let tenon = Installation::ensure(bed, &json!({})).await.expect("Tenon is installed");
     let requirements = json!([
         one_of("node.kubernetes.io/instance-type", &["m6i.large", "m7i.large", "m6a.large"]),
         one_of("karpenter.sh/capacity-type", &["spot", "on-demand"]),
@@ -67,11 +67,11 @@ async fn prepared(bed: &Arc<Bed>, pool: &serde_json::Value) -> Installed {
     tenon
 }
 
-async fn scale(tenon: &Installed, replicas: usize) {
+async fn scale(tenon: &Installation, replicas: usize) {
     tenon.user().scale("kills", replicas, &json!({ "scenario": "kills" })).await.expect("scaled");
 }
 
-async fn runs(tenon: &Installed, replicas: usize) {
+async fn runs(tenon: &Installation, replicas: usize) {
     tenon.user().runs("kills", replicas).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -127,7 +127,7 @@ async fn an_interruption_survives(bed: Arc<Bed>) {
     runs(&tenon, 6).await;
     for _ in 0..2 {
         // A share of nothing is one instance.
-        let control = bed.aws().expect("AWS").front().control();
+        let control = bed.aws().expect("AWS").gateway().control();
         let outcome = control.interrupt(Selection::Share(0.0), None).await.expect("a spot node");
         let instance = outcome.instances[0].clone();
         kill_within(&tenon, &mut chance, Duration::from_secs(3)).await;
