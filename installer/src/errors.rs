@@ -1,6 +1,7 @@
 //! Every failure that a user can cause or has to know about, with its exit code and a hint that can be typed.
 
 use jiff::Timestamp;
+use tenon_simulate::SimulateError;
 
 use crate::apply::StepError;
 use crate::exit_codes::{
@@ -14,7 +15,6 @@ use crate::plan::Moved;
 use crate::plugin::{ClientError, PluginError};
 use crate::printer::ErrorReport;
 use crate::settings::SettingsError;
-use crate::simulate::SimulateError;
 use crate::target::TargetError;
 use crate::words::count;
 

@@ -41,7 +41,6 @@ pub mod printer;
 pub mod prompt;
 pub mod retry;
 pub mod settings;
-pub mod simulate;
 pub mod sweep;
 pub mod target;
 pub mod uninstall;

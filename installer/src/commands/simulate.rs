@@ -2,6 +2,7 @@
 
 use tenon_planner::Policy;
 use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
+use tenon_simulate::{CatalogOptions, Kind, Loops, Options, Simulation, Subject};
 
 use crate::cli::GlobalArgs;
 use crate::cli::simulate::{
@@ -10,7 +11,6 @@ use crate::cli::simulate::{
 use crate::clock;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
-use crate::simulate::{self, CatalogOptions, Kind, Loops, Options, Simulation, Subject};
 use crate::target;
 
 /// Says what would be launched, placed, removed, and what stays, with the reasons.
@@ -68,7 +68,8 @@ async fn read(
     let options = options(args);
     options.check(live)?;
     let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
-    let simulation = simulate::read(options, client.as_ref(), &|note| printer.note(note)).await?;
+    let simulation =
+        tenon_simulate::read(options, client.as_ref(), &|note| printer.note(note)).await?;
     for warning in simulation.warnings() {
         printer.warn(warning);
     }

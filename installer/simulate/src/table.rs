@@ -2,14 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::outcome::{Launch, Outcome, PodName, PriceRange};
+use super::outcome::{Launch, Outcome, PriceRange};
+use super::parts::PodName;
 use super::words::{amounts, columns, counted, grouped, pods, price, some};
 
 /// How many names of a list are shown.
 const SHOWN: usize = 3;
 
+impl Outcome {
+    /// For people.
+    pub fn text(&self) -> String {
+        text(self)
+    }
+}
+
 /// The report.
-pub(super) fn text(outcome: &Outcome) -> String {
+fn text(outcome: &Outcome) -> String {
     let sections = [
         launches(&outcome.launches),
         placements(outcome),

@@ -1,7 +1,7 @@
 //! What the operator would do, without doing it: the same way from objects to a Snapshot, the same planner, and the plan as a report.
 //!
-//! Objects come from files ([`read`](self::read)), from a running cluster ([`live`](self::live)), or both; what the API server and the controllers would
-//! have filled in is filled in; the planner plans; [`outcome::Outcome`] is the answer. Nothing is ever written to a cluster.
+//! Objects come from files, from a running cluster, or both ([`read()`]); what the API server and the controllers would have filled in is filled in; the
+//! planner plans; [`Outcome`] is the answer. Nothing is ever written to a cluster, and nothing is printed.
 
 mod buffers;
 mod catalogs;
@@ -16,6 +16,7 @@ mod input;
 mod live;
 mod options;
 mod outcome;
+mod parts;
 mod problem;
 mod prune;
 mod read;
@@ -28,11 +29,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use tenon_planner::plan::Plan;
 use tenon_planner::snapshot::Placement;
 use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
-
-use kube::Client;
 
 pub use self::error::SimulateError;
 pub use self::explain::Answer;

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use tenon_crds::{ResourceList, labels};
-use tenon_planner::plan::{self, Exclusion, Plan, PodRef, Shortage, Stay};
+use tenon_planner::plan::{self, Plan, Shortage, Stay};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{
     CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
 };
 use tenon_planner::{Bound, Snapshot};
-use tenon_state::{explain, resources};
+use tenon_state::resources;
 
 use super::buffers::{self, Buffer};
-use super::table;
+use super::parts::{PodName, WhyNot, why_not};
 use super::words::{self, counted};
 
 /// The version of the format.
@@ -98,15 +98,6 @@ pub struct PricedType {
     pub price_per_hour: Option<f64>,
 }
 
-/// A pod, by name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct PodName {
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-}
-
 /// Pods that would go to a machine that is there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Placed {
@@ -125,18 +116,6 @@ pub struct Unschedulable {
     pub name: String,
     /// Why, NodePool by NodePool. Empty when there is none.
     pub reasons: Vec<WhyNot>,
-}
-
-/// The first thing that keeps a pod off a NodePool.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WhyNot {
-    /// The NodePool.
-    pub node_pool: String,
-    /// In words.
-    pub message: String,
-    /// As data.
-    pub reason: Exclusion,
 }
 
 /// Nodes that would go together.
@@ -222,11 +201,6 @@ pub(super) struct Plans {
 }
 
 impl Outcome {
-    /// For people.
-    pub fn text(&self) -> String {
-        table::text(self)
-    }
-
     /// How much was planned, and how long it took.
     pub fn duration_in_words(&self) -> String {
         format!(
@@ -284,10 +258,6 @@ impl Outcome {
             skipped_kinds: BTreeMap::new(),
         }
     }
-}
-
-pub(super) fn why_not((pool, reason): &(String, Exclusion)) -> WhyNot {
-    WhyNot { node_pool: pool.clone(), message: explain::exclusion(reason), reason: reason.clone() }
 }
 
 pub(super) fn staying(staying: &plan::StayingNode) -> Staying {
@@ -363,12 +333,6 @@ impl From<plan::PriceRange> for PriceRange {
         let [cheapest, expected, dearest] =
             [range.cheapest, range.expected, range.dearest].map(MicroUsd::as_usd);
         Self { cheapest, expected, dearest }
-    }
-}
-
-impl From<&PodRef> for PodName {
-    fn from(pod: &PodRef) -> Self {
-        Self { namespace: pod.namespace.to_string(), name: pod.name.to_string() }
     }
 }
 

@@ -13,7 +13,8 @@ use tenon_state::resources;
 use super::error::SimulateError;
 use super::funnel::Funnel;
 use super::options::{Kind, Subject};
-use super::outcome::{Disruption, Launch, Plans, PodName, WhyNot, why_not};
+use super::outcome::{Disruption, Launch, Plans};
+use super::parts::{PodName, WhyNot, why_not};
 use super::words::{self, amounts, counted, grouped, price};
 
 /// The version of the format.

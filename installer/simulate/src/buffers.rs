@@ -11,7 +11,7 @@ use tenon_state::cluster::{Cluster, Room};
 use tenon_state::wire;
 
 use super::input::{Input, Workload, WorkloadKind};
-use super::outcome::{WhyNot, why_not};
+use super::parts::{WhyNot, why_not};
 
 /// What comes of a CapacityBuffer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -4,7 +4,7 @@ use tenon_crds::ResourceList;
 use tenon_planner::plan::Stay;
 use tenon_state::explain;
 
-use super::outcome::PodName;
+use super::parts::PodName;
 
 /// Why a node stays. Events leave out what is not worth one; somebody who asks gets an answer always.
 pub(super) fn stay(reason: &Stay) -> String {
