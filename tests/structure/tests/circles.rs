@@ -65,7 +65,10 @@ const LEFT: &[(&str, &[&[&str]])] = &[
     ("operator/state", &[&["catalog", "ec2"], &["change", "wire"]]),
     (
         "tests",
-        &[&["front", "kubelet"], &["installed", "logs", "sandbox", "story", "unclouded", "user"]],
+        &[
+            &["aws_double", "kubelet"],
+            &["demo", "installation", "kwok_operators", "logs", "sandbox", "user"],
+        ],
     ),
     ("tests/release", &[&["error", "layout", "registry"]]),
 ];
