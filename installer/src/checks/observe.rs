@@ -24,6 +24,7 @@ mod operator;
 mod queue;
 mod raw;
 mod registry;
+mod unread;
 mod volumes;
 
 /// What can be read from.

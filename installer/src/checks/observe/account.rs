@@ -8,6 +8,7 @@ use serde_json::json;
 use super::super::observed::{CallerView, ClusterView, DeniedView, Seen};
 use super::Sources;
 use super::raw::Call;
+use super::unread::Unread;
 use crate::aws::Calling;
 use crate::clock;
 use crate::observe::iam;
@@ -18,7 +19,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> CallerView {
 }
 
 /// Whole seconds that this machine is ahead, by the date of an answer.
-async fn clock_skew(sources: &Sources<'_>) -> Result<i64, String> {
+async fn clock_skew(sources: &Sources<'_>) -> Result<i64, Unread> {
     let region = &sources.settings.region;
     let call = Call::new(
         region,
@@ -32,7 +33,7 @@ async fn clock_skew(sources: &Sources<'_>) -> Result<i64, String> {
 }
 
 /// The role behind a session's ARN: simulations know roles and users only. The path is not part of the session's ARN, so the role is looked up.
-async fn principal(sources: &Sources<'_>, arn: &str) -> Result<Option<String>, String> {
+async fn principal(sources: &Sources<'_>, arn: &str) -> Result<Option<String>, Unread> {
     if arn.ends_with(":root") {
         return Ok(None);
     }
@@ -41,13 +42,12 @@ async fn principal(sources: &Sources<'_>, arn: &str) -> Result<Option<String>, S
     };
     let name = session.split('/').next().unwrap_or_default();
     let role = sources.aws.iam.get_role().role_name(name).send().await;
-    let role =
-        role.calling("iam:GetRole", format!("role {name}")).map_err(|error| error.to_string())?;
+    let role = role.calling("iam:GetRole", format!("role {name}"))?;
     Ok(role.role.map(|role| role.arn))
 }
 
 /// Asks IAM about every call of the plan, grouped by resource.
-async fn denied(sources: &Sources<'_>) -> Result<Vec<DeniedView>, String> {
+async fn denied(sources: &Sources<'_>) -> Result<Vec<DeniedView>, Unread> {
     let plan = sources.plan.ok_or("there is no plan")?;
     let facts = sources.facts.as_ref().map_err(Clone::clone)?;
     let mut by_resource: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -66,7 +66,7 @@ async fn denied(sources: &Sources<'_>) -> Result<Vec<DeniedView>, String> {
         let (actions, principal) = (actions.into_iter().collect(), &principal);
         async move {
             let answer = iam::simulate(sources.aws, principal, actions, &resource, Vec::new());
-            Ok::<_, String>((resource.clone(), answer.await.map_err(|error| error.to_string())?))
+            Ok::<_, Unread>((resource.clone(), answer.await?))
         }
     });
     let mut denied = Vec::new();

@@ -14,6 +14,7 @@ use super::super::observed::{
 };
 use super::Sources;
 use super::raw::Call;
+use super::unread::Unread;
 use super::volumes;
 use crate::aws::{Aws, Calling};
 use crate::ownership::DISCOVERY;
@@ -71,25 +72,21 @@ fn wanted(sources: &Sources<'_>) -> (Vec<String>, Vec<String>) {
     (subnets, groups)
 }
 
-async fn subnets(sources: &Sources<'_>) -> Result<Vec<SubnetView>, String> {
+async fn subnets(sources: &Sources<'_>) -> Result<Vec<SubnetView>, Unread> {
     sources.facts.as_ref().map_err(Clone::clone)?;
     let (ids, _) = wanted(sources);
     subnet_views(sources.aws, ids).await
 }
 
 /// Subnets by id, and where their traffic goes.
-pub(crate) async fn subnet_views(aws: &Aws, ids: Vec<String>) -> Result<Vec<SubnetView>, String> {
+pub(crate) async fn subnet_views(aws: &Aws, ids: Vec<String>) -> Result<Vec<SubnetView>, Unread> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let ec2 = &aws.ec2;
     let what = ids.join(", ");
     let found = ec2.describe_subnets().set_subnet_ids(Some(ids)).into_paginator().items().send();
-    let found = found
-        .collect::<Result<Vec<_>, _>>()
-        .await
-        .calling("ec2:DescribeSubnets", what)
-        .map_err(|error| error.to_string())?;
+    let found = found.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeSubnets", what)?;
     let vpc = found.first().and_then(|subnet| subnet.vpc_id()).unwrap_or_default().to_owned();
     let tables = async {
         let pages = ec2
@@ -108,7 +105,7 @@ pub(crate) async fn subnet_views(aws: &Aws, ids: Vec<String>) -> Result<Vec<Subn
             .calling("ec2:DescribeAvailabilityZones", "*")
     };
     let (tables, zones) = tokio::join!(tables, zones);
-    let zones = zones.map_err(|error| error.to_string())?;
+    let zones = zones?;
     let kind_of = |zone: &str| {
         let found = zones.availability_zones().iter().find(|one| one.zone_name() == Some(zone));
         let kind = found.and_then(|found| found.zone_type()).filter(|kind| !kind.is_empty());
@@ -164,7 +161,7 @@ fn class(tables: &[RouteTable], subnet: &str) -> SubnetClass {
     class
 }
 
-async fn groups(sources: &Sources<'_>) -> Result<Vec<GroupView>, String> {
+async fn groups(sources: &Sources<'_>) -> Result<Vec<GroupView>, Unread> {
     let facts = sources.facts.as_ref().map_err(Clone::clone)?;
     let (_, ids) = wanted(sources);
     if ids.is_empty() {
@@ -172,8 +169,7 @@ async fn groups(sources: &Sources<'_>) -> Result<Vec<GroupView>, String> {
     }
     let what = ids.join(", ");
     let call = sources.aws.ec2.describe_security_groups().set_group_ids(Some(ids)).send().await;
-    let found =
-        call.calling("ec2:DescribeSecurityGroups", what).map_err(|error| error.to_string())?;
+    let found = call.calling("ec2:DescribeSecurityGroups", what)?;
     let own = facts.cluster.security_group.as_deref().unwrap_or_default();
     let tag = format!("kubernetes.io/cluster/{}", sources.settings.cluster);
     let view = |group: &SecurityGroup| {
@@ -203,7 +199,7 @@ fn lets_in(rules: &[IpPermission], group: &str) -> bool {
     })
 }
 
-async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<EndpointView>, String> {
+async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<EndpointView>, Unread> {
     let pages = aws
         .ec2
         .describe_vpc_endpoints()
@@ -211,11 +207,8 @@ async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<EndpointView>, String> {
         .into_paginator()
         .items()
         .send();
-    let found = pages
-        .collect::<Result<Vec<_>, _>>()
-        .await
-        .calling("ec2:DescribeVpcEndpoints", "*")
-        .map_err(|error| error.to_string())?;
+    let found =
+        pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeVpcEndpoints", "*")?;
     let last_part = |name: &str| {
         // com.amazonaws.<region>.<service>, in China cn.com.amazonaws.<region>.<service>.
         let after = name.split_once("amazonaws.").map_or(name, |(_, rest)| rest);
@@ -231,18 +224,18 @@ async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<EndpointView>, String> {
         .collect())
 }
 
-async fn vpc_attribute(aws: &Aws, vpc: &str, attribute: VpcAttributeName) -> Result<bool, String> {
+async fn vpc_attribute(aws: &Aws, vpc: &str, attribute: VpcAttributeName) -> Result<bool, Unread> {
     let is_support = attribute == VpcAttributeName::EnableDnsSupport;
     let call = aws.ec2.describe_vpc_attribute().vpc_id(vpc).attribute(attribute).send().await;
-    let found = call.calling("ec2:DescribeVpcAttribute", vpc).map_err(|error| error.to_string())?;
+    let found = call.calling("ec2:DescribeVpcAttribute", vpc)?;
     let value = if is_support { found.enable_dns_support() } else { found.enable_dns_hostnames() };
     value
         .and_then(aws_sdk_ec2::types::AttributeBooleanValue::value)
-        .ok_or_else(|| "EC2 says nothing".to_owned())
+        .ok_or_else(|| "EC2 says nothing".into())
 }
 
 /// How many types of the families c, m and r each zone offers: those of the default NodePool.
-async fn offerings(aws: &Aws) -> Result<BTreeMap<String, usize>, String> {
+async fn offerings(aws: &Aws) -> Result<BTreeMap<String, usize>, Unread> {
     let families =
         Filter::builder().name("instance-type").values("c*").values("m*").values("r*").build();
     let pages = aws
@@ -256,8 +249,7 @@ async fn offerings(aws: &Aws) -> Result<BTreeMap<String, usize>, String> {
     let found = pages
         .collect::<Result<Vec<_>, _>>()
         .await
-        .calling("ec2:DescribeInstanceTypeOfferings", "*")
-        .map_err(|error| error.to_string())?;
+        .calling("ec2:DescribeInstanceTypeOfferings", "*")?;
     let mut per_zone = BTreeMap::new();
     for offering in found {
         *per_zone.entry(offering.location().unwrap_or_default().to_owned()).or_insert(0) += 1;
@@ -282,7 +274,7 @@ pub(super) async fn compute(sources: &Sources<'_>) -> ComputeView {
     }
 }
 
-async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, String> {
+async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, Unread> {
     let region = &sources.settings.region;
     let asked = QUOTAS.map(|(service, code)| async move {
         let call = Call::new(
@@ -294,12 +286,12 @@ async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, String> 
         let output = call.send(sources.aws).await?.output();
         let output = output.map_err(|error| format!("servicequotas:GetServiceQuota: {error}"))?;
         let value = output.pointer("/Quota/Value").and_then(serde_json::Value::as_f64);
-        Ok::<_, String>((code.to_owned(), value.ok_or("Service Quotas names no value")?))
+        Ok::<_, Unread>((code.to_owned(), value.ok_or("Service Quotas names no value")?))
     });
     Ok(futures::future::try_join_all(asked).await?.into_iter().collect())
 }
 
-async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, String> {
+async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, Unread> {
     let pages = sources
         .aws
         .ec2
@@ -312,11 +304,7 @@ async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, String> {
         .into_paginator()
         .items()
         .send();
-    let found = pages
-        .collect::<Result<Vec<_>, _>>()
-        .await
-        .calling("ec2:DescribeInstances", "*")
-        .map_err(|error| error.to_string())?;
+    let found = pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeInstances", "*")?;
     let view = |instance: &aws_sdk_ec2::types::Instance| {
         let state = instance
             .state()
@@ -342,11 +330,10 @@ async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, String> {
     Ok(found.iter().flat_map(aws_sdk_ec2::types::Reservation::instances).map(view).collect())
 }
 
-async fn launch_templates(aws: &Aws) -> Result<usize, String> {
+async fn launch_templates(aws: &Aws) -> Result<usize, Unread> {
     let pages = aws.ec2.describe_launch_templates().into_paginator().items().send();
     let found = pages.collect::<Result<Vec<_>, _>>().await;
-    let found =
-        found.calling("ec2:DescribeLaunchTemplates", "*").map_err(|error| error.to_string())?;
+    let found = found.calling("ec2:DescribeLaunchTemplates", "*")?;
     Ok(found.len())
 }
 
@@ -379,7 +366,7 @@ pub(in crate::checks) fn parameter(
     }
 }
 
-async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, String> {
+async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, Unread> {
     let facts = sources.facts.as_ref().map_err(Clone::clone)?;
     let crate::settings::Defaults::Pair(pair) = &sources.settings.defaults else {
         return Ok(Vec::new());
@@ -390,7 +377,7 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, String> {
         let architecture = format!("{architecture:?}").to_lowercase();
         let Some(parameter) = parameter(&pair.ami_alias, &facts.cluster.version, &architecture)
         else {
-            return Err(format!("the alias {} is not known here", pair.ami_alias));
+            return Err(format!("the alias {} is not known here", pair.ami_alias).into());
         };
         let call = Call::new(region, "ssm", "AmazonSSM.GetParameter", json!({"Name": parameter}));
         let id = match call.send(sources.aws).await?.output() {
@@ -398,14 +385,13 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, String> {
                 .pointer("/Parameter/Value")
                 .and_then(serde_json::Value::as_str)
                 .map(str::to_owned),
-            Err(error) if error.contains("ParameterNotFound") => None,
-            Err(error) => return Err(format!("ssm:GetParameter on {parameter}: {error}")),
+            Err(Unread::Refused { code, .. }) if code == "ParameterNotFound" => None,
+            Err(error) => return Err(format!("ssm:GetParameter on {parameter}: {error}").into()),
         };
         let mut view = ImageView { architecture, parameter, id, ..ImageView::default() };
         if let Some(id) = &view.id {
             let found = sources.aws.ec2.describe_images().image_ids(id).send().await;
-            let found =
-                found.calling("ec2:DescribeImages", id).map_err(|error| error.to_string())?;
+            let found = found.calling("ec2:DescribeImages", id)?;
             view.name = found.images().first().and_then(|image| image.name()).map(str::to_owned);
         }
         views.push(view);

@@ -10,6 +10,7 @@ use tenon_iam_policies::identity;
 
 use super::super::observed::{AccessEntryView, IamView, Seen};
 use super::Sources;
+use super::unread::Unread;
 use crate::aws::{Aws, Calling, IfThere};
 use crate::desired::Desired;
 use crate::observe::{eks, granted, iam as live};
@@ -47,18 +48,18 @@ pub(super) async fn read(sources: &Sources<'_>) -> IamView {
     }
 }
 
-fn desired<'a>(sources: &'a Sources<'_>) -> Result<&'a Desired, String> {
-    sources.desired.as_ref().copied().map_err(|problems| problems.join("; "))
+fn desired<'a>(sources: &'a Sources<'_>) -> Result<&'a Desired, Unread> {
+    Ok(sources.desired.as_ref().copied().map_err(|problems| problems.join("; "))?)
 }
 
-async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, String> {
+async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, Unread> {
     let facts = sources.facts.as_ref().map_err(Clone::clone)?;
     let Some(issuer) = &facts.cluster.oidc_issuer else { return Ok(None) };
     let desired = desired(sources)?;
     let arn = desired.scope.oidc_provider_arn(issuer);
     let call = sources.aws.iam.get_open_id_connect_provider().open_id_connect_provider_arn(&arn);
     let found = call.send().await.calling("iam:GetOpenIDConnectProvider", &arn).if_there();
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found?;
     let mut audiences = found.map(|found| found.client_id_list().to_vec());
     // Before an installation, what it makes is as good as there.
     if let Some(wanted) = desired.provider.as_ref().filter(|_| !sources.installed) {
@@ -67,43 +68,42 @@ async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, String> 
     Ok(audiences)
 }
 
-async fn account_summary(aws: &Aws) -> Result<BTreeMap<String, i32>, String> {
+async fn account_summary(aws: &Aws) -> Result<BTreeMap<String, i32>, Unread> {
     let call = aws.iam.get_account_summary().send().await;
-    let found = call.calling("iam:GetAccountSummary", "*").map_err(|error| error.to_string())?;
+    let found = call.calling("iam:GetAccountSummary", "*")?;
     let text = |key: &SummaryKeyType| key.as_str().to_owned();
     Ok(found.summary_map().into_iter().flatten().map(|(key, value)| (text(key), *value)).collect())
 }
 
-async fn spot_role(aws: &Aws) -> Result<bool, String> {
+async fn spot_role(aws: &Aws) -> Result<bool, Unread> {
     const NAME: &str = "AWSServiceRoleForEC2Spot";
     let call = aws.iam.get_role().role_name(NAME).send().await;
-    let found = call.calling("iam:GetRole", NAME).if_there().map_err(|error| error.to_string())?;
+    let found = call.calling("iam:GetRole", NAME).if_there()?;
     Ok(found.is_some())
 }
 
-async fn access_entry(sources: &Sources<'_>) -> Result<Option<AccessEntryView>, String> {
+async fn access_entry(sources: &Sources<'_>) -> Result<Option<AccessEntryView>, Unread> {
     let desired = desired(sources)?;
     let arn = &desired.node_role.arn;
     let found = eks::described_entry(sources.aws, &sources.settings.cluster, arn).await;
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found?;
     Ok(found.map(|entry| AccessEntryView {
         kind: entry.r#type.unwrap_or_default(),
         created: entry.created_at.map_or(0, |at| at.secs()),
     }))
 }
 
-async fn node_role_created(sources: &Sources<'_>) -> Result<Option<i64>, String> {
+async fn node_role_created(sources: &Sources<'_>) -> Result<Option<i64>, Unread> {
     let name = &desired(sources)?.node_role.name;
     let call = sources.aws.iam.get_role().role_name(name).send().await;
-    let found = call.calling("iam:GetRole", name).if_there().map_err(|error| error.to_string())?;
+    let found = call.calling("iam:GetRole", name).if_there()?;
     Ok(found.and_then(|found| found.role).map(|role| role.create_date.secs()))
 }
 
-async fn boundary_blocks(sources: &Sources<'_>) -> Result<Vec<String>, String> {
+async fn boundary_blocks(sources: &Sources<'_>) -> Result<Vec<String>, Unread> {
     let Some(arn) = &sources.settings.permissions_boundary else { return Ok(Vec::new()) };
     let desired = desired(sources)?;
-    let document =
-        granted::managed_policy(sources.aws, arn).await.map_err(|error| error.to_string())?;
+    let document = granted::managed_policy(sources.aws, arn).await?;
     let needed = controller_policies(&desired.scope);
     let mut blocked = needed
         .iter()
@@ -133,7 +133,7 @@ pub(super) fn lets_act(document: &Document, who: &str, action: &str) -> bool {
     })
 }
 
-async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, String> {
+async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, Unread> {
     let desired = desired(sources)?;
     let mut asked = Vec::new();
     if desired.controller_role.spec.is_none() {
@@ -151,7 +151,7 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, String> {
     for (role, who, action) in asked {
         let call = sources.aws.iam.get_role().role_name(&role.name).send().await;
         let found = call.calling("iam:GetRole", &role.name).if_there();
-        let found = found.map_err(|error| error.to_string())?.and_then(|found| found.role);
+        let found = found?.and_then(|found| found.role);
         let Some(found) = found else {
             problems.push(format!("role {} does not exist", role.name));
             continue;
@@ -186,13 +186,12 @@ pub(crate) fn gap_in_words(gap: &Gap) -> String {
     )
 }
 
-async fn controller_gaps(sources: &Sources<'_>) -> Result<Option<Vec<String>>, String> {
+async fn controller_gaps(sources: &Sources<'_>) -> Result<Option<Vec<String>>, Unread> {
     let desired = desired(sources)?;
     let names = [desired.controller_role.name.clone()];
-    let roles = live::roles(sources.aws, &names).await.map_err(|error| error.to_string())?;
+    let roles = live::roles(sources.aws, &names).await?;
     let Some(role) = roles.get(&names[0]) else { return Ok(None) };
-    let documents =
-        granted::documents(sources.aws, role).await.map_err(|error| error.to_string())?;
+    let documents = granted::documents(sources.aws, role).await?;
     let needed = controller_policies(&desired.scope);
     let gaps = needed
         .iter()

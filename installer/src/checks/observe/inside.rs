@@ -12,6 +12,7 @@ use tenon_state::probe::{ProbeReport, SCHEMA};
 use super::super::observed::{InsideView, Seen};
 use super::Sources;
 use super::kubernetes::why;
+use super::unread::Unread;
 use crate::apply::wait;
 use crate::failure::Failure;
 use crate::kubernetes::client::KubeError;
@@ -31,13 +32,10 @@ pub(super) async fn read(sources: &Sources<'_>) -> Option<Seen<InsideView>> {
     if !sources.inside {
         return None;
     }
-    Some(match probe(sources).await {
-        Ok(view) => Seen::Known(view),
-        Err(why) => Seen::Unknown(why),
-    })
+    Some(probe(sources).await.into())
 }
 
-async fn probe(sources: &Sources<'_>) -> Result<InsideView, String> {
+async fn probe(sources: &Sources<'_>) -> Result<InsideView, Unread> {
     let target = sources.target.as_ref().map_err(|why| (*why).clone())?;
     let desired = sources.desired.as_ref().map_err(|why| why.join("; "))?;
     let template = desired.deployment().and_then(|object| object.body.pointer("/spec/template"));
@@ -52,7 +50,7 @@ async fn probe(sources: &Sources<'_>) -> Result<InsideView, String> {
     let nobody = (!as_operator).then_some(sources.settings.region.as_str());
     let job = job(&template["spec"], labels, &desired.installation.id, nobody);
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let job = serde_json::from_value(job).map_err(|error| error.to_string())?;
+    let job = serde_json::from_value(job).map_err(Unread::of)?;
     let made = jobs.create(&PostParams::default(), &job).await;
     let name = made.map_err(|source| why("create", "jobs", source))?.name_any();
     let report = report(&client, namespace, &name).await;
@@ -119,7 +117,7 @@ fn job(pod: &Value, labels: Option<Value>, install_id: &str, nobody: Option<&str
 }
 
 /// Waits for the pod's end, and takes its message.
-async fn report(client: &Client, namespace: &str, job: &str) -> Result<ProbeReport, String> {
+async fn report(client: &Client, namespace: &str, job: &str) -> Result<ProbeReport, Unread> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
     let pod = || async {
@@ -138,10 +136,9 @@ async fn report(client: &Client, namespace: &str, job: &str) -> Result<ProbeRepo
             None => Err("the Job has no pod yet".to_owned()),
         })
     };
-    let failed = |failure: Failure| failure.to_string();
     let every = Duration::from_millis(500);
-    wait::until("the probe to end", PATIENCE, every, has_ended).await.map_err(failed)?;
-    let message = pod().await.map_err(failed)?.as_ref().and_then(ended);
+    wait::until("the probe to end", PATIENCE, every, has_ended).await?;
+    let message = pod().await?.as_ref().and_then(ended);
     parse(&message.ok_or("the probe's pod is gone")?)
 }
 
@@ -157,14 +154,14 @@ fn ended(pod: &Value) -> Option<String> {
     })
 }
 
-fn parse(message: &str) -> Result<ProbeReport, String> {
+fn parse(message: &str) -> Result<ProbeReport, Unread> {
     let report: ProbeReport = serde_json::from_str(message).map_err(|_| {
         format!("the probe left no report: {message}; is the operator's image of this version?")
     })?;
     if report.schema == SCHEMA {
         Ok(report)
     } else {
-        Err(format!("the probe reports as {}, and {SCHEMA} is expected", report.schema))
+        Err(format!("the probe reports as {}, and {SCHEMA} is expected", report.schema).into())
     }
 }
 

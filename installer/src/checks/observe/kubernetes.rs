@@ -16,7 +16,8 @@ use super::super::observed::{
     CrdView, KubernetesView, NodeView, ReleaseView, Seen, WebhookView, WorkloadView,
 };
 use super::Sources;
-use crate::kubernetes::client::{Cluster, failed};
+use super::unread::Unread;
+use crate::kubernetes::client::{Cluster, KubeError, failed};
 use crate::kubernetes::object::Key;
 use crate::kubernetes::resources;
 use crate::ownership::INSTALL_ID;
@@ -60,8 +61,8 @@ fn strings(value: &Value, pointer: &str) -> Vec<String> {
     items(value, pointer).filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-pub(super) async fn list(cluster: &Cluster, resource: &ApiResource) -> Result<Vec<Value>, String> {
-    let objects = cluster.list(resource).await.map_err(|error| error.to_string())?;
+pub(super) async fn list(cluster: &Cluster, resource: &ApiResource) -> Result<Vec<Value>, Unread> {
+    let objects = cluster.list(resource).await?;
     let json = |object: DynamicObject| serde_json::to_value(object).unwrap_or_default();
     Ok(objects.into_iter().map(json).collect())
 }
@@ -75,7 +76,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> (KubernetesView, Seen<Vec<Str
     let namespace = &sources.settings.namespace;
     let service_account = sources.settings.values.service_account_name();
     let workloads = |kind: &'static str, plural: &'static str| async move {
-        Ok::<_, String>(
+        Ok::<_, Unread>(
             list(cluster, &builtin("apps", "v1", kind, plural))
                 .await?
                 .iter()
@@ -145,11 +146,11 @@ fn unreachable(why: &str) -> KubernetesView {
 }
 
 /// Why a call failed, in the words of the API server.
-pub(super) fn why(verb: &'static str, resource: &str, source: kube::Error) -> String {
-    failed(verb, resource.to_owned(), source).to_string()
+pub(super) fn why(verb: &'static str, resource: &str, source: kube::Error) -> KubeError {
+    failed(verb, resource.to_owned(), source)
 }
 
-async fn version(cluster: &Cluster) -> Result<String, String> {
+async fn version(cluster: &Cluster) -> Result<String, Unread> {
     let info = cluster.client().apiserver_version().await;
     let info = info.map_err(|source| why("get", "/version", source))?;
     Ok(format!("{}.{}", info.major, info.minor))
@@ -160,7 +161,7 @@ fn quantity(object: &Value, pointer: &str) -> Quantity {
     text(object, pointer).parse().unwrap_or(Quantity::ZERO)
 }
 
-async fn nodes(cluster: &Cluster) -> Result<Vec<NodeView>, String> {
+async fn nodes(cluster: &Cluster) -> Result<Vec<NodeView>, Unread> {
     let (nodes, pods) = (builtin("", "v1", "Node", "nodes"), builtin("", "v1", "Pod", "pods"));
     let (nodes, pods) = tokio::try_join!(list(cluster, &nodes), list(cluster, &pods))?;
     let mut used: BTreeMap<String, (i64, i64)> = BTreeMap::new();
@@ -237,12 +238,12 @@ fn workload(object: &Value) -> WorkloadView {
 }
 
 /// Ready endpoints of a Service, by its slices.
-async fn endpoints(cluster: &Cluster, service: &str) -> Result<usize, String> {
+async fn endpoints(cluster: &Cluster, service: &str) -> Result<usize, Unread> {
     let slices = slices(cluster).await?;
     Ok(slices.get(service).copied().unwrap_or(0))
 }
 
-async fn slices(cluster: &Cluster) -> Result<BTreeMap<String, usize>, String> {
+async fn slices(cluster: &Cluster) -> Result<BTreeMap<String, usize>, Unread> {
     let resource = builtin("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
     let mut ready: BTreeMap<String, usize> = BTreeMap::new();
     for slice in list(cluster, &resource).await? {
@@ -270,13 +271,13 @@ fn key(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Ke
 async fn labels(
     cluster: &Cluster,
     namespace: &str,
-) -> Result<Option<BTreeMap<String, String>>, String> {
+) -> Result<Option<BTreeMap<String, String>>, Unread> {
     let resource = builtin("", "v1", "Namespace", "namespaces");
     let found = cluster.get(&resource, &key("v1", "Namespace", None, namespace)).await;
-    Ok(found.map_err(|error| error.to_string())?.as_ref().map(marks))
+    Ok(found?.as_ref().map(marks))
 }
 
-async fn priority_quotas(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, String> {
+async fn priority_quotas(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Unread> {
     let quotas = list(cluster, &builtin("", "v1", "ResourceQuota", "resourcequotas")).await?;
     let in_the_way = |quota: &&Value| {
         let limits_class = items(quota, "/spec/scopeSelector/matchExpressions").any(|one| {
@@ -291,12 +292,12 @@ async fn priority_quotas(cluster: &Cluster, namespace: &str) -> Result<Vec<Strin
     Ok(here.filter(in_the_way).map(|quota| text(quota, "/metadata/name")).collect())
 }
 
-async fn flow_schemas(cluster: &Cluster) -> Result<Vec<String>, String> {
+async fn flow_schemas(cluster: &Cluster) -> Result<Vec<String>, Unread> {
     let resource = builtin("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas");
     Ok(list(cluster, &resource).await?.iter().map(|one| text(one, "/metadata/name")).collect())
 }
 
-async fn webhooks(cluster: &Cluster) -> Result<Vec<WebhookView>, String> {
+async fn webhooks(cluster: &Cluster) -> Result<Vec<WebhookView>, Unread> {
     let group = "admissionregistration.k8s.io";
     let validating =
         builtin(group, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
@@ -324,7 +325,7 @@ async fn webhooks(cluster: &Cluster) -> Result<Vec<WebhookView>, String> {
     Ok(views)
 }
 
-async fn crds(cluster: &Cluster) -> Result<Vec<CrdView>, String> {
+async fn crds(cluster: &Cluster) -> Result<Vec<CrdView>, Unread> {
     let resource = builtin(
         "apiextensions.k8s.io",
         "v1",
@@ -349,7 +350,7 @@ async fn crds(cluster: &Cluster) -> Result<Vec<CrdView>, String> {
 }
 
 /// Helm's records by their labels; what they hold is not read.
-async fn releases(cluster: &Cluster, namespace: &str) -> Result<Vec<ReleaseView>, String> {
+async fn releases(cluster: &Cluster, namespace: &str) -> Result<Vec<ReleaseView>, Unread> {
     let resource = builtin("", "v1", "Secret", "secrets");
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &resource);
     let found = api.list_metadata(&ListParams::default().labels("owner=helm")).await;
@@ -372,10 +373,10 @@ async fn service_account_role(
     cluster: &Cluster,
     namespace: &str,
     name: &str,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, Unread> {
     let resource = builtin("", "v1", "ServiceAccount", "serviceaccounts");
     let key = key("v1", "ServiceAccount", Some(namespace), name);
-    let found = cluster.get(&resource, &key).await.map_err(|error| error.to_string())?;
+    let found = cluster.get(&resource, &key).await?;
     let role = found
         .as_ref()
         .and_then(|found| found["metadata"]["annotations"].get("eks.amazonaws.com/role-arn"))
@@ -383,14 +384,14 @@ async fn service_account_role(
     Ok(role.map(str::to_owned))
 }
 
-async fn aws_auth(cluster: &Cluster) -> Result<Option<String>, String> {
+async fn aws_auth(cluster: &Cluster) -> Result<Option<String>, Unread> {
     let resource = builtin("", "v1", "ConfigMap", "configmaps");
     let key = key("v1", "ConfigMap", Some("kube-system"), "aws-auth");
-    let found = cluster.get(&resource, &key).await.map_err(|error| error.to_string())?;
+    let found = cluster.get(&resource, &key).await?;
     Ok(found.map(|found| text(&found, "/data/mapRoles")))
 }
 
-async fn rbac(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, String> {
+async fn rbac(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Unread> {
     let api: Api<SelfSubjectAccessReview> = Api::all(cluster.client());
     let asked = NEEDED.iter().map(|(group, resource, verb, namespaced)| {
         let attributes = ResourceAttributes {
@@ -413,7 +414,7 @@ async fn rbac(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, String>
             let answer =
                 answer.map_err(|source| why("create", "selfsubjectaccessreviews", source))?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
-            Ok::<_, String>((!allowed).then(|| format!("{verb} {resource}")))
+            Ok::<_, Unread>((!allowed).then(|| format!("{verb} {resource}")))
         }
     });
     let answers = futures::stream::iter(asked).buffered(8).collect::<Vec<_>>().await;

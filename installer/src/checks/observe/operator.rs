@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::observed::{EventView, LeaderView, OperatorView, PodView};
 use super::Sources;
 use super::kubernetes::{text, why};
+use super::unread::Unread;
 use crate::clock;
 use crate::kubernetes::client::Cluster;
 use crate::kubernetes::last_words;
@@ -36,7 +37,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
         Ok(pods) => {
             log(cluster, namespace, pods, leader.as_ref().ok().and_then(Option::as_ref)).await
         }
-        Err(why) => Err(why.clone()),
+        Err(why) => Err(Unread::of(why)),
     };
     OperatorView {
         pods: pods.into(),
@@ -53,7 +54,7 @@ fn selector(desired: &crate::desired::Desired) -> Option<String> {
     Some(pairs.collect::<Vec<_>>().join(","))
 }
 
-async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<PodView>, String> {
+async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<PodView>, Unread> {
     let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
     let found = api.list(&ListParams::default().labels(selector)).await;
     let found = found.map_err(|source| why("list", "pods", source))?;
@@ -109,7 +110,7 @@ async fn log(
     namespace: &str,
     pods: &[PodView],
     leader: Option<&LeaderView>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, Unread> {
     // The leader acts; without one, any pod may say why.
     let leads = |pod: &&PodView| leader.is_some_and(|leader| leader.holder.starts_with(&pod.name));
     let Some(pod) = pods.iter().find(leads).or_else(|| pods.first()) else { return Ok(Vec::new()) };
@@ -122,7 +123,7 @@ async fn log(
     Ok(log.lines().filter(matters).map(str::to_owned).collect())
 }
 
-async fn leader(cluster: &Cluster, lease: &Place) -> Result<Option<LeaderView>, String> {
+async fn leader(cluster: &Cluster, lease: &Place) -> Result<Option<LeaderView>, Unread> {
     let gvk = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "leases");
     let api: Api<DynamicObject> =
@@ -140,7 +141,7 @@ async fn leader(cluster: &Cluster, lease: &Place) -> Result<Option<LeaderView>, 
     }))
 }
 
-async fn events(cluster: &Cluster) -> Result<Vec<EventView>, String> {
+async fn events(cluster: &Cluster) -> Result<Vec<EventView>, Unread> {
     let gvk = GroupVersionKind::gvk("", "v1", "Event");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "events");
     let api: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
@@ -185,7 +186,10 @@ mod tests {
         let pods = [pod_view(&json!({"metadata": {"name": "karpenter-1"}}))];
         let log = log(&server.cluster(), "kube-system", &pods, None).await;
         let path = "/api/v1/namespaces/kube-system/pods/karpenter-1/log";
-        assert_eq!(log, Err(format!("get pods/log: {path} not found")));
+        assert_eq!(
+            log.map_err(|why| why.to_string()),
+            Err(format!("get pods/log: {path} not found"))
+        );
     }
 
     #[tokio::test]

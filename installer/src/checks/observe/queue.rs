@@ -5,6 +5,7 @@ use tenon_iam_policies::Document;
 
 use super::super::observed::{KeyView, QueueView, RuleView, Seen};
 use super::raw::Call;
+use super::unread::Unread;
 use super::{Sources, iam};
 use crate::audit;
 
@@ -77,7 +78,7 @@ pub(super) async fn key(sources: &Sources<'_>) -> Seen<Option<KeyView>> {
 }
 
 /// The key's policy. Only a caller of the key's own account can read it.
-async fn policy(sources: &Sources<'_>, key: &str) -> Result<String, String> {
+async fn policy(sources: &Sources<'_>, key: &str) -> Result<String, Unread> {
     let region = &sources.settings.region;
     let call = Call::new(
         region,
@@ -87,7 +88,7 @@ async fn policy(sources: &Sources<'_>, key: &str) -> Result<String, String> {
     );
     let output = call.send(sources.aws).await?.output()?;
     let policy = output.get("Policy").and_then(serde_json::Value::as_str);
-    policy.map(str::to_owned).ok_or_else(|| "the answer has no policy".to_owned())
+    policy.map(str::to_owned).ok_or_else(|| "the answer has no policy".into())
 }
 
 /// Whether a key's policy lets EventBridge write into a queue that the key encrypts. Conditions are not looked at: they limit it to rules or accounts.

@@ -11,6 +11,7 @@ use http::{Method, Request};
 use kube::client::Body;
 use serde_json::Value;
 
+use super::unread::Unread;
 use crate::aws::Aws;
 use crate::clock;
 
@@ -40,7 +41,7 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The output, or the error's code and message.
-    pub(super) fn output(self) -> Result<Value, String> {
+    pub(super) fn output(self) -> Result<Value, Unread> {
         if self.status < 300 {
             return Ok(self.body);
         }
@@ -48,7 +49,11 @@ impl Answer {
             |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let code = text("__type");
         let code = code.rsplit('#').next().unwrap_or_default();
-        Err(format!("{code} {}{} ({})", text("message"), text("Message"), self.status))
+        Err(Unread::Refused {
+            code: code.to_owned(),
+            message: text("message") + &text("Message"),
+            status: self.status,
+        })
     }
 }
 
@@ -60,21 +65,20 @@ impl<'a> Call<'a> {
     }
 
     /// Makes the call.
-    pub(super) async fn send(&self, aws: &Aws) -> Result<Answer, String> {
+    pub(super) async fn send(&self, aws: &Aws) -> Result<Answer, Unread> {
         tokio::time::timeout(TIMEOUT, self.send_and_wait(aws))
             .await
             .map_err(|_| format!("no answer from {} in {} s", self.host, TIMEOUT.as_secs()))?
     }
 
-    async fn send_and_wait(&self, aws: &Aws) -> Result<Answer, String> {
+    async fn send_and_wait(&self, aws: &Aws) -> Result<Answer, Unread> {
         let base = match aws.config.endpoint_url() {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => format!("https://{}", self.host),
         };
         let request = self.request(aws, &base).await?;
         let uri = base.parse::<http::Uri>().map_err(|error| format!("{base}: {error}"))?;
-        let client =
-            kube::Client::try_from(kube::Config::new(uri)).map_err(|error| error.to_string())?;
+        let client = kube::Client::try_from(kube::Config::new(uri)).map_err(Unread::of)?;
         let response =
             client.send(request).await.map_err(|error| format!("{}: {error}", self.host))?;
         let status = response.status().as_u16();
@@ -84,14 +88,13 @@ impl<'a> Call<'a> {
             .and_then(|date| date.to_str().ok())
             .and_then(|date| jiff::fmt::rfc2822::parse(date).ok())
             .map(|date| date.timestamp().as_second());
-        let body = response.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
+        let body = response.into_body().collect_bytes().await.map_err(Unread::of)?;
         Ok(Answer { status, date, body: serde_json::from_slice(&body).unwrap_or_default() })
     }
 
-    async fn request(&self, aws: &Aws, base: &str) -> Result<Request<Body>, String> {
+    async fn request(&self, aws: &Aws, base: &str) -> Result<Request<Body>, Unread> {
         let provider = aws.config.credentials_provider().ok_or("there are no AWS credentials")?;
-        let credentials =
-            provider.provide_credentials().await.map_err(|error| error.to_string())?;
+        let credentials = provider.provide_credentials().await.map_err(Unread::of)?;
         let identity = credentials.into();
         let body = self.input.to_string();
         let url = format!("{base}/");
@@ -108,7 +111,7 @@ impl<'a> Call<'a> {
             .time(SystemTime::from(clock::now()))
             .settings(SigningSettings::default())
             .build()
-            .map_err(|error| error.to_string())?
+            .map_err(Unread::of)?
             .into();
         let signable = SignableRequest::new(
             "POST",
@@ -116,9 +119,8 @@ impl<'a> Call<'a> {
             headers.into_iter(),
             SignableBody::Bytes(body.as_bytes()),
         )
-        .map_err(|error| error.to_string())?;
-        let (instructions, _signature) =
-            sign(signable, &params).map_err(|error| error.to_string())?.into_parts();
+        .map_err(Unread::of)?;
+        let (instructions, _signature) = sign(signable, &params).map_err(Unread::of)?.into_parts();
         let mut request = Request::builder().method(Method::POST).uri("/");
         for (name, value) in headers.into_iter().filter(|(name, _)| *name != "host") {
             request = request.header(name, value);
@@ -126,6 +128,6 @@ impl<'a> Call<'a> {
         for (name, value) in instructions.headers() {
             request = request.header(name, value);
         }
-        request.body(Body::from(body.into_bytes())).map_err(|error| error.to_string())
+        request.body(Body::from(body.into_bytes())).map_err(Unread::of)
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::super::observed::RegistryView;
 use super::Sources;
+use super::unread::Unread;
 
 /// Longer than any of these calls takes, and short enough not to hold up the other checks.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,7 +20,7 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vn
                          application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 
 /// What the registry says of the operator's image; none where the image names no registry.
-pub(super) async fn image(sources: &Sources<'_>) -> Result<Option<RegistryView>, String> {
+pub(super) async fn image(sources: &Sources<'_>) -> Result<Option<RegistryView>, Unread> {
     let image = &sources.settings.values.controller.image;
     let Some((host, repository)) = split(&image.repository) else { return Ok(None) };
     let version = if image.digest.is_empty() { image.tag() } else { &image.digest };
@@ -40,7 +41,7 @@ fn scheme(host: &str) -> &'static str {
     if ["localhost", "127.0.0.1", "[::1]"].contains(&name) { "http" } else { "https" }
 }
 
-async fn manifest(url: &str) -> Result<RegistryView, String> {
+async fn manifest(url: &str) -> Result<RegistryView, Unread> {
     let mut answer = get(url, None).await?;
     if answer.status() == StatusCode::UNAUTHORIZED
         && let Some(token) = token(&answer).await?
@@ -60,7 +61,7 @@ async fn manifest(url: &str) -> Result<RegistryView, String> {
 }
 
 /// What opens the repository for everybody, if the registry says where that is given out.
-async fn token(refusal: &Response<Body>) -> Result<Option<String>, String> {
+async fn token(refusal: &Response<Body>) -> Result<Option<String>, Unread> {
     let header = refusal.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
     let Some(url) = header.and_then(token_url) else { return Ok(None) };
     let answer = get(&url, None).await?;
@@ -92,7 +93,7 @@ fn token_url(challenge: &str) -> Option<String> {
     Some(url)
 }
 
-async fn get(url: &str, token: Option<&str>) -> Result<Response<Body>, String> {
+async fn get(url: &str, token: Option<&str>) -> Result<Response<Body>, Unread> {
     let failed = |error: &dyn std::error::Error| format!("{url}: {error}");
     let uri = url.parse::<http::Uri>().map_err(|error| failed(&error))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -106,12 +107,12 @@ async fn get(url: &str, token: Option<&str>) -> Result<Response<Body>, String> {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(Body::empty()).map_err(|error| failed(&error))?;
-    client.send(request).await.map_err(|error| failed(&error))
+    Ok(client.send(request).await.map_err(|error| failed(&error))?)
 }
 
-async fn json(answer: Response<Body>) -> Result<Value, String> {
-    let body = answer.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
-    serde_json::from_slice(&body).map_err(|error| format!("the registry's answer: {error}"))
+async fn json(answer: Response<Body>) -> Result<Value, Unread> {
+    let body = answer.into_body().collect_bytes().await.map_err(Unread::of)?;
+    Ok(serde_json::from_slice(&body).map_err(|error| format!("the registry's answer: {error}"))?)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::super::observed::VolumeKeyView;
 use super::Sources;
 use super::kubernetes::list;
 use super::raw::Call;
+use super::unread::Unread;
 use crate::aws::{Aws, Calling};
 use crate::kubernetes::resources;
 
@@ -16,7 +17,7 @@ use crate::kubernetes::resources;
 const AWS_KEY: &str = "alias/aws/ebs";
 
 /// Keys by which EBS encrypts every volume of the account, and those of images that EC2NodeClasses use.
-pub(super) async fn keys(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, String> {
+pub(super) async fn keys(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Unread> {
     let (of_account, of_images) =
         tokio::try_join!(key_of_account(sources.aws), keys_of_images(sources))?;
     let mut found = Vec::new();
@@ -28,21 +29,20 @@ pub(super) async fn keys(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, St
     Ok(found)
 }
 
-async fn key_of_account(aws: &Aws) -> Result<Option<VolumeKeyView>, String> {
+async fn key_of_account(aws: &Aws) -> Result<Option<VolumeKeyView>, Unread> {
     let call = aws.ec2.get_ebs_encryption_by_default().send().await;
     let found = call.calling("ec2:GetEbsEncryptionByDefault", "*");
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found?;
     if found.ebs_encryption_by_default() != Some(true) {
         return Ok(None);
     }
     let call = aws.ec2.get_ebs_default_kms_key_id().send().await;
-    let found =
-        call.calling("ec2:GetEbsDefaultKmsKeyId", "*").map_err(|error| error.to_string())?;
+    let found = call.calling("ec2:GetEbsDefaultKmsKeyId", "*")?;
     let of = "every new volume of the account".to_owned();
     Ok(found.kms_key_id.map(|key| VolumeKeyView { of, key }))
 }
 
-async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, String> {
+async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Unread> {
     let target = sources.target.as_ref().map_err(Clone::clone)?;
     let classes = list(&target.cluster, &resources::node_classes()).await?;
     let ids = classes.iter().flat_map(images_of).collect::<BTreeSet<_>>();
@@ -52,7 +52,7 @@ async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Str
     let ec2 = &sources.aws.ec2;
     let what = ids.iter().cloned().collect::<Vec<_>>().join(", ");
     let call = ec2.describe_images().set_image_ids(Some(ids.into_iter().collect())).send().await;
-    let images = call.calling("ec2:DescribeImages", what).map_err(|error| error.to_string())?;
+    let images = call.calling("ec2:DescribeImages", what)?;
     let mut found = Vec::new();
     for image in images.images() {
         let snapshots = encrypted(image);
@@ -63,7 +63,7 @@ async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Str
         let what = snapshots.join(", ");
         let call = ec2.describe_snapshots().set_snapshot_ids(Some(snapshots)).send().await;
         let answer = call.calling("ec2:DescribeSnapshots", what);
-        let answer = answer.map_err(|error| error.to_string())?;
+        let answer = answer?;
         let keys = answer.snapshots().iter().filter_map(|one| one.kms_key_id());
         let of = format!("image {}", image.image_id().unwrap_or_default());
         let keys = keys.map(str::to_owned).collect::<BTreeSet<_>>();
