@@ -65,7 +65,13 @@ impl Labels {
     }
 
     /// The same; unknown while that depends on the values that the machine gets.
-    pub(super) fn may_suit(&self, shape: &PodShape) -> Option<bool> {
+    fn may_suit(&self, shape: &PodShape) -> Option<bool> {
+        worst([self.may_meet_affinity(shape), self.may_meet_any(&shape.volume_topology)])
+    }
+
+    /// Whether a pod's node selector and one of its required terms hold, as far as that is known: what a spread constraint's `nodeAffinityPolicy` is about. Where
+    /// volumes are is none of its business.
+    pub(super) fn may_meet_affinity(&self, shape: &PodShape) -> Option<bool> {
         let selector: Vec<Requirement> = shape
             .node_selector
             .iter()
@@ -76,13 +82,18 @@ impl Labels {
                 min_values: None,
             })
             .collect();
-        let all = |requirements: &[Requirement]| {
-            worst(requirements.iter().map(|requirement| self.may_meet(requirement)))
-        };
-        let any = |terms: &[Vec<Requirement>]| {
-            if terms.is_empty() { Some(true) } else { best(terms.iter().map(|term| all(term))) }
-        };
-        worst([all(&selector), any(&shape.required_affinity), any(&shape.volume_topology)])
+        worst([self.may_meet_all(&selector), self.may_meet_any(&shape.required_affinity)])
+    }
+
+    fn may_meet_all(&self, requirements: &[Requirement]) -> Option<bool> {
+        worst(requirements.iter().map(|requirement| self.may_meet(requirement)))
+    }
+
+    fn may_meet_any(&self, terms: &[Vec<Requirement>]) -> Option<bool> {
+        if terms.is_empty() {
+            return Some(true);
+        }
+        best(terms.iter().map(|term| self.may_meet_all(term)))
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) fn check_topology(
     }
     let mut machines = Vec::new();
     let mut places = Vec::new();
+    let place = |pod: usize, new: bool, machine: usize| Place { pod, new, machine };
     let mut leaving: Vec<usize> = Vec::new();
     for (index, node) in snapshot.nodes.iter().enumerate() {
         if node.deleting {
@@ -86,9 +87,9 @@ pub(super) fn check_topology(
             matches!(pod.placement, Placement::Bound(on) if on.0 as usize == index)
                 && !pod.terminating
         });
-        places.extend(there.map(|(pod, _)| Place { pod, new: false, machine }));
+        places.extend(there.map(|(pod, _)| place(pod, false, machine)));
         let more = on_machine.get(&node.key).into_iter().flatten();
-        places.extend(more.map(|&pod| Place { pod, new: true, machine }));
+        places.extend(more.map(|&pod| place(pod, true, machine)));
     }
     for (number, (launch, pods)) in launches.iter().zip(in_launch).enumerate() {
         let name = format!("launch {number}");
@@ -101,7 +102,7 @@ pub(super) fn check_topology(
             taints: &launch.taints,
             name,
         });
-        places.extend(pods.iter().map(|&pod| Place { pod, new: true, machine }));
+        places.extend(pods.iter().map(|&pod| place(pod, true, machine)));
     }
     let placed: BTreeSet<usize> = places.iter().map(|place: &Place| place.pod).collect();
     leaving.retain(|pod| !placed.contains(pod));
@@ -215,26 +216,34 @@ impl World<'_> {
                 {
                     Some(false)
                 } else if spread.honor_affinity {
-                    machine.labels.may_suit(carrier)
+                    machine.labels.may_meet_affinity(carrier)
                 } else {
                     Some(true)
                 }
             })
             .collect();
-        let mut counts: BTreeMap<String, i64> = BTreeMap::new();
-        let mut domains = BTreeSet::new();
-        for (machine, eligible) in self.machines.iter().zip(&eligible) {
-            if *eligible == Some(true)
-                && !machine.to_come
-                && let Some(value) = machine.certain(key)
-            {
-                counts.entry(value).or_default();
-            }
-            if *eligible != Some(false) {
-                domains.extend(machine.values(key));
-            }
-        }
+        // A domain counts when a machine in it certainly does: one that exists, or one that comes with pods.
+        let certain = |machine: usize| {
+            let domain = self.machines[machine].certain(key);
+            domain.filter(|_| eligible[machine] == Some(true))
+        };
+        let there = (0..self.machines.len()).filter(|&machine| !self.machines[machine].to_come);
         let selects = |pod: &PodShape| spreads(carrier, spread, pod);
+        let counted = |other: &Place| {
+            let pod = shape(self.snapshot, other.pod);
+            eligible[other.machine] != Some(false) && selects(pod)
+        };
+        let others: Vec<&Place> = self.places.iter().filter(|other| counted(other)).collect();
+        let mut counts: BTreeMap<String, i64> = there
+            .chain(others.iter().map(|other| other.machine))
+            .filter_map(certain)
+            .chain([mine.clone()])
+            .map(|domain| (domain, 0))
+            .collect();
+        let possible = self.machines.iter().zip(&eligible);
+        let possible = possible.filter(|(_, eligible)| **eligible != Some(false));
+        let domains: BTreeSet<String> =
+            possible.flat_map(|(machine, _)| machine.values(key)).collect();
         // Bound by the same rule, which sees the same nodes.
         let alike = |pod: &PodShape| {
             pod.topology_spread == carrier.topology_spread
@@ -243,19 +252,13 @@ impl World<'_> {
                 && pod.tolerations == carrier.tolerations
         };
         let mut here = 0;
-        counts.entry(mine.clone()).or_default();
-        for other in &self.places {
-            let pod = shape(self.snapshot, other.pod);
-            if eligible[other.machine] == Some(false) || !selects(pod) {
-                continue;
-            }
-            let machine = &self.machines[other.machine];
-            let values = machine.values(key);
-            let bound = !other.new || alike(pod);
-            let certain = eligible[other.machine] == Some(true) && values.len() == 1;
-            here += i64::from(bound && certain && values.contains(&mine));
-            for value in values {
-                *counts.entry(value).or_default() += 1;
+        for other in others {
+            let bound = !other.new || alike(shape(self.snapshot, other.pod));
+            here += i64::from(bound && certain(other.machine).as_ref() == Some(&mine));
+            for value in self.machines[other.machine].values(key) {
+                if let Some(count) = counts.get_mut(&value) {
+                    *count += 1;
+                }
             }
         }
         let few = spread

@@ -67,3 +67,29 @@ fn pods_that_may_be_the_first_of_their_kind_come_in_the_order_that_suits_all() {
         "they have no zone in common"
     );
 }
+
+/// A machine that pods of a constraint may turn out not to be able to use makes no domain that is too empty.
+#[test]
+fn accuses_no_spread_because_of_machines_that_may_not_count() {
+    const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+    let mut spot = node("n1", "default", "m.large", "zone-b");
+    spot.labels.insert(CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    let mut web = spread(app("web", 200), ZONE, 1);
+    web.node_selector.insert(CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    web.required_affinity = vec![
+        vec![need(CAPACITY_TYPE, Operator::In, &["on-demand"])],
+        vec![need(ZONE, Operator::In, &["zone-b"])],
+    ];
+    let mut other = app("web", 1500);
+    other.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
+    let snapshot = builder()
+        .pool(pool("default"))
+        .node(spot)
+        .pod("there", app("web", 100), Some("n1"))
+        .pending("web-0", web.clone())
+        .pending("web-1", web)
+        .pending("other", other)
+        .build();
+    let plan = plan(&snapshot);
+    assert_eq!((loads(&plan), plan.nominations.len()), (vec![vec!["other"]], 2));
+}
