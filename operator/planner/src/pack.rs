@@ -27,7 +27,7 @@ use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
 use crate::cells::CellId;
-use crate::compile::{add_times, take_times};
+use crate::compile::{Problem, add_times, take_times};
 use crate::limits::Limits;
 use crate::plan::Exclusion;
 use crate::ruled::Placing;
@@ -179,23 +179,8 @@ fn place_ruled(
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
     let problem = solver.problem;
-    let rules = &problem.rules;
     let has_claims = |demand: &Demand| problem.shapes[demand.shape].has_claims;
-    let first = |demand: &Demand| rules.concern(demand.shape) || has_claims(demand);
-    // Karpenter's way fills a machine as long as there is a larger type: who comes before those that need a host each leaves none of these full.
-    let hosts_first = strategy == Strategy::Fill;
-    let mut ruled: Vec<_> = (0..demands.len()).filter(|&index| first(&demands[index])).collect();
-    ruled.sort_by_key(|&index| {
-        let demand = &demands[index];
-        // Pods that want a host each decide how many machines there are; the others fill these.
-        let alone = rules.one_per_host(demand.shape, 0);
-        // Of pods with claims those that take the most devices come first: few machines have so many. Virtual pods come after all others.
-        let devices = problem.shapes[demand.shape].devices;
-        let devices = if strategy == Strategy::Fill { 0 } else { devices };
-        let last = devices > 0 && problem.snapshot.pods[demand.pods[0]].buffer.is_some();
-        let rank = (rules.rank(demand.shape, hosts_first), !alone);
-        (!has_claims(demand), rank, last, Reverse(devices), index)
-    });
+    let first = |demand: &Demand| problem.rules.concern(demand.shape) || has_claims(demand);
     if strategy.has_values() {
         solver.company = vec![0; problem.columns.len()];
         for demand in demands.iter() {
@@ -204,34 +189,64 @@ fn place_ruled(
         }
     }
     let mut waiting = Vec::new();
-    loop {
-        let mut progress = false;
-        waiting.clear();
-        for &index in &ruled {
-            let demand = &mut demands[index];
-            given_up[index] = true;
-            let before = demand.left();
-            let waits = if has_claims(demand) {
-                crate::devices::placing::place(solver, bins, demand, strategy, open, cancel)
-            } else {
-                crate::ruled::place(solver, bins, demand, strategy, open, cancel)
-            };
-            if let Some(reasons) = waits {
-                waiting.push((index, reasons));
+    // kube-scheduler knows no virtual pods, so none may count when a pod that there is gets its place.
+    for are_virtual in [false, true] {
+        let of_kind = |demand: &Demand| demand.is_virtual(problem) == are_virtual;
+        let ruled = (0..demands.len()).filter(|&index| {
+            let demand = &demands[index];
+            of_kind(demand) && first(demand)
+        });
+        let mut ruled: Vec<usize> = ruled.collect();
+        ruled.sort_by_cached_key(|&index| turn(problem, &demands[index], strategy, index));
+        let mut waits_here = Vec::new();
+        loop {
+            let mut progress = false;
+            waits_here.clear();
+            for &index in &ruled {
+                let demand = &mut demands[index];
+                given_up[index] = true;
+                let before = demand.left();
+                let waits = if has_claims(demand) {
+                    crate::devices::placing::place(solver, bins, demand, strategy, open, cancel)
+                } else {
+                    crate::ruled::place(solver, bins, demand, strategy, open, cancel)
+                };
+                if let Some(reasons) = waits {
+                    waits_here.push((index, reasons));
+                }
+                let placed = before - demand.left();
+                take_times(&mut solver.company, &problem.shapes[demand.shape].requests, placed);
+                progress |= placed > 0;
             }
-            let placed = before - demand.left();
-            take_times(&mut solver.company, &problem.shapes[demand.shape].requests, placed);
-            progress |= placed > 0;
+            if !progress || waits_here.is_empty() || solver.stops(cancel) {
+                break;
+            }
         }
-        if !progress || waiting.is_empty() || solver.stops(cancel) {
-            break;
+        waiting.append(&mut waits_here);
+        for demand in demands.iter_mut().filter(|demand| of_kind(demand) && !first(demand)) {
+            solver.place_on_machines(demand, open);
         }
     }
     solver.company.clear();
-    for demand in demands.iter_mut().filter(|demand| !first(demand)) {
-        solver.place_on_machines(demand, open);
-    }
     waiting
+}
+
+/// When a demand's turn is among those that are placed first, the least coming first.
+fn turn(
+    problem: &Problem<'_>,
+    demand: &Demand,
+    strategy: Strategy,
+    index: usize,
+) -> impl Ord + use<> {
+    let shape = &problem.shapes[demand.shape];
+    let fills = strategy == Strategy::Fill;
+    // Karpenter's way fills a machine as long as there is a larger type: who comes before those that need a host each leaves none of these full.
+    let rank = problem.rules.rank(demand.shape, fills);
+    // Pods that want a host each decide how many machines there are; the others fill these.
+    let alone = problem.rules.one_per_host(demand.shape, 0);
+    // Of pods with claims those that take the most devices come first: few machines have so many.
+    let devices = if fills { 0 } else { shape.devices };
+    (!shape.has_claims, rank, !alone, Reverse(devices), index)
 }
 
 /// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with [`Strategy::Fill`] also if they do).

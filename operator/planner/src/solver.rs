@@ -54,6 +54,11 @@ impl Demand {
         self.pods.len() - self.next
     }
 
+    /// Whether its pods only keep room for others.
+    pub(crate) fn is_virtual(&self, problem: &Problem<'_>) -> bool {
+        self.pods.first().is_some_and(|&pod| problem.snapshot.pods[pod].buffer.is_some())
+    }
+
     /// The next pods.
     pub(crate) fn take(&mut self, n: usize) -> &[usize] {
         let from = self.next;

@@ -21,6 +21,15 @@ struct Place {
     new: bool,
     /// Index into the machines.
     machine: usize,
+    /// Whether the pod only keeps room for others.
+    is_virtual: bool,
+}
+
+impl Place {
+    /// Whether kube-scheduler knows of another pod when it binds this one. It knows no virtual pods; these come last.
+    fn knows(&self, other: &Self) -> bool {
+        self.is_virtual || !other.is_virtual
+    }
 }
 
 /// Machines that exist and stay, then launches.
@@ -63,7 +72,10 @@ pub(super) fn check_topology(
     }
     let mut machines = Vec::new();
     let mut places = Vec::new();
-    let place = |pod: usize, new: bool, machine: usize| Place { pod, new, machine };
+    let place = |pod: usize, new: bool, machine: usize| {
+        let is_virtual = snapshot.pods[pod].buffer.is_some();
+        Place { pod, new, machine, is_virtual }
+    };
     let mut leaving: Vec<usize> = Vec::new();
     for (index, node) in snapshot.nodes.iter().enumerate() {
         if node.deleting {
@@ -231,7 +243,7 @@ impl World<'_> {
         let selects = |pod: &PodShape| spreads(carrier, spread, pod);
         let counted = |other: &Place| {
             let pod = shape(self.snapshot, other.pod);
-            eligible[other.machine] != Some(false) && selects(pod)
+            eligible[other.machine] != Some(false) && selects(pod) && place.knows(other)
         };
         let others: Vec<&Place> = self.places.iter().filter(|other| counted(other)).collect();
         let mut counts: BTreeMap<String, i64> = there
@@ -273,7 +285,8 @@ impl World<'_> {
 
     /// Whether a pod is within the skew in whichever domain its machine will be: there are no more pods that count, wherever they are.
     fn spreads_anywhere(&self, place: &Place, carrier: &PodShape, spread: &TopologySpread) -> bool {
-        let pods = self.places.iter().map(|place| place.pod).chain(self.leaving.iter().copied());
+        let others = self.places.iter().filter(|other| place.knows(other));
+        let pods = others.map(|place| place.pod).chain(self.leaving.iter().copied());
         let counted = pods.filter(|&pod| spreads(carrier, spread, shape(self.snapshot, pod)));
         let counted = i64::try_from(counted.count()).unwrap_or(i64::MAX);
         !self.machines[place.machine].values(&spread.topology_key).is_empty()
@@ -342,7 +355,9 @@ impl World<'_> {
             let first = |(place, terms): &(&Place, Vec<&PodAffinityTerm>)| {
                 self.matches(place, place, terms)
                     && terms.iter().all(|term| self.certain(place, term).is_some())
-                    && !before.iter().any(|other| self.counts(place, other, terms))
+                    && !before
+                        .iter()
+                        .any(|other| place.knows(other) && self.counts(place, other, terms))
             };
             let asked = |place: &Place| {
                 left.iter().filter(|(by, terms)| self.matches(by, place, terms)).count()
@@ -374,6 +389,7 @@ impl World<'_> {
             mine.is_none()
                 || !others.clone().any(|other| {
                     other.pod != place.pod
+                        && place.knows(other)
                         && self.certain(other, term) == mine
                         && self.matches(place, other, terms)
                 })

@@ -1,12 +1,13 @@
 //! CapacityBuffers: room that is kept free for pods to come.
 
-use super::behaviour::{ZONE, app, spread};
+use super::behaviour::{ZONE, app, near, spread};
 use super::disrupting::{commands, drifted, stay};
 use super::repairing::{fall_ill, policies};
 use super::world::*;
 use crate::check::{Violation, check};
-use crate::plan::Stay;
+use crate::plan::{Exclusion, Stay};
 use crate::snapshot::{DisruptionReason, Node, NodePool, PodShape, Snapshot};
+use crate::testing::dealing::refused;
 use crate::testing::{Builder, apply};
 use crate::{Policy, provision};
 
@@ -91,6 +92,46 @@ fn room_for_a_buffer_keeps_nobody_from_renewing_a_node() {
         // Room alone is made anew when the node has gone.
         assert_eq!(commands(&with(node, false)), [(reason, key.as_str(), 0)]);
     }
+}
+
+#[test]
+fn pods_rely_on_no_virtual_ones() {
+    let world = builder()
+        .pool(on_demand("default"))
+        .pending("web", near(app("web", 200), ZONE, "spare", false));
+    let snapshot = virtual_pod(world, "buffer-0", app("spare", 500)).build();
+    let mut plan = plan(&snapshot);
+    assert!(matches!(only_reason(&plan), Exclusion::Topology { key, .. } if key == ZONE));
+    assert_eq!(plan.launches.len(), 1, "the buffer has its room");
+    // Nor does the checker take one for a neighbour.
+    plan.launches[0].pods.push(plan.report.pods.remove(0).pod);
+    let found = check(&snapshot, &plan);
+    assert!(matches!(found[..], [Violation::Topology { .. }]), "{found:?}");
+}
+
+#[test]
+fn pods_are_spread_without_virtual_ones_and_these_with_them() {
+    let web = || spread(app("web", 1_500), ZONE, 1);
+    let mut world = builder().pool(on_demand("default"));
+    for number in 0..3 {
+        world = world.pending(&format!("web-{number}"), web());
+        let name = format!("buffer-{number}");
+        world = virtual_pod(world, &name, web());
+    }
+    let snapshot = world.build();
+    let plan = plan(&snapshot);
+    assert_eq!(refused(&snapshot, &plan, 1), []);
+    assert_eq!(plan.report.pods, []);
+    let kept = |zone: &str| {
+        let is_there = |launch: &&crate::plan::Launch| {
+            launch.requirements.iter().any(|need| need.values == [zone])
+        };
+        let there = plan.launches.iter().filter(is_there);
+        there
+            .map(|launch| (launch.pods.len(), launch.buffer_pods.len()))
+            .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    };
+    assert_eq!(ZONES.map(kept), [(1, 1); 3]);
 }
 
 #[test]
