@@ -19,7 +19,7 @@ use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::reasons::no_type;
 use crate::requirements::{Requirements, ValueSet};
-use crate::topology::{Counted, cell_values};
+use crate::topology::{Counted, Expected, cell_values};
 use stock::Stocks;
 pub(crate) use stock::{Stock, by_price, frontier};
 
@@ -35,6 +35,9 @@ pub(crate) const SPARED: u32 = 16;
 
 /// How many answers to the question what joins what are remembered. Beyond that, as with more cells than [`MOST`], pods come to machines that become no narrower by it.
 const JOINS: usize = 1 << 18;
+
+/// How many alternatives of a pod are looked at where it is only asked whether it may come to some machine.
+const GLANCES: usize = 16;
 
 /// With more classes than this nobody looks for a type that meets two of them before they share a machine.
 const FEW_CLASSES: usize = 256;
@@ -87,10 +90,14 @@ pub(crate) struct Cells {
     domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
     values: FxHashMap<(CellId, Key), Vec<Value>>,
     places: FxHashMap<(CellId, usize), i64>,
+    /// By catalog and label.
+    labelled: FxHashMap<(usize, Key), Arc<FixedBitSet>>,
     /// By catalog, class and term of what the class requires: the types that meet it.
     meeting: FxHashMap<(usize, ClassId, usize), Arc<FixedBitSet>>,
     /// Which groups count pods on their machines.
     pub(crate) counted: Counted,
+    /// Whose machines may come.
+    pub(crate) expected: Expected,
 }
 
 impl std::ops::Index<CellId> for Cells {
@@ -202,6 +209,30 @@ impl Cells {
         self.join(problem, cell, class, variant).ok()
     }
 
+    /// Whether pods of a class may come to a machine in a cell, as far as is seen at a glance. Where they have more alternatives than are looked at, they may.
+    pub(crate) fn may_join(&self, problem: &Problem<'_>, cell: CellId, class: ClassId) -> bool {
+        let variants = &problem.classes[class].variants;
+        let relaxed = variants.relaxed();
+        let is_open = |variant| {
+            let wanted = variants.at(variant, &problem.symbols);
+            self.glance(problem, cell, class, &wanted).is_ok()
+        };
+        relaxed.len() > GLANCES || relaxed.into_iter().any(is_open)
+    }
+
+    /// The cell of a template's machines that meet one of the terms of what a class requires, wherever volumes are and whatever taints it tolerates.
+    pub(crate) fn requiring(
+        &mut self,
+        problem: &Problem<'_>,
+        template: usize,
+        class: ClassId,
+        term: usize,
+    ) -> Option<CellId> {
+        let base = self.base(problem, template);
+        let required = &problem.classes[class].required[term];
+        self.narrow_for(problem, base, required, Some(Owner::Class(class))).ok()
+    }
+
     /// The first thing that keeps a pod of a class off a cell; nothing if it is only that there are too many cells.
     pub(crate) fn why_not(
         &self,
@@ -260,7 +291,7 @@ impl Cells {
     }
 
     /// Whether a cell may meet `wanted`; else the key that it can't meet.
-    fn compatible(
+    pub(crate) fn compatible(
         &self,
         problem: &Problem<'_>,
         id: CellId,
@@ -379,7 +410,19 @@ impl Cells {
         &self.values[&(cell, key)]
     }
 
-    /// Whether machines of a cell have a label.
+    /// The types of a catalog that have a label.
+    pub(crate) fn labelled(
+        &mut self,
+        problem: &Problem<'_>,
+        catalog: usize,
+        key: Key,
+    ) -> Arc<FixedBitSet> {
+        let stocks = &mut self.stocks;
+        let known = self.labelled.entry((catalog, key));
+        Arc::clone(known.or_insert_with(|| Arc::new(stocks.labelled(problem, catalog, key))))
+    }
+
+    /// Whether a label of machines of a cell has values that are known.
     pub(crate) fn has_values(&self, problem: &Problem<'_>, cell: CellId, key: Key) -> bool {
         match self.values.get(&(cell, key)) {
             Some(known) => !known.is_empty(),

@@ -233,7 +233,8 @@ impl<'a> Problem<'a> {
         let daemons = Daemons::new(snapshot, &columns, &mut symbols);
         let (shapes, classes) = shapes::compile(snapshot, policy, &columns, &mut symbols);
         let class_of: Vec<_> = shapes.iter().map(|shape| shape.class).collect();
-        let rules = Rules::new(snapshot, &classes, &class_of, policy.preferences, &mut symbols);
+        let preferences = policy.preferences;
+        let rules = Rules::new(snapshot, &classes, &class_of, &catalogs, preferences, &mut symbols);
         let template_inputs = types::template_requirements(snapshot, &mut symbols);
         let devices = devices::Table::new(snapshot, &mut symbols);
         let asked = machines::asked(&classes, &daemons, &rules, devices.as_deref());

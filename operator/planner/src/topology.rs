@@ -11,6 +11,7 @@ mod counted;
 mod counts;
 mod domains;
 mod evenly;
+mod expected;
 mod families;
 mod hosts;
 mod idle;
@@ -40,6 +41,7 @@ pub(crate) use counts::Counts;
 pub(crate) use counts::UNTOLD;
 pub(crate) use domains::{Domains, cell_values};
 pub(crate) use evenly::Evenly;
+pub(crate) use expected::Expected;
 use families::Family;
 pub(crate) use hosts::Host;
 

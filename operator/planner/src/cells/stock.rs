@@ -112,6 +112,21 @@ impl Stocks {
         types
     }
 
+    /// The types of a catalog that have a label.
+    pub(super) fn labelled(
+        &mut self,
+        problem: &Problem<'_>,
+        catalog: usize,
+        key: Key,
+    ) -> FixedBitSet {
+        let mut types = FixedBitSet::with_capacity(problem.catalogs[catalog].len());
+        let alike = &self.column(problem, catalog, key).alike;
+        for (_, having) in alike.iter().filter(|(set, _)| !set.admits_absence()) {
+            types.union_with(having);
+        }
+        types
+    }
+
     fn column(&mut self, problem: &Problem<'_>, catalog: usize, key: Key) -> &Column {
         let column = self.columns.entry((catalog, key));
         column.or_insert_with(|| Arc::new(Column::new(&problem.catalogs[catalog], key)))

@@ -109,6 +109,19 @@ impl TypeTable {
         table
     }
 
+    /// Whether some types have a label, and others don't, wherever they are bought.
+    pub(crate) fn has_partly(&self, key: Key) -> bool {
+        if !self.keys.contains(&key)
+            || self.markets.iter().all(|market| market.requirements.get(key).is_some())
+        {
+            return false;
+        }
+        let has = |of_type: &Requirements| of_type.get(key).is_some_and(|it| !it.admits_absence());
+        let mut types = self.requirements.iter().map(has);
+        let first = types.next();
+        types.any(|has| Some(has) != first)
+    }
+
     /// How many types there are.
     pub(crate) fn len(&self) -> usize {
         self.names.len()

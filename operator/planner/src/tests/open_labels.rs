@@ -114,3 +114,35 @@ fn pods_with_rules_about_an_open_label_wait() {
         assert_eq!(why(&plan(&snapshot)), (RANK.to_owned(), said.to_owned()));
     }
 }
+
+/// Each machine of a NodePool that leaves a label open is one more domain, with none of the pods.
+#[test]
+fn machines_with_a_value_of_their_own_keep_told_domains_from_filling_up() {
+    let mut told = on_demand("told");
+    told.template.labels.insert(RANK.to_owned(), "blue".to_owned());
+    let world = |other: Option<PodShape>| {
+        let mut world = builder()
+            .pool(ranked())
+            .pool(told.clone())
+            .node(with_rank(node("full", "told", "c.large", "zone-a"), "blue"))
+            .pod("there", spread(app("web", 1_800), RANK, 1), Some("full"))
+            .pending("web", spread(app("web", 500), RANK, 1));
+        if let Some(other) = other {
+            world = world.pending("other", other);
+        }
+        world.build()
+    };
+    let of_default = |mut shape: PodShape| {
+        shape.node_selector.insert("karpenter.sh/nodepool".to_owned(), "default".to_owned());
+        shape
+    };
+    let snapshot = world(Some(of_default(app("other", 500))));
+    let with_other = plan(&snapshot);
+    assert_eq!(loads(&with_other), [["other"]]);
+    let waits = &with_other.report.pods[0];
+    assert!(waits.reasons.iter().all(|(_, why)| crate::tests::properties::is_untold(why)));
+    assert_eq!(crate::testing::dealing::refused(&snapshot, &with_other, 1), []);
+    // Where nobody else can have such a machine none will come.
+    let alone = world(Some(of_default(spread(app("web", 500), RANK, 1))));
+    assert_eq!(loads(&plan(&alone)), [["web"]]);
+}

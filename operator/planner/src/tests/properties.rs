@@ -107,7 +107,7 @@ fn is_unbounded(pool: &NodePool) -> bool {
 }
 
 /// Whether a pod waits because nobody says which value of a label machines to come will have.
-fn is_untold(why: &Exclusion) -> bool {
+pub(super) fn is_untold(why: &Exclusion) -> bool {
     matches!(why, Exclusion::Topology { rule, .. } if rule == crate::topology::UNTOLD)
 }
 
@@ -142,7 +142,14 @@ proptest! {
                 let waited = plan.report.pods.iter().find(|waiting| waiting.pod == placed.pod);
                 waited.is_some_and(|waiting| waiting.reasons.iter().any(|(_, why)| is_untold(why)))
             };
-            let sooner: Vec<_> = again.nominations.iter().filter(|it| !untold(it)).collect();
+            // And so may those that want to be near it.
+            let follows = |placed: &Nomination| {
+                let pod = snapshot.pods.iter().find(|pod| pod.uid == placed.pod.uid);
+                let shape = pod.map(|pod| &snapshot.shapes[pod.shape.0 as usize]);
+                shape.is_some_and(|it| it.pod_affinity.iter().any(|term| !term.anti && term.weight.is_none()))
+            };
+            let told = again.nominations.iter().any(untold);
+            let sooner: Vec<_> = again.nominations.iter().filter(|it| !(untold(it) || told && follows(it))).collect();
             prop_assert_eq!(sooner, Vec::<&Nomination>::new());
         }
     }

@@ -122,7 +122,8 @@ impl Counts {
             Some(refused) => Ok(refused),
             None => {
                 let rule = rule.or(rules.first()).expect("a rule was there");
-                let is_known = cells.has_values(problem, cell, groups[rule.group].key);
+                let is_known = cells.has_values(problem, cell, groups[rule.group].key)
+                    && !self.is_open(problem, cells, rule);
                 Err(if is_known { failed(problem, rule) } else { unknown(problem, rule) })
             }
         })

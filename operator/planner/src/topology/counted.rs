@@ -23,6 +23,8 @@ use crate::id_set::{IdSet, inverse};
 use crate::intern::Key;
 use crate::requirements::{Requirements, ValueSet, overlap};
 
+use super::standing::{Standing, has_label};
+
 pub(super) use machines::OnMachines;
 
 const BITS: usize = usize::BITS as usize;
@@ -298,7 +300,10 @@ impl Counted {
         for (key, column) in &conditions.columns {
             let on_markets = by_type.on_markets.contains(key);
             let markets = if on_markets { cells[cell].markets.clone() } else { FixedBitSet::new() };
-            let told = match requirements.get(*key) {
+            // That pods do without a label does not define it.
+            let is_defined = problem.templates[template].requirements.get(*key).is_some()
+                || problem.catalogs[catalog].keys.contains(key);
+            let told = match requirements.get(*key).filter(|_| is_defined) {
                 None if problem.is_well_known(*key) && !on_markets => continue,
                 None if problem.is_well_known(*key) => &anything,
                 None => {
@@ -324,7 +329,7 @@ impl Counted {
             Arc::new(conditions.tolerating(problem, taints))
         });
         let tolerating = Arc::clone(tolerating);
-        let has = &mut |key| cells.has_values(problem, cell, key);
+        let has = &mut |key| has_label(problem, cells, cell, &asked.1, key) == Standing::Counts;
         let groups = conditions.groups(problem.rules.groups.len(), has, &affine, &tolerating);
         let groups = share(&mut cells.counted.known, groups);
         cells.counted.in_cells.insert(asked, Arc::clone(&groups));

@@ -1,11 +1,10 @@
 //! How many pods of each group are where, and how many more may come.
 
-use std::sync::Arc;
-
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::counted::{Counted, OnMachines};
+use super::families::Universe;
 use super::hosts::Host;
 use super::journal::Change;
 use super::occupants::Occupants;
@@ -29,7 +28,7 @@ pub(crate) struct Counts {
     /// By group that wants to be together: the pods that it selects in all of them.
     pub(super) near: Tallies,
     /// By family: the domains that its pods could be in, once somebody has asked.
-    universes: Vec<Option<Arc<[Value]>>>,
+    universes: Vec<Option<Universe>>,
     /// Which groups count pods on machines that exist, for shapes that many families count.
     counted: OnMachines,
     /// Who is on machines that exist, and on machines to come, as far as it matters.
@@ -305,7 +304,7 @@ impl Counts {
         rule: &Rule,
     ) -> Vec<Value> {
         let least = self.least(problem, cells, rule);
-        let universe = self.universe(problem, cells, rule.group);
+        let universe = self.universe(problem, cells, rule.group).domains;
         let is_left = |&&domain: &&Value| {
             self.room(problem, rule, self.in_domain(rule.group, domain), least) > 0
         };
@@ -313,12 +312,27 @@ impl Counts {
     }
 
     /// The domains that the pods of a group could be in, ascending. Not for groups about hosts.
-    fn universe(&mut self, problem: &Problem<'_>, cells: &mut Cells, group: usize) -> Arc<[Value]> {
+    fn universe(&mut self, problem: &Problem<'_>, cells: &mut Cells, group: usize) -> Universe {
         let rules = &problem.rules;
         let family = rules.groups[group].family;
         self.universes.resize(rules.families.len(), None);
-        let found = || rules.families[family].about.universe(problem, cells).into();
-        Arc::clone(self.universes[family].get_or_insert_with(found))
+        let found = || rules.families[family].about.universe(problem, cells);
+        self.universes[family].get_or_insert_with(found).clone()
+    }
+
+    /// Whether each machine that may come is a further domain of a spread constraint.
+    pub(super) fn is_open(
+        &mut self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        rule: &Rule,
+    ) -> bool {
+        let group = &problem.rules.groups[rule.group];
+        let is_spread = matches!(group.kind, Kind::Spread { .. });
+        is_spread
+            && !group.host
+            && rule.carried
+            && self.universe(problem, cells, rule.group).is_open
     }
 
     /// The smallest count of any domain that the pods of a spread group could be in.
@@ -329,9 +343,9 @@ impl Counts {
         if group.host || !rule.carried {
             return 0;
         }
-        let domains = self.universe(problem, cells, rule.group);
+        let Universe { domains, is_open } = self.universe(problem, cells, rule.group);
         let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
-        if min_domains.is_some_and(few) {
+        if is_open || min_domains.is_some_and(few) {
             return 0;
         }
         let selected = |&domain: &Value| self.in_domain(rule.group, domain).selected;

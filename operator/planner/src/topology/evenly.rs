@@ -13,7 +13,7 @@ pub(crate) struct Evenly {
     pub(crate) max_skew: u32,
     /// All domains that count, ascending, with the pods that are there already.
     pub(crate) domains: Vec<(Value, u32)>,
-    /// Whether there are fewer domains than `minDomains`: the emptiest counts as one without pods then.
+    /// Whether the emptiest counts as one without pods: there are fewer domains than `minDomains`, or any machine may be another one.
     pub(crate) is_short: bool,
 }
 
@@ -38,9 +38,9 @@ impl Rules {
             let there = |value: Value| counts.in_domain(rule.group, value).selected;
             let universe = self.families[group.family].about.universe(problem, cells);
             let domains: Vec<(Value, u32)> =
-                universe.into_iter().map(|value| (value, there(value))).collect();
+                universe.domains.iter().map(|&value| (value, there(value))).collect();
             let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
-            let is_short = min_domains.is_some_and(few);
+            let is_short = universe.is_open || min_domains.is_some_and(few);
             let max_skew = u32::try_from(max_skew).unwrap_or(0).max(1);
             found.push(Evenly { key: group.key, max_skew, domains, is_short });
         }

@@ -4,8 +4,12 @@
 //! same, however many there are.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::standing::{Place, Standing};
+use smallvec::SmallVec;
+
+use super::expected::Expected;
+use super::standing::{Place, Standing, has_label, is_labelled};
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::taints::{Preferred, untolerated};
@@ -71,7 +75,7 @@ impl About {
         let Counting::Spread { class, honor_affinity, honor_taints } = self.counts else {
             return true;
         };
-        if !self.has_keys(problem, cells, place.cell) {
+        if self.has_keys(problem, cells, place) != Standing::Counts {
             return false;
         }
         let cell = &cells[place.cell];
@@ -108,9 +112,29 @@ impl About {
         }
     }
 
-    /// Whether machines of a cell have all topology keys of the pods that carry the rule.
-    fn has_keys(&self, problem: &Problem<'_>, cells: &Cells, cell: CellId) -> bool {
-        self.others(problem).all(|key| cells.has_values(problem, cell, key))
+    /// Whether a machine of a cell that holds a pod has all topology keys of the pods that carry the rule.
+    pub(super) fn has_keys(
+        &self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        place: &mut Place,
+    ) -> Standing {
+        let mut all = Standing::Counts;
+        for key in self.others(problem) {
+            match place.has(problem, cells, key) {
+                Standing::Counts => {}
+                Standing::Open => all = Standing::Open,
+                Standing::DoesNot => return Standing::DoesNot,
+            }
+        }
+        all
+    }
+
+    /// Whether some machine of a cell may have them.
+    fn may_have_keys(&self, problem: &Problem<'_>, cells: &mut Cells, cell: CellId) -> bool {
+        let types = cells[cell].types.clone();
+        let mut has = |key| has_label(problem, cells, cell, &types, key) != Standing::DoesNot;
+        self.others(problem).all(&mut has)
     }
 
     fn others(&self, problem: &Problem<'_>) -> impl Iterator<Item = Key> {
@@ -118,8 +142,8 @@ impl About {
         self.keys.iter().copied().filter(move |&key| key != self.key && key != hostname)
     }
 
-    /// The domains that the pods of a rule could be in: those of machines that exist, and those that can be launched.
-    pub(super) fn universe(&self, problem: &Problem<'_>, cells: &mut Cells) -> Vec<Value> {
+    /// The domains that the pods of a rule could be in: those of machines that exist, and those that can be launched, for these pods or for others.
+    pub(super) fn universe(&self, problem: &Problem<'_>, cells: &mut Cells) -> Universe {
         let mut domains = BTreeSet::new();
         for &machine in &problem.machines.order {
             if let Some(value) = problem.domains.of(self.key, machine)
@@ -129,26 +153,56 @@ impl About {
                 domains.insert(value);
             }
         }
-        let class = match self.counts {
-            Counting::Spread { honor_affinity: true, class, .. } => Some(class),
-            _ => None,
-        };
+        let mut is_open = false;
         for template in 0..problem.templates.len() {
-            let base = cells.base(problem, template);
-            let Some(class) = class else {
-                if self.has_keys(problem, cells, base) {
-                    domains.extend(cells.values(problem, base, self.key));
+            for cell in self.cells(problem, cells, template) {
+                if !self.may_have_keys(problem, cells, cell) {
+                    continue;
                 }
-                continue;
-            };
-            for variant in 0..problem.classes[class].variants.len() {
-                if let Ok(cell) = cells.join(problem, base, class, variant)
-                    && self.has_keys(problem, cells, cell)
-                {
-                    domains.extend(cells.values(problem, cell, self.key));
-                }
+                let values = cells.values(problem, cell, self.key);
+                domains.extend(values.iter().copied());
+                is_open |= values.is_empty()
+                    && matches!(self.counts, Counting::Spread { .. })
+                    && is_labelled(problem, &cells[cell], self.key)
+                    && Expected::has(problem, cells, template, Some(self.key));
             }
         }
-        domains.into_iter().collect()
+        Universe { domains: domains.into_iter().collect(), is_open }
     }
+
+    /// The cells of a template's machines that may come and then count.
+    fn cells(
+        &self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        template: usize,
+    ) -> SmallVec<[CellId; 2]> {
+        let base = cells.base(problem, template);
+        let Some(class) = self.class() else { return SmallVec::from_slice(&[base]) };
+        let (honors_affinity, honors_taints) = self.honors();
+        let compiled = &problem.classes[class];
+        let pool = problem.templates[template].pool;
+        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        let tolerates = || untolerated(taints, &compiled.tolerations, Preferred::Ignored).is_none();
+        if honors_taints && !tolerates()
+            || !cells.may_join(problem, base, class)
+                && !Expected::has(problem, cells, template, None)
+        {
+            return SmallVec::new();
+        }
+        if !honors_affinity {
+            return SmallVec::from_slice(&[base]);
+        }
+        let terms = 0..compiled.required.len();
+        terms.filter_map(|term| cells.requiring(problem, template, class, term)).collect()
+    }
+}
+
+/// The domains that the pods of a rule could be in.
+#[derive(Clone, Debug)]
+pub(super) struct Universe {
+    /// Ascending.
+    pub(super) domains: Arc<[Value]>,
+    /// Whether each machine that may come is a further one: its NodePool leaves the label open.
+    pub(super) is_open: bool,
 }

@@ -10,6 +10,7 @@ use super::selectors::{ByLabel, Names, Scope, Selectable};
 use super::{FEW_FAMILIES, Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
 use crate::compile::label;
 use crate::compile::shapes::{Class, ClassId};
+use crate::compile::types::TypeTable;
 use crate::id_set::{IdSet, inverse};
 use crate::intern::{Key, Symbols};
 use crate::policy::PreferencePolicy;
@@ -31,11 +32,12 @@ pub(super) struct Draft {
 }
 
 impl Rules {
-    /// The rules of a snapshot's shapes, of which the classes are known: all classes, and that of each shape.
+    /// The rules of a snapshot's shapes, of which the classes are known: all classes, and that of each shape; and what instance types say of labels.
     pub(crate) fn new(
         snapshot: &Snapshot,
         compiled: &[Class],
         classes: &[ClassId],
+        catalogs: &[TypeTable],
         preferences: PreferencePolicy,
         symbols: &mut Symbols,
     ) -> Self {
@@ -150,7 +152,7 @@ impl Rules {
         rules.several_on_hosts = several.map(|(id, _)| id).collect();
         rules.carry(&carried, &preferred);
         rules.select();
-        rules.honour(compiled, classes, symbols);
+        rules.honour(compiled, classes, catalogs, symbols);
         rules.weigh();
         rules.bring_together();
         rules

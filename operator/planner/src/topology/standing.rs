@@ -9,13 +9,15 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Rules;
-use super::families::Counting;
-use crate::cells::{CellId, Cells};
+use super::families::{About, Counting};
+use crate::cells::{Cell, CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::shapes::{Class, ClassId};
+use crate::compile::types::TypeTable;
 use crate::id_set::IdSet;
 use crate::intern::{Key, Symbols};
 use crate::requirements::{Requirements, ValueSet, overlap};
+use crate::snapshot::Operator;
 
 /// For so many families a machine is narrowed at most; for others it counts if it certainly does.
 const FAMILIES: usize = 16;
@@ -78,6 +80,12 @@ impl Place {
         all
     }
 
+    /// Whether a machine there has a label.
+    pub(super) fn has(&mut self, problem: &Problem<'_>, cells: &mut Cells, key: Key) -> Standing {
+        let cell = self.cell;
+        has_label(problem, cells, cell, self.types(problem, cells), key)
+    }
+
     fn meets(
         &mut self,
         problem: &Problem<'_>,
@@ -87,13 +95,12 @@ impl Place {
     ) -> Standing {
         let symbols = &problem.symbols;
         let required = &problem.classes[class].required[term];
+        if cells.compatible(problem, self.cell, required).is_err() {
+            return Standing::DoesNot;
+        }
         let cell = &cells[self.cell];
         let template = &problem.templates[cell.template];
         let table = &problem.catalogs[template.catalog];
-        let well_known = |key| problem.is_well_known(key);
-        if cell.requirements.compatible(required, well_known, symbols).is_err() {
-            return Standing::DoesNot;
-        }
         let (mut of_types, mut is_open) = (false, false);
         for (key, wanted) in required.iter() {
             let of_type = table.keys.contains(&key);
@@ -103,8 +110,8 @@ impl Place {
                 continue;
             }
             if !of_type {
-                // Without the label, or with a value that is still to be chosen.
-                is_open |= told.is_some();
+                // Without the label, or with a value that is still to be chosen. That pods do without it does not define it.
+                is_open |= template.requirements.get(key).is_some();
                 continue;
             }
             let of_market = |market: usize| table.markets[market].requirements.get(key);
@@ -131,34 +138,82 @@ impl Place {
     }
 }
 
+/// Whether machines of a cell get a label that no instance type has: their NodePool defines it, and no pod keeps it away.
+pub(super) fn is_labelled(problem: &Problem<'_>, cell: &Cell, key: Key) -> bool {
+    problem.templates[cell.template].requirements.get(key).is_some()
+        && cell.requirements.get(key).is_some_and(|set| set.operator() != Operator::DoesNotExist)
+}
+
+/// Whether a machine of a cell has a label, which is one of some types.
+pub(super) fn has_label(
+    problem: &Problem<'_>,
+    cells: &mut Cells,
+    id: CellId,
+    types: &FixedBitSet,
+    key: Key,
+) -> Standing {
+    let cell = &cells[id];
+    let catalog = problem.templates[cell.template].catalog;
+    let table = &problem.catalogs[catalog];
+    let certainly = |has| if has { Standing::Counts } else { Standing::DoesNot };
+    if !table.keys.contains(&key) {
+        return certainly(is_labelled(problem, cell, key));
+    }
+    let of_market = |market: usize| table.markets[market].requirements.get(key).is_some();
+    if cell.markets.ones().all(of_market) {
+        return Standing::Counts;
+    }
+    let of_some = cell.markets.ones().any(of_market);
+    let labelled = cells.labelled(problem, catalog, key);
+    if types.is_subset(&labelled) {
+        Standing::Counts
+    } else if of_some || !types.is_disjoint(&labelled) {
+        Standing::Open
+    } else {
+        Standing::DoesNot
+    }
+}
+
 impl Rules {
-    /// Notes by shape the families that count its pods on nodes which pods of another class could use, in an order that does not depend on that of shapes.
-    pub(super) fn honour(&mut self, classes: &[Class], class_of: &[ClassId], symbols: &Symbols) {
+    /// Notes by shape the families of which it may depend on its machine's type whether they count its pods there: those that do so on nodes which pods of another class could use,
+    /// and those that ask for labels which only some types have. In an order that does not depend on that of shapes.
+    pub(super) fn honour(
+        &mut self,
+        classes: &[Class],
+        class_of: &[ClassId],
+        catalogs: &[TypeTable],
+        symbols: &Symbols,
+    ) {
         let anything = |class: ClassId| {
             classes[class].required.iter().any(|required| required.iter().next().is_none())
         };
-        let class_of_family = |family: usize| match self.families[family].about.counts {
-            Counting::Spread { honor_affinity: true, class, .. } if !anything(class) => Some(class),
-            _ => None,
+        let uncertain = |family: usize| {
+            let about = &self.families[family].about;
+            let Counting::Spread { honor_affinity, class, .. } = about.counts else { return None };
+            let class = (honor_affinity && !anything(class)).then_some(class);
+            let others = about.keys.iter().filter(|&&key| key != about.key);
+            let partly = others.filter(|&&key| catalogs.iter().any(|it| it.has_partly(key)));
+            let mut keys: Vec<&str> = partly.map(|&key| symbols.key_name(key)).collect();
+            keys.sort_unstable();
+            let of_class = class.iter().flat_map(|&class| &classes[class].required);
+            let terms: Vec<_> = of_class.map(|term| names(term, symbols)).collect();
+            (class.is_some() || !keys.is_empty()).then_some((terms, keys, family, class))
         };
-        let honouring = (0..self.families.len())
-            .filter_map(|family| Some((family, class_of_family(family)?)))
-            .map(|(family, class)| {
-                let terms = classes[class].required.iter().map(|term| names(term, symbols));
-                (terms.collect::<Vec<_>>(), family, class)
-            });
-        let mut honouring: Vec<_> = honouring.collect();
+        let mut honouring: Vec<_> = (0..self.families.len()).filter_map(uncertain).collect();
         honouring.sort();
         let all: IdSet = {
-            let mut ids: Vec<usize> = honouring.iter().map(|it| it.1).collect();
+            let mut ids: Vec<usize> = honouring.iter().map(|it| it.2).collect();
             ids.sort_unstable();
             ids.into_iter().collect()
         };
         let ranked = honouring.iter().enumerate();
-        let rank: FxHashMap<usize, (usize, ClassId)> =
-            ranked.map(|(rank, &(_, family, class))| (family, (rank, class))).collect();
+        let rank: FxHashMap<usize, (usize, bool, Option<ClassId>)> =
+            ranked.map(|(rank, it)| (it.2, (rank, !it.1.is_empty(), it.3))).collect();
         let of_shape = |(counting, &own): (&IdSet, &ClassId)| {
-            let others = counting.common(&all).filter(|family| rank[family].1 != own);
+            let others = counting.common(&all).filter(|family| {
+                let (_, by_label, class) = rank[family];
+                by_label || class != Some(own)
+            });
             let mut others: Vec<usize> = others.take(LOOKS).collect();
             others.sort_unstable_by_key(|family| rank[family].0);
             others.into_iter().take(FAMILIES).collect()
@@ -195,34 +250,92 @@ pub(super) fn certain(
 ) -> SmallVec<[CellId; 4]> {
     let about = &problem.rules.families[family].about;
     let mut found: SmallVec<[CellId; 4]> = SmallVec::new();
-    let Counting::Spread { class, .. } = about.counts else { return found };
-    let standing =
-        |cells: &mut Cells, cell| Place::new(cell, shape).standing(problem, cells, class);
-    if standing(cells, cell) != Standing::Open {
-        return found;
-    }
-    let mut keep = |cells: &mut Cells, wanted: &Requirements, as_wanted: Standing| {
-        if let Ok(narrower) = cells.narrow(problem, cell, wanted)
-            && standing(cells, narrower) == as_wanted
-            && !found.contains(&narrower)
-        {
-            found.push(narrower);
+    let Counting::Spread { honor_affinity, class, .. } = about.counts else { return found };
+    for (labelled, has_keys) in with_keys(problem, cells, shape, cell, about) {
+        if has_keys == Standing::DoesNot || !honor_affinity {
+            found.push(labelled);
+        } else {
+            found.extend(with_affinity(problem, cells, shape, labelled, class));
         }
-    };
-    for term in &problem.classes[class].required {
-        keep(cells, term, Standing::Counts);
     }
-    for term in &problem.classes[class].required {
-        let mut parts: SmallVec<[(Key, &ValueSet); 4]> = term.iter().collect();
-        parts.sort_by_key(|part| problem.symbols.key_name(part.0));
-        for (key, set) in parts.into_iter().take(KEYS) {
-            let Some(outside) = set.outside() else { continue };
-            let mut wanted = Requirements::default();
-            wanted.add(key, outside, &problem.symbols);
-            keep(cells, &wanted, Standing::DoesNot);
-        }
+    if found.iter().all(|&narrower| narrower == cell) {
+        return SmallVec::new();
     }
     found.sort_by_cached_key(|&cell| cells.place_price(problem, cell, shape));
     found.retain(|cell| cells.place_price(problem, *cell, shape) < i64::MAX);
+    found
+}
+
+/// The cells in which it is certain whether machines have the further labels that a family asks for, or the one where it can't be said.
+fn with_keys(
+    problem: &Problem<'_>,
+    cells: &mut Cells,
+    shape: usize,
+    cell: CellId,
+    about: &About,
+) -> SmallVec<[(CellId, Standing); 4]> {
+    let standing =
+        |cells: &mut Cells, cell| about.has_keys(problem, cells, &mut Place::new(cell, shape));
+    let has_keys = standing(cells, cell);
+    let mut found: SmallVec<[(CellId, Standing); 4]> = SmallVec::new();
+    if has_keys == Standing::Open {
+        let (mut all, mut one_less) = (Requirements::default(), Vec::new());
+        for key in about.further_keys(problem).into_iter().take(KEYS) {
+            all.add(key, ValueSet::exists(), &problem.symbols);
+            let mut without = Requirements::default();
+            without.add(key, ValueSet::does_not_exist(), &problem.symbols);
+            one_less.push((without, Standing::DoesNot));
+        }
+        for (wanted, as_wanted) in std::iter::once((all, Standing::Counts)).chain(one_less) {
+            if let Ok(narrower) = cells.narrow(problem, cell, &wanted)
+                && standing(cells, narrower) == as_wanted
+            {
+                found.push((narrower, as_wanted));
+            }
+        }
+    }
+    if found.is_empty() {
+        found.push((cell, has_keys));
+    }
+    found
+}
+
+/// The cells in which it is certain whether a machine is one that pods of a class could use, or the one where it can't be said.
+fn with_affinity(
+    problem: &Problem<'_>,
+    cells: &mut Cells,
+    shape: usize,
+    cell: CellId,
+    class: ClassId,
+) -> SmallVec<[CellId; 4]> {
+    let standing =
+        |cells: &mut Cells, cell| Place::new(cell, shape).standing(problem, cells, class);
+    let mut found: SmallVec<[CellId; 4]> = SmallVec::new();
+    if standing(cells, cell) == Standing::Open {
+        let mut keep = |cells: &mut Cells, wanted: &Requirements, as_wanted: Standing| {
+            if let Ok(narrower) = cells.narrow(problem, cell, wanted)
+                && standing(cells, narrower) == as_wanted
+                && !found.contains(&narrower)
+            {
+                found.push(narrower);
+            }
+        };
+        for term in &problem.classes[class].required {
+            keep(cells, term, Standing::Counts);
+        }
+        for term in &problem.classes[class].required {
+            let mut parts: SmallVec<[(Key, &ValueSet); 4]> = term.iter().collect();
+            parts.sort_by_key(|part| problem.symbols.key_name(part.0));
+            for (key, set) in parts.into_iter().take(KEYS) {
+                let Some(outside) = set.outside() else { continue };
+                let mut wanted = Requirements::default();
+                wanted.add(key, outside, &problem.symbols);
+                keep(cells, &wanted, Standing::DoesNot);
+            }
+        }
+    }
+    if found.is_empty() {
+        found.push(cell);
+    }
     found
 }

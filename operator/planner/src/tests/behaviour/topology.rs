@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 
 use super::*;
+use crate::testing::dealing::refused;
 
 fn zones(plan: &crate::Plan) -> Vec<String> {
     plan.launches
@@ -169,8 +170,88 @@ fn affinity_to_nobody_waits() {
 fn volumes_pin_the_zone_without_shrinking_what_spread_counts() {
     let mut pinned = spread(app("web", 100), ZONE, 1);
     pinned.volume_topology = vec![vec![need(ZONE, Operator::In, &["zone-b"])]];
-    let snapshot = builder().pool(pool("default")).pending("web", pinned).build();
-    assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
+    let snapshot = builder()
+        .pool(pool("default"))
+        .pending("web-0", pinned.clone())
+        .pending("web-1", pinned)
+        .build();
+    let plan = plan(&snapshot);
+    assert_eq!(zones(&plan), ["zone-b"]);
+    assert!(matches!(only_reason(&plan), Exclusion::Topology { key, .. } if key == ZONE));
+}
+
+/// kube-scheduler counts a node although the pods can't use it, unless the constraint honours taints.
+#[test]
+fn zones_that_only_others_can_have_machines_in_count_for_spread() {
+    let (mut usual, mut special) = (pool("default"), pool("special"));
+    usual.template.requirements.push(need(ZONE, Operator::NotIn, &["zone-c"]));
+    special.template.requirements.push(need(ZONE, Operator::In, &["zone-c"]));
+    special.template.taints.push(taint("dedicated", "NoSchedule"));
+    let placed = |honor_taints: bool, others: bool| {
+        let mut world = builder().pool(usual.clone()).pool(special.clone());
+        for number in 0..4 {
+            let mut web = spread(app("web", 100), ZONE, 1);
+            web.topology_spread[0].honor_taints = honor_taints;
+            world = world.pending(&format!("web-{number}"), web);
+        }
+        if others {
+            let mut other = app("other", 100);
+            other.tolerations.push(tolerate("dedicated"));
+            other.node_selector.insert(ZONE.to_owned(), "zone-c".to_owned());
+            world = world.pending("other", other);
+        }
+        let snapshot = world.build();
+        let plan = plan(&snapshot);
+        assert_eq!(refused(&snapshot, &plan, 1), []);
+        4 - plan.report.pods.len()
+    };
+    assert_eq!((placed(false, true), placed(true, true), placed(false, false)), (2, 4, 4));
+}
+
+/// Of pods on nodes that lack one of several topology keys it must be certain that they don't count.
+#[test]
+fn machines_are_narrowed_where_only_some_types_have_a_further_topology_key() {
+    const GPU: &str = "example.com/gpu";
+    let mut kinds = kinds();
+    for kind in &mut kinds {
+        let has = kind.name.starts_with('r');
+        let needed = if has {
+            need(GPU, Operator::In, &["yes"])
+        } else {
+            need(GPU, Operator::DoesNotExist, &[])
+        };
+        kind.requirements.push(needed);
+        kind.requirements.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+    let mut full = node("full", "default", "r.large", "zone-b");
+    full.labels.insert(GPU.to_owned(), "yes".to_owned());
+    let in_zone = |mut shape: PodShape, zone: &str| {
+        shape.node_selector.insert(ZONE.to_owned(), zone.to_owned());
+        shape
+    };
+    let mut train = in_zone(spread(app("web", 500), ZONE, 1), "zone-a");
+    train.topology_spread[0].honor_affinity = false;
+    train.labels.insert("role".to_owned(), "train".to_owned());
+    let mut by_gpu = train.topology_spread[0].clone();
+    by_gpu.topology_key = GPU.to_owned();
+    by_gpu.max_skew = 5;
+    by_gpu.selector = Some(LabelSelector {
+        match_labels: Some([("role".to_owned(), "train".to_owned())].into()),
+        ..LabelSelector::default()
+    });
+    train.topology_spread.push(by_gpu);
+    let snapshot = Builder::new(catalog(kinds))
+        .pool(on_demand("default"))
+        .node(full)
+        .pod("filler", app("filler", 1_800), Some("full"))
+        .pending("web-b", in_zone(app("web", 1_500), "zone-b"))
+        .pending("web-c", in_zone(app("web", 1_500), "zone-c"))
+        .pending("train-0", train.clone())
+        .pending("train-1", train)
+        .build();
+    let plan = plan(&snapshot);
+    assert_eq!(refused(&snapshot, &plan, 1), []);
+    assert_eq!(plan.report.pods.len(), 1, "{:?}", plan.report.pods);
 }
 
 /// Types of which only some offerings are on sale.
