@@ -1,14 +1,14 @@
 //! What kube-scheduler makes of plans where nobody tells it which node each pod was planned for.
 //!
 //! A model of kube-scheduler with its default profile, written from what its plugins are documented to do; it shares nothing with what the planner expects of it. All machines of
-//! a plan become ready together, then pods are bound one by one: filters are resources, taints, required node affinity, host ports, and the required rules
-//! about topology; scores are NodeResourcesFit (LeastAllocated), NodeResourcesBalancedAllocation and PodTopologySpread with its default
-//! constraints. Preferences of pods, images, volumes and resource claims are left out. What finds no place is planned for again, until nothing is left.
+//! a plan become ready together, then pods are bound one by one: filters are resources, taints, required node affinity, host ports, volumes (their
+//! zones, and how many can be attached), and the required rules about topology; scores are NodeResourcesFit (LeastAllocated), NodeResourcesBalancedAllocation and PodTopologySpread with its default
+//! constraints. Preferences of pods, images and resource claims are left out. What finds no place is planned for again, until nothing is left.
 
 mod rules;
 mod scores;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -91,11 +91,12 @@ pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snap
     (cluster.snapshot(), cluster.queue.len())
 }
 
-/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine alone: in the best of so many orders.
+/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine alone: in the best of so many orders. In every other one they come
+/// as they like; in the rest as many of one shape as may come before any of the next.
 pub fn refused(snapshot: &Snapshot, plan: &Plan, orders: u64) -> Vec<PodRef> {
     let tries = (0..orders).map(|seed| {
         let mut cluster = Cluster::new(snapshot, Scheduler::new(seed));
-        cluster.bind(plan);
+        cluster.bind(plan, seed % 2 == 1);
         let left = cluster.queue.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
         left.collect::<Vec<_>>()
     });
@@ -120,6 +121,8 @@ struct Machine {
     counted: [i64; 2],
     /// How many pods of which shape.
     pods: BTreeMap<usize, usize>,
+    /// By CSI driver: how many volumes can be attached, where that is limited.
+    volumes: BTreeMap<String, u32>,
 }
 
 /// The cluster that kube-scheduler sees.
@@ -151,7 +154,8 @@ impl<'a> Cluster<'a> {
             let pod = &before.pods[pod];
             (std::cmp::Reverse(pod.priority), pod.created_at, draw.number())
         });
-        let mut machines: Vec<Machine> = before.nodes.iter().cloned().map(Machine::new).collect();
+        let known = before.nodes.iter().cloned();
+        let mut machines: Vec<Machine> = known.map(|node| Machine::new(before, node)).collect();
         for pod in &before.pods {
             if let Placement::Bound(node) = pod.placement {
                 let shape = pod.shape.0 as usize;
@@ -205,7 +209,7 @@ impl<'a> Cluster<'a> {
             let key = format!("dealt-{:06}", self.machines.len());
             let (node, _) = machine(self.before, launch, &key);
             price += node.price.unwrap_or_default().0;
-            self.add(Machine::new(node));
+            self.add(Machine::new(self.before, node));
         }
         let mut zones: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, machine) in self.machines.iter().enumerate() {
@@ -242,7 +246,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Binds pods where a plan has them, as long as any may be; keeps those that it places nowhere out of the queue.
-    fn bind(&mut self, plan: &Plan) {
+    fn bind(&mut self, plan: &Plan, by_shape: bool) {
         let first = self.machines.len();
         self.launch(plan);
         let mut places: BTreeMap<&PodRef, usize> = BTreeMap::new();
@@ -256,19 +260,27 @@ impl<'a> Cluster<'a> {
         let place = |pod: &usize| places.get(&pod_ref(&self.before.pods[*pod])).copied();
         let mut queue: Vec<(usize, usize)> =
             self.queue.iter().filter_map(|pod| Some((*pod, place(pod)?))).collect();
-        loop {
-            let before = queue.len();
-            queue.retain(|&(pod, machine)| {
+        if by_shape {
+            let turns: Vec<u32> = self.before.shapes.iter().map(|_| self.draw.number()).collect();
+            queue.sort_by_key(|&(pod, _)| turns[self.before.pods[pod].shape.0 as usize]);
+        }
+        let mut progress = true;
+        while progress {
+            progress = false;
+            let mut next = 0;
+            while let Some(&(pod, machine)) = queue.get(next) {
                 let shape = self.before.pods[pod].shape.0 as usize;
                 let view = self.rules.view(&self.before.shapes[shape], shape, &self.machines);
-                let admitted = self.admits(machine, shape, &view);
-                if admitted {
-                    self.machines[machine].put(shape, &self.before.shapes[shape]);
+                if !self.admits(machine, shape, &view) {
+                    next += 1;
+                    continue;
                 }
-                !admitted
-            });
-            if queue.len() == before {
-                break;
+                self.machines[machine].put(shape, &self.before.shapes[shape]);
+                queue.remove(next);
+                progress = true;
+                if by_shape {
+                    next = 0;
+                }
             }
         }
         self.queue = queue.into_iter().map(|it| it.0).collect();
@@ -280,6 +292,7 @@ impl<'a> Cluster<'a> {
         self.has_room(machine, pod)
             && is_tolerated(pod, &machine.node)
             && is_wanted(pod, &machine.node)
+            && is_reachable(pod, &machine.node)
             && view.admits(&machine.node)
     }
 
@@ -314,7 +327,30 @@ impl<'a> Cluster<'a> {
             pod.host_ports.iter().any(|mine| theirs.iter().any(|theirs| clash(mine, theirs)))
         };
         let node = &machine.node;
-        used.fits(&node.allocatable) && !node.deleting && !machine.pods.keys().any(ports)
+        used.fits(&node.allocatable)
+            && !node.deleting
+            && !machine.pods.keys().any(ports)
+            && self.attaches(machine, pod)
+    }
+
+    /// NodeVolumeLimits: of the drivers that the pod uses. A volume that pods share is attached once.
+    fn attaches(&self, machine: &Machine, pod: &PodShape) -> bool {
+        let uses = |driver: &String| {
+            pod.volumes.contains_key(driver)
+                || pod.shared_volumes.iter().any(|volume| volume.driver == *driver)
+        };
+        machine.volumes.iter().filter(|(driver, _)| uses(driver)).all(|(driver, &limit)| {
+            let there = machine.pods.iter().map(|(&shape, &n)| (&*self.before.shapes[shape], n));
+            let all: Vec<(&PodShape, usize)> = there.chain([(pod, 1)]).collect();
+            let own = all.iter().map(|(shape, n)| {
+                n * shape.volumes.get(driver).map_or(0, |&volumes| volumes as usize)
+            });
+            let shared = all.iter().flat_map(|(shape, _)| {
+                shape.shared_volumes.iter().map(move |volume| (&shape.namespace, volume))
+            });
+            let shared: BTreeSet<_> = shared.filter(|it| it.1.driver == *driver).collect();
+            own.sum::<usize>() + shared.len() <= limit as usize
+        })
     }
 
     /// The cluster as it is now.
@@ -340,8 +376,10 @@ impl<'a> Cluster<'a> {
 }
 
 impl Machine {
-    fn new(node: Node) -> Self {
-        Self { node, used: Resources::default(), counted: [0; 2], pods: BTreeMap::new() }
+    fn new(before: &Snapshot, node: Node) -> Self {
+        let volumes = volume_limits(before, &node);
+        let (used, pods) = (Resources::default(), BTreeMap::new());
+        Self { node, used, counted: [0; 2], pods, volumes }
     }
 
     fn put(&mut self, shape: usize, pod: &PodShape) {
@@ -350,6 +388,25 @@ impl Machine {
         self.counted = [0, 1].map(|at| self.counted[at] + counted[at]);
         *self.pods.entry(shape).or_default() += 1;
     }
+}
+
+/// What the CSINode says; until there is one, what the instance type has.
+fn volume_limits(before: &Snapshot, node: &Node) -> BTreeMap<String, u32> {
+    let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
+    let pool = pool.and_then(|name| before.node_pools.iter().find(|pool| pool.name == *name));
+    let catalog = pool.and_then(|pool| pool.catalog).map(|id| &before.catalogs[id.0 as usize]);
+    let name = node.labels.get(label::INSTANCE_TYPE);
+    let kinds = catalog.map(|catalog| &catalog.instance_types[..]).unwrap_or_default();
+    let kind = kinds.iter().find(|kind| Some(&kind.name) == name);
+    let mut limits: BTreeMap<String, u32> =
+        kind.iter().flat_map(|kind| kind.volume_limits.clone()).collect();
+    for (driver, limit) in &node.volume_limits {
+        match limit {
+            Some(limit) => limits.insert(driver.clone(), *limit),
+            None => limits.remove(driver),
+        };
+    }
+    limits
 }
 
 /// With 100 nodes and more kube-scheduler stops looking when it has found enough.
@@ -374,26 +431,36 @@ fn is_tolerated(pod: &PodShape, node: &Node) -> bool {
     })
 }
 
-/// NodeAffinity, and where volumes can be attached.
+/// NodeAffinity: selector and required terms.
 fn is_wanted(pod: &PodShape, node: &Node) -> bool {
-    let any = |terms: &[Vec<Requirement>]| {
-        terms.is_empty() || terms.iter().any(|term| term.iter().all(|need| meets(need, node)))
-    };
     pod.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-        && any(&pod.required_affinity)
-        && any(&pod.volume_topology)
+        && meets_any(&pod.required_affinity, node)
+}
+
+/// VolumeZone, and the affinity of volumes.
+fn is_reachable(pod: &PodShape, node: &Node) -> bool {
+    meets_any(&pod.volume_topology, node)
+}
+
+fn meets_any(terms: &[Vec<Requirement>], node: &Node) -> bool {
+    terms.is_empty() || terms.iter().any(|term| term.iter().all(|need| meets(need, node)))
 }
 
 fn meets(need: &Requirement, node: &Node) -> bool {
-    let value = node.labels.get(&need.key);
-    let number = |text: &String| text.parse::<i64>().ok();
+    holds(need, node.labels.get(&need.key).map(String::as_str))
+}
+
+/// Whether a label's value meets a requirement, or its absence.
+pub(super) fn holds(need: &Requirement, value: Option<&str>) -> bool {
+    let number = |text: &str| text.parse::<i64>().ok();
     let compare = |holds: fn(&i64, &i64) -> bool| {
-        let (have, wanted) = (value.and_then(number), need.values.first().and_then(number));
-        have.zip(wanted).is_some_and(|(have, wanted)| holds(&have, &wanted))
+        let wanted = need.values.first().and_then(|bound| number(bound));
+        value.and_then(number).zip(wanted).is_some_and(|(have, wanted)| holds(&have, &wanted))
     };
+    let listed = |value: &str| need.values.iter().any(|listed| listed == value);
     match need.operator {
-        Operator::In => value.is_some_and(|value| need.values.contains(value)),
-        Operator::NotIn => value.is_none_or(|value| !need.values.contains(value)),
+        Operator::In => value.is_some_and(listed),
+        Operator::NotIn => !value.is_some_and(listed),
         Operator::Exists => value.is_some(),
         Operator::DoesNotExist => value.is_none(),
         Operator::Gt => compare(i64::gt),

@@ -169,6 +169,7 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
             any_rules(),
             prop::bool::weighted(0.15),
             prop::option::weighted(0.2, 1..4_u32),
+            prop::option::weighted(0.15, prop::sample::subsequence(ZONES.to_vec(), 1..3)),
         ),
     )
         .prop_map(
@@ -180,10 +181,15 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
                 preferred,
                 tolerates,
                 port,
-                (app, rules, elsewhere, disks),
+                (app, rules, elsewhere, disks, volumes_in),
             )| {
                 let mut shape = shape(cpu, memory);
                 shape.volumes.extend(disks.map(|disks| ("disks".to_owned(), disks)));
+                // Each of these zones is a place of its own for the volumes.
+                for zone in volumes_in.into_iter().flatten() {
+                    let there = need("topology.kubernetes.io/zone", Operator::In, &[zone]);
+                    shape.volume_topology.push(vec![there]);
+                }
                 shape.labels.insert("app".to_owned(), app.to_owned());
                 add_rules(&mut shape, rules);
                 if elsewhere {
@@ -233,6 +239,7 @@ pub(super) fn any_scene() -> impl Strategy<Value = Scene> {
                         daemon.pod_affinity.clear();
                         daemon.topology_spread.clear();
                         daemon.volumes.clear();
+                        daemon.volume_topology.clear();
                         daemon
                     }),
                     before: before
