@@ -114,7 +114,11 @@ const SMALL: usize = 200;
 const QUICK: usize = 4_000;
 
 /// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price; its pods may then move where that makes it cheaper.
-fn best<'p, 'a>(fresh: &Solver<'p, 'a>, demands: &[Demand], cancel: &dyn Cancel) -> Packed<'p, 'a> {
+pub(crate) fn best<'p, 'a>(
+    fresh: &Solver<'p, 'a>,
+    demands: &[Demand],
+    cancel: &dyn Cancel,
+) -> Packed<'p, 'a> {
     let run = |strategy, cells: &Cells, budget| {
         let mut solver = fresh.clone();
         (solver.cells, solver.budget) = (cells.clone(), budget);

@@ -7,7 +7,7 @@ use fixedbitset::FixedBitSet;
 
 use super::candidates::Node;
 use crate::compile::{add_times, fits};
-use crate::pack::{Strategy, pack};
+use crate::provision::best;
 use crate::solver::{Demand, Home, Solver};
 
 /// How many different machines to come are compared with the nodes, the largest first.
@@ -26,9 +26,7 @@ impl Wanted {
     /// For pods that find no place on machines that exist.
     pub(super) fn new(solver: &Solver<'_, '_>, waiting: Vec<Demand>) -> Self {
         let problem = solver.problem;
-        let real = |demand: &Demand| {
-            demand.left() > 0 && problem.snapshot.pods[demand.pods[0]].buffer.is_none()
-        };
+        let real = |demand: &Demand| demand.left() > 0 && !demand.is_virtual(problem);
         let mut left: Vec<Demand> = waiting.into_iter().filter(real).collect();
         if left.is_empty() {
             return Self::default();
@@ -36,8 +34,8 @@ impl Wanted {
         for demand in &mut left {
             (demand.variant, demand.dropped, demand.home) = (0, 0, Home::Unknown);
         }
-        let mut trial = solver.clone();
-        pack(&mut trial, &mut left, Strategy::Fill, &|_| true, &());
+        // As provisioning packs them: machines that pods might share are others than those that they get.
+        let trial = best(solver, &left, &()).solver;
         let mut pods = Vec::new();
         let mut machines: BTreeMap<(Vec<i64>, Vec<usize>), i64> = BTreeMap::new();
         for claim in &trial.claims {

@@ -281,3 +281,23 @@ fn no_node_goes_while_one_like_it_is_launched_for_pods_that_wait() {
     assert_eq!(plan(&world(Some(apart.clone()))).launches[0].instance_types[0], "c.large");
     assert_eq!(disruption(&world(Some(apart))).commands.len(), 1);
 }
+
+#[test]
+fn machines_for_pods_that_wait_are_those_that_provisioning_launches() {
+    let world = builder()
+        .pool(on_demand("default"))
+        .node(node("a", "default", "c.xlarge", "zone-a"))
+        .node(node("b", "default", "c.xlarge", "zone-a"))
+        .pod("web-a", shape(1000, GI), Some("a"))
+        .pod("web-b", shape(1000, GI), Some("b"));
+    // They could share a machine, but two cost less.
+    let snapshot =
+        world.pending("fast", shape(3500, 6 * GI)).pending("large", shape(1500, 12 * GI)).build();
+    let mut launched: Vec<_> =
+        plan(&snapshot).launches.iter().map(|launch| launch.instance_types[0].clone()).collect();
+    launched.sort_unstable();
+    assert_eq!(launched, ["c.xlarge", "r.large"]);
+    let held = disruption(&snapshot);
+    assert_eq!(held.commands, []);
+    assert_eq!(*stay(&held, "a"), Stay::Later);
+}
