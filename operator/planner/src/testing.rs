@@ -104,11 +104,8 @@ fn machine(snapshot: &Snapshot, launch: &Launch, key: &str) -> (Node, Option<Str
         launch.instance_types.first().and_then(|name| kinds.iter().find(|kind| kind.name == *name));
     let kind = kind.expect("a launch carries types of its pool's catalog");
     let admits = |key: &str, value: &str| {
-        launch.requirements.iter().filter(|need| need.key == key).all(|need| match need.operator {
-            Operator::In => need.values.iter().any(|listed| listed == value),
-            Operator::NotIn => need.values.iter().all(|listed| listed != value),
-            _ => true,
-        })
+        let mut about = launch.requirements.iter().filter(|need| need.key == key);
+        about.all(|need| dealing::holds(need, Some(value)))
     };
     let offer = kind
         .offerings

@@ -246,3 +246,32 @@ fn the_checker_finds_a_reservation_that_is_used_twice() {
     }
     assert_eq!(check(&snapshot, &plan), [Violation::Reservation("cr-1".to_owned())]);
 }
+
+/// What a launch asks of an offering by comparing counts when it is carried out.
+#[test]
+fn a_launch_becomes_a_machine_of_an_offering_that_it_admits() {
+    const GENERATION: &str = "example.com/generation";
+    let bought = |operator: Operator, bound: &str, cheap: &str, dear: &str| {
+        let mut kinds = kinds();
+        kinds.retain(|kind| kind.name == "c.large");
+        let offer = kinds[0].offerings[0].clone();
+        kinds[0].offerings = [(cheap, 0.1), (dear, 0.2)]
+            .map(|(generation, price)| Offering {
+                requirements: vec![need(GENERATION, Operator::In, &[generation])],
+                price: usd(price),
+                ..offer.clone()
+            })
+            .into();
+        let mut pool = pool("default");
+        pool.template.requirements.push(need(GENERATION, operator, &[bound]));
+        let snapshot =
+            Builder::new(catalog(kinds)).pool(pool).pending("web", shape(500, GI)).build();
+        let after = apply(&snapshot, &plan(&snapshot));
+        after.nodes[0].labels[GENERATION].clone()
+    };
+    assert_eq!(bought(Operator::Gt, "3", "2", "5"), "5");
+    assert_eq!(bought(Operator::Gte, "5", "2", "5"), "5");
+    assert_eq!(bought(Operator::Lt, "5", "5", "2"), "2");
+    assert_eq!(bought(Operator::Lte, "2", "5", "2"), "2");
+    assert_eq!(bought(Operator::NotIn, "2", "2", "5"), "5");
+}
