@@ -14,15 +14,15 @@ use tenon_crds::conditions::{Conditions, Subject};
 use tenon_crds::{CapacityBuffer, CapacityBufferStatus};
 use tenon_planner::plan::Plan;
 use tenon_planner::snapshot::{PodShape, Snapshot};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Controller, Reconciler};
 use crate::metrics::transitions::{Kind, Told};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::{Kind as StateKind, ObjectKey, Touched};
-use crate::state::cluster::{Limited, Room, Unresolved};
-use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::state::cluster::{Cluster, Limited, Room, Unresolved};
+use crate::work::{Action, WorkQueue};
 use crate::write::WriteError;
 
 /// How often buffers are looked at when nothing tells of a change.
@@ -30,8 +30,6 @@ const EVERY: Duration = Duration::from_secs(30);
 
 /// How soon they are looked at again while not everything was listed.
 const UNLISTED: Duration = Duration::from_secs(1);
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// The virtual pods of a snapshot.
 #[derive(Clone, Debug, Default)]
@@ -114,44 +112,46 @@ impl Outcomes {
         }
     }
 
+    /// What writes the status of buffers.
+    pub(crate) fn controller<P: CloudProvider>(
+        &self,
+        operator: Arc<Operator<P>>,
+    ) -> Controller<CapacityBuffers<P>> {
+        let reconciler = CapacityBuffers { operator, outcomes: self.clone() };
+        Controller::fed_by(reconciler, self.queue.clone())
+    }
+
     fn of(&self, buffer: &ObjectKey) -> Option<Outcome> {
         self.by_buffer.lock().get(buffer).cloned()
     }
 }
 
-/// Writes the status of buffers until told to stop.
-pub async fn run<P: CloudProvider>(
+/// Writes the status of buffers.
+pub(crate) struct CapacityBuffers<P> {
     operator: Arc<Operator<P>>,
     outcomes: Outcomes,
-    stop: CancellationToken,
-) {
-    let queue = outcomes.queue.clone();
-    let changed = Arc::new(Notify::new());
-    let notify = Arc::clone(&changed);
-    operator.state.subscribe(move |touched| {
-        if is_about_buffers(touched) {
-            notify.notify_one();
-        }
-    });
-    let woken = async {
-        loop {
-            // What they refer to does not say whose it is, and there are few.
-            for (buffer, _) in operator.state.read().buffers() {
-                queue.add(buffer.clone());
-            }
-            changed.notified().await;
-        }
-    };
-    let work = queue.clone().run(10, BACKOFF, stop, |key| {
-        let (operator, outcomes) = (Arc::clone(&operator), outcomes.clone());
-        async move {
-            let result = reconcile(&operator, &outcomes, &key).await;
-            settle(&operator.context, "capacitybuffer", &key.to_string(), result)
-        }
-    });
-    tokio::select! {
-        () = work => {}
-        () = woken => {}
+}
+
+impl<P: CloudProvider> Reconciler for CapacityBuffers<P> {
+    const NAME: &'static str = "capacitybuffer";
+    type Key = ObjectKey;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        10
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<ObjectKey> {
+        // What they refer to does not say whose it is, and there are few.
+        if is_about_buffers(touched) { Affected::All } else { Affected::None }
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<ObjectKey> {
+        state.buffers().map(|(buffer, _)| buffer.clone()).collect()
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, WriteError> {
+        reconcile(&self.operator, &self.outcomes, key).await
     }
 }
 

@@ -14,18 +14,18 @@ use tenon_planner::{DeletionCost as Change, PresentCost};
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
+use crate::controller::Reconciler;
 use crate::operator::Operator;
 use crate::planning::{self, on_snapshot};
 use crate::state::change::ObjectKey;
 use crate::state::cluster::Cluster;
 use crate::state::pod::DeletionCost;
 use crate::tasks::isolated;
-use crate::work::{Action, Backoff, Failed, Failure as _, WorkQueue, settle};
+use crate::work::{Action, Backoff, Failure as _, WorkQueue};
+use crate::write::WriteError;
 
 /// How often nodes are ranked.
 const EVERY: Duration = Duration::from_mins(1);
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
 
 /// Ten pods are written at a time, and each takes a tenth of a second at least: a hundred writes in a second, which no API server notices.
 const WORKERS: usize = 10;
@@ -42,52 +42,77 @@ struct Wanted {
     value: Option<i32>,
 }
 
-/// What the last pass wants written, and the pods to work on. Clones share them.
-#[derive(Clone, Debug, Default)]
-struct Writes {
-    wanted: Arc<Mutex<BTreeMap<ObjectKey, Wanted>>>,
-    queue: WorkQueue<ObjectKey>,
-}
+/// What the last pass wants written.
+#[derive(Debug, Default)]
+struct Writes(Mutex<BTreeMap<ObjectKey, Wanted>>);
 
 impl Writes {
     /// Wants this from now on, and nothing that was wanted before.
     fn want(&self, wanted: BTreeMap<ObjectKey, Wanted>) {
-        let keys: Vec<ObjectKey> = wanted.keys().cloned().collect();
-        *self.wanted.lock() = wanted;
-        for key in keys {
-            self.queue.add(key);
-        }
+        *self.0.lock() = wanted;
     }
 
     /// This needs no further work, unless something else is wanted by now.
     fn done(&self, key: &ObjectKey, wanted: &Wanted) {
-        let mut all = self.wanted.lock();
+        let mut all = self.0.lock();
         if all.get(key) == Some(wanted) {
             all.remove(key);
         }
     }
 }
 
-/// Writes deletion costs until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    let writes = Writes::default();
-    let passes = async {
+/// Ranks nodes, and writes deletion costs.
+pub(crate) struct DeletionCosts<P> {
+    operator: Arc<Operator<P>>,
+    /// Ends a pass that is being planned.
+    stop: CancellationToken,
+    writes: Writes,
+}
+
+impl<P> DeletionCosts<P> {
+    /// Nothing is wanted yet.
+    pub(crate) fn new(operator: Arc<Operator<P>>, stop: CancellationToken) -> Self {
+        Self { operator, stop, writes: Writes::default() }
+    }
+}
+
+impl<P: CloudProvider> Reconciler for DeletionCosts<P> {
+    const NAME: &'static str = "pod.deletioncost";
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
+    type Key = ObjectKey;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        WORKERS
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, WriteError> {
+        let wanted = self.writes.0.lock().get(key).cloned();
+        let Some(wanted) = wanted else { return Ok(Action::Wait) };
+        let (label, result) = write(&self.operator, key, &wanted).await;
+        self.operator.context.metrics.pod_deletion_cost_writes.inc([label]);
+        result?;
+        self.writes.done(key, &wanted);
+        Ok(Action::Wait)
+    }
+
+    async fn beside(&self, queue: &WorkQueue<ObjectKey>) {
         loop {
-            operator.state.synced().await;
-            match isolated(pass(&operator, &stop)).await {
-                Ok(wanted) => wanted.into_iter().for_each(|wanted| writes.want(wanted)),
+            self.operator.state.synced().await;
+            match isolated(pass(&self.operator, &self.stop)).await {
+                Ok(Some(wanted)) => {
+                    let keys: Vec<ObjectKey> = wanted.keys().cloned().collect();
+                    self.writes.want(wanted);
+                    for key in keys {
+                        queue.add(key);
+                    }
+                }
+                Ok(None) => {}
                 Err(panicked) => planning::tell(&panicked),
             }
             tokio::time::sleep(EVERY).await;
         }
-    };
-    let work = writes.queue.clone().run(WORKERS, BACKOFF, stop.clone(), |key| {
-        let (operator, writes) = (Arc::clone(&operator), writes.clone());
-        async move { write(&operator, &writes, &key).await }
-    });
-    tokio::select! {
-        () = work => {}
-        () = passes => {}
     }
 }
 
@@ -160,34 +185,25 @@ fn wanted(changes: Vec<Change>) -> BTreeMap<ObjectKey, Wanted> {
     pods.collect()
 }
 
+/// Writes what is wanted; answers what became of it as metrics label it, and the error after which it has to be tried again.
 async fn write<P: CloudProvider>(
     operator: &Operator<P>,
-    writes: &Writes,
     key: &ObjectKey,
-) -> Result<Action, Failed> {
-    let Some(wanted) = writes.wanted.lock().get(key).cloned() else { return Ok(Action::Wait) };
-    let writes_total = &operator.context.metrics.pod_deletion_cost_writes;
-    let skipped = reason_to_skip(&operator.state.read(), key, &wanted);
+    wanted: &Wanted,
+) -> (&'static str, Result<(), WriteError>) {
+    let skipped = reason_to_skip(&operator.state.read(), key, wanted);
     if let Some(reason) = skipped {
-        writes_total.inc([reason]);
-        writes.done(key, &wanted);
-        return Ok(Action::Wait);
+        return (reason, Ok(()));
     }
     let written = operator.write.apply_deletion_cost(key, &wanted.uid, wanted.value);
     let (written, ()) = tokio::join!(written, tokio::time::sleep(PACE));
-    let result = match &written {
-        Ok(()) => "updated",
-        Err(error) if error.is_not_found() => "skipped_notfound",
+    match written {
+        Ok(()) => ("updated", Ok(())),
+        Err(error) if error.is_not_found() => ("skipped_notfound", Ok(())),
         // Somebody else has set a value, or another pod has the name by now.
-        Err(error) if error.is_conflict() => "skipped_conflict",
-        Err(_) => "error",
-    };
-    writes_total.inc([result]);
-    if result != "error" {
-        writes.done(key, &wanted);
-        return Ok(Action::Wait);
+        Err(error) if error.is_conflict() => ("skipped_conflict", Ok(())),
+        Err(error) => ("error", Err(error)),
     }
-    settle(&operator.context, "pod.deletioncost", &key.to_string(), written.map(|()| Action::Wait))
 }
 
 /// Why a pod is not written after all, as metrics label it.
@@ -282,10 +298,10 @@ mod tests {
         let writes = Writes::default();
         writes.want(wanted(vec![change("x", Some(-2)), change("y", Some(-1))]));
         writes.want(wanted(vec![change("y", None)]));
-        assert_eq!(*writes.wanted.lock(), BTreeMap::from([(key("y"), want("y", None))]));
+        assert_eq!(*writes.0.lock(), BTreeMap::from([(key("y"), want("y", None))]));
         writes.done(&key("y"), &want("y", Some(-1)));
-        assert!(writes.wanted.lock().contains_key(&key("y")), "something else is wanted by now");
+        assert!(writes.0.lock().contains_key(&key("y")), "something else is wanted by now");
         writes.done(&key("y"), &want("y", None));
-        assert!(writes.wanted.lock().is_empty());
+        assert!(writes.0.lock().is_empty());
     }
 }

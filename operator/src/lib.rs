@@ -9,6 +9,7 @@ pub mod client;
 pub mod clock;
 pub mod cloud_provider;
 pub mod confirm;
+pub(crate) mod controller;
 pub mod deletioncost;
 pub mod disruption;
 #[expect(

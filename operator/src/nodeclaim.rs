@@ -13,8 +13,10 @@ use tenon_crds::conditions::{Conditions, Subject, nodeclaim};
 use tenon_crds::{NodeClaim, labels};
 
 use crate::cloud_provider::CloudProvider;
+use crate::controller::Affected;
 use crate::operator::Operator;
-use crate::state::cluster::{label, name};
+use crate::state::change::Touched;
+use crate::state::cluster::{Cluster, label, name};
 use crate::write::WriteError;
 
 /// The conditions of a NodeClaim.
@@ -22,6 +24,19 @@ pub fn conditions(claim: &mut NodeClaim, now: Timestamp) -> Conditions<'_> {
     let subject = Subject::of(&claim.metadata);
     let list = &mut claim.status.get_or_insert_default().conditions;
     Conditions::new(nodeclaim::TYPES, list, subject, now)
+}
+
+/// For who looks at a NodeClaim when it has changed.
+fn by_name(touched: &Touched) -> Affected<String> {
+    match touched {
+        Touched::NodeClaim(name) => Affected::One(name.clone()),
+        _ => Affected::None,
+    }
+}
+
+/// The names of all NodeClaims.
+fn names(state: &Cluster) -> Vec<String> {
+    state.claims().map(|claim| name(&claim.metadata)).collect()
 }
 
 /// The NodePool of a NodeClaim; empty when it has none.

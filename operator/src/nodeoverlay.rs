@@ -11,16 +11,15 @@ use serde_json::json;
 use tenon_crds::conditions::nodeoverlay::{TYPES, VALIDATION_SUCCEEDED};
 use tenon_crds::conditions::{Conditions, Subject};
 use tenon_crds::{NodeOverlay, NodeOverlayStatus};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Everything, Reconciler};
 use crate::operator::Operator;
 use crate::state::change::{Kind, Touched};
-use crate::state::cluster::name;
-use crate::state::snapshot;
+use crate::state::cluster::{Cluster, name};
+use crate::state::{State, snapshot};
 use crate::tasks::blocking;
-use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::work::Action;
 use crate::write::WriteError;
 
 /// How often overlays are judged when nothing tells of a change.
@@ -28,8 +27,6 @@ const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// How soon they are looked at again while not everything was listed.
 const UNLISTED: Duration = Duration::from_secs(1);
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// Why an overlay does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,38 +40,42 @@ enum Fault {
 /// Which overlays there were when they were judged last, in which generation.
 type Generations = BTreeMap<String, Option<i64>>;
 
-/// Judges overlays whenever one of them, a NodePool or what can be launched has changed, until told to stop.
-pub async fn run<P: CloudProvider>(
+/// Judges overlays whenever one of them or a NodePool has changed. It has to be run again when what can be launched has.
+pub(crate) struct NodeOverlays<P> {
     operator: Arc<Operator<P>>,
-    mut wake: watch::Receiver<u64>,
-    stop: CancellationToken,
-) {
-    // One key for all: each may be in conflict with each.
-    let queue: WorkQueue<()> = WorkQueue::new();
-    let sink = queue.clone();
-    operator.state.subscribe(move |touched| {
-        if matches!(touched, Touched::NodePool(_) | Touched::Other(Kind::NodeOverlay)) {
-            sink.add(());
+    known: Mutex<Generations>,
+}
+
+impl<P> NodeOverlays<P> {
+    /// None was judged yet.
+    pub(crate) fn new(operator: Arc<Operator<P>>) -> Self {
+        Self { operator, known: Mutex::default() }
+    }
+}
+
+impl<P: CloudProvider> Reconciler for NodeOverlays<P> {
+    const NAME: &'static str = "nodeoverlay";
+    // Each may be in conflict with each.
+    type Key = Everything;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        1
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<Everything> {
+        match touched {
+            Touched::NodePool(_) | Touched::Other(Kind::NodeOverlay) => Affected::One(Everything),
+            _ => Affected::None,
         }
-    });
-    queue.add(());
-    let woken = async {
-        while wake.changed().await.is_ok() {
-            queue.add(());
-        }
-        std::future::pending::<()>().await;
-    };
-    let known: Arc<Mutex<Generations>> = Arc::default();
-    let work = queue.clone().run(1, BACKOFF, stop, |()| {
-        let (operator, known) = (Arc::clone(&operator), Arc::clone(&known));
-        async move {
-            let result = reconcile(&operator, &known).await;
-            settle(&operator.context, "nodeoverlay", "all", result)
-        }
-    });
-    tokio::select! {
-        () = work => {}
-        () = woken => {}
+    }
+
+    fn all(&self, _: &Cluster) -> Vec<Everything> {
+        vec![Everything]
+    }
+
+    async fn reconcile(&self, _: &Everything) -> Result<Action, WriteError> {
+        reconcile(&self.operator, &self.known).await
     }
 }
 

@@ -13,71 +13,62 @@ use tenon_crds::conditions::nodepool::{
 };
 use tenon_crds::conditions::{Conditions, Subject};
 use tenon_crds::{NodeClaim, NodePool, hash, labels, validation};
-use tokio_util::sync::CancellationToken;
 
 use self::registration::Health;
 use crate::cloud_provider::{CloudProvider, NodeClassState};
+use crate::controller::{Affected, Reconciler};
 use crate::logging::chain;
 use crate::nodeclaim::pool_of;
 use crate::operator::Operator;
 use crate::planning::pauses::{Found, inherited, judge, news, watch_state};
+use crate::state::State;
 use crate::state::change::Touched;
-use crate::state::cluster::{annotation, is_true, name};
-use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::state::cluster::{Cluster, annotation, is_true, name};
+use crate::work::{Action, WorkQueue};
 use crate::write::WriteError;
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// NodeClasses say themselves when they change; this is for a provider that forgets to.
 const POLL: Duration = Duration::from_secs(30);
 
-/// Pools to look at. Clones share them.
-pub type Pools = WorkQueue<String>;
-
-/// Reconciles NodePools until `stop`. `wake` is told when the state of a NodeClass may have changed.
-pub async fn run<P: CloudProvider>(
+/// Reconciles NodePools. It has to be run again for all when the state of a NodeClass may have changed, and when planning is paused or goes on.
+pub(crate) struct NodePools<P> {
     operator: Arc<Operator<P>>,
+    /// Which machines registered.
     health: Arc<Health>,
-    mut wake: tokio::sync::watch::Receiver<u64>,
-    stop: CancellationToken,
-) {
-    let queue: Pools = WorkQueue::new();
-    let sink = queue.clone();
-    operator.state.subscribe(move |touched| {
-        if let Touched::NodePool(name) = touched {
-            sink.add(name.clone());
+}
+
+impl<P> NodePools<P> {
+    pub(crate) fn new(operator: Arc<Operator<P>>, health: Arc<Health>) -> Self {
+        Self { operator, health }
+    }
+}
+
+impl<P: CloudProvider> Reconciler for NodePools<P> {
+    const NAME: &'static str = "nodepool";
+    type Key = String;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        10
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<String> {
+        match touched {
+            Touched::NodePool(name) => Affected::One(name.clone()),
+            _ => Affected::None,
         }
-    });
-    let add_all = || {
-        for pool in operator.state.read().pools() {
-            queue.add(name(&pool.metadata));
-        }
-    };
-    add_all();
-    let mut paused = operator.pauses.changes();
-    let woken = async {
-        loop {
-            tokio::select! {
-                Ok(()) = wake.changed() => {}
-                Ok(()) = paused.changed() => {}
-                else => std::future::pending().await,
-            }
-            add_all();
-        }
-    };
-    let watching = watch_state(&operator.state, &operator.pauses);
-    let work = queue.clone().run(10, BACKOFF, stop, |name| {
-        let operator = Arc::clone(&operator);
-        let health = Arc::clone(&health);
-        async move {
-            let result = reconcile(&operator, &health, &name).await;
-            settle(&operator.context, "nodepool", &name, result)
-        }
-    });
-    tokio::select! {
-        () = work => {}
-        () = woken => {}
-        () = watching => {}
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        state.pools().map(|pool| name(&pool.metadata)).collect()
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, WriteError> {
+        reconcile(&self.operator, &self.health, name).await
+    }
+
+    async fn beside(&self, _: &WorkQueue<String>) {
+        watch_state(&self.operator.state, &self.operator.pauses).await;
     }
 }
 

@@ -155,7 +155,7 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     };
     operator.state.apply(Change::Nominating(true)).await;
     operator.nominations.on.store(true, Ordering::Relaxed);
-    let upkeep = upkeep::run(Arc::clone(&operator), stop.clone());
+    let upkeep = operator.run(upkeep::controller(&operator), stop.clone());
     let rounds = async {
         while stop.run_until_cancelled(requested(&operator.nominations)).await.is_some() {
             let round = isolated(liveness::turn(liveness::WORK, round(&operator)));

@@ -1,13 +1,16 @@
 //! What every controller of the operator is handed.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tenon_crds::{NodeClaim, labels};
 use tenon_planner::Policy;
 use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::actuate::ledger::Ledger;
 use crate::cloud_provider::{CloudProvider, Context};
+use crate::controller::{Controller, Reconciler};
 use crate::nodeoverlay::offers::{LatestOffers, Offers};
 use crate::nomination::Nominations;
 use crate::options::CoreOptions;
@@ -112,6 +115,15 @@ impl<P: CloudProvider> Operator<P> {
     pub fn offers(&self, state: &Cluster) -> Arc<Offers> {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
         self.offers.at(state, &catalog, self.now())
+    }
+
+    /// Runs a controller on the operator's state until `stop`.
+    pub(crate) fn run<R: Reconciler>(
+        &self,
+        controller: Controller<R>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static + use<R, P> {
+        controller.run(self.state.clone(), self.context.metrics.clone(), stop)
     }
 
     /// The time now.

@@ -2,6 +2,8 @@
 //!
 //! Watches and the provider's refreshes run from the start, so that a standby is warm; what only the leader does is [`leadership`]'s to start and to stop.
 
+mod controllers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,21 +15,17 @@ use tokio_util::sync::CancellationToken;
 use crate::actuate::ledger::Ledger;
 use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
-use crate::capacitybuffer::Outcomes;
 use crate::client::Deadlines;
 use crate::client::calls::CallMetrics;
 use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, Context, RepairPolicy};
-use crate::disruption::queue::Commands;
 use crate::events::Recorder;
 use crate::leader::Election;
 use crate::leadership::{self, Replica};
 use crate::liveness::Liveness;
 use crate::logging::Level;
 use crate::metrics::{self, Metrics};
-use crate::node::evictions::Evictions;
 use crate::nodeoverlay::offers::LatestOffers;
-use crate::nodepool::registration::Health;
 use crate::nomination::Nominations;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
@@ -41,10 +39,7 @@ use crate::traces::Queue;
 use crate::traces::export::{Exported, Exporter, ExporterError};
 use crate::traces::settings::Settings;
 use crate::write::Writer;
-use crate::{
-    capacitybuffer, client, clock::Clock, deletioncost, disruption, http, kwok, node, nodeclaim,
-    nodeoverlay, nodepool, nomination, provisioning,
-};
+use crate::{client, clock::Clock, deletioncost, http, kwok};
 
 /// How often the log says what a standby still waits for before it campaigns.
 const TELL_WAITING: Duration = Duration::from_secs(30);
@@ -323,7 +318,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             pauses: Pauses::default(),
             ledger: Ledger::default(),
         };
-        start(&Arc::new(operator), self.wake.clone(), tasks);
+        controllers::start(&Arc::new(operator), &self.wake, tasks);
         self.tell(true);
     }
 
@@ -331,68 +326,6 @@ impl<P: CloudProvider> Replica for Leading<P> {
         self.operator.context.metrics.forget_leading();
         self.tell(false);
     }
-}
-
-/// Starts all controllers.
-fn start<P: CloudProvider>(
-    operator: &Arc<Operator<P>>,
-    wake: watch::Receiver<u64>,
-    tasks: &mut Tasks,
-) {
-    let stop = tasks.stop_token().clone();
-    let own = || (Arc::clone(operator), stop.clone());
-    let health = Arc::new(Health::default());
-    let evictions = Evictions::new();
-    let commands = Commands::new();
-    let buffers = Outcomes::default();
-    let (o, s) = own();
-    tasks.spawn_graceful("nodepool", nodepool::run(o, Arc::clone(&health), wake.clone(), s));
-    if operator.overlays_count() {
-        let (o, s) = own();
-        tasks.spawn_graceful("nodeoverlay", nodeoverlay::run(o, wake.clone(), s));
-    }
-    if operator.options.feature_gates.is_on("CapacityBuffer") {
-        let (o, s) = own();
-        tasks.spawn_graceful("capacitybuffer", capacitybuffer::run(o, buffers.clone(), s));
-    }
-    let (o, s) = own();
-    tasks.spawn_graceful("nodepool.counter", nodepool::counter::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.lifecycle", nodeclaim::lifecycle::run(o, health, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.disruption", nodeclaim::disruption::run(o, wake.clone(), s));
-    let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.expiration", nodeclaim::expiration::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.consistency", nodeclaim::consistency::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.garbagecollection", nodeclaim::garbage_collection::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("node.termination", node::termination::run(o, evictions.clone(), s));
-    let (o, s) = own();
-    tasks.spawn_graceful("nodeclaim.reboot", nodeclaim::reboot::run(o, evictions.clone(), s));
-    let (o, s) = own();
-    tasks.spawn_graceful("eviction-queue", evictions.run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("node.protection", node::protection::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("pod.nomination", nomination::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("pod.deletioncost", deletioncost::run(o, s));
-    let gates = &operator.options.feature_gates;
-    if gates.is_on("NodeRepair") && operator.options.legacy_node_repair {
-        let (o, s) = own();
-        tasks.spawn_graceful("node.health", node::health::run(o, s));
-    }
-    let (o, s) = own();
-    tasks.spawn_graceful("provisioner", provisioning::run(o, buffers, wake.clone(), s));
-    let (o, s) = own();
-    tasks.spawn_graceful("static.provisioning", provisioning::replicas::run(o, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("disruption", disruption::run(o, commands.clone(), wake, s));
-    let (o, s) = own();
-    tasks.spawn_graceful("disruption.queue", commands.run(o, s));
-    operator.cloud.start_controllers(&operator.context, &operator.write, tasks);
 }
 
 /// Serves what helps to find out what the operator does. It is no reason not to work when it can't, e.g. beside another operator on the host's network.

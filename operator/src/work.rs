@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::cloud_provider::Context;
 use crate::liveness;
 use crate::metrics::queues::QueueMeter;
 use crate::tasks::{self, Panicked, Subtasks, isolated};
@@ -72,6 +71,11 @@ pub trait Failure: std::error::Error + 'static {
     fn concern(&self) -> Concern {
         Concern::Administrator
     }
+
+    /// They have been told: it is neither logged nor counted once more.
+    fn is_reported(&self) -> bool {
+        false
+    }
 }
 
 /// Who has to know of a failure. Whatever it is, its work is tried again.
@@ -96,33 +100,6 @@ macro_rules! log_concern {
     };
 }
 pub(crate) use log_concern;
-
-/// The one place where the result of a reconcile is logged and counted. The error has been dealt with then; `Err` only asks for back-off.
-pub fn settle<E: Failure>(
-    context: &Context,
-    controller: &'static str,
-    key: &str,
-    result: Result<Action, E>,
-) -> Result<Action, Failed> {
-    /// The newer version is on its way through the watch, and brings the key back by itself; this is for the case that it was there already.
-    const SOON: Duration = Duration::from_millis(250);
-    result.or_else(|error| {
-        if error.is_conflict() {
-            tracing::debug!(controller, key, error = %error, "has changed meanwhile, looking again");
-            return Ok(Action::After(SOON));
-        }
-        let category = error.category();
-        context.metrics.reconcile_errors.inc([controller, category]);
-        let concern = error.concern();
-        let error = crate::logging::chain(&error);
-        log_concern!(concern, controller, key, category, error, "reconcile failed");
-        Err(Failed)
-    })
-}
-
-/// A reconcile failed, which was logged and counted.
-#[derive(Clone, Copy, Debug)]
-pub struct Failed;
 
 /// Keys to work on. Clones share them.
 #[derive(Clone, Debug)]

@@ -19,7 +19,6 @@ use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::INITIALIZED;
 use tenon_planner::plan::{Candidate, Command, Repair};
 use tenon_planner::snapshot::Refusal;
-use tokio_util::sync::CancellationToken;
 
 use self::deletion::delete;
 pub(super) use self::marks::clear;
@@ -28,15 +27,16 @@ use self::running::Running;
 use super::moves::consolidation_type;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Controller, Reconciler, Reported};
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, Concern, Failure as _, WorkQueue, log_concern};
 use crate::write::WriteError;
 
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
 /// Replacements are looked at again so often.
 const POLL: Duration = Duration::from_secs(1);
 /// A deletion that the API server refuses is tried again for so long.
@@ -197,29 +197,13 @@ impl Commands {
         Ok((Arc::clone(claim), state.node_of(claim).cloned()))
     }
 
-    /// Carries commands on until `stop`.
-    pub async fn run<P: CloudProvider>(self, operator: Arc<Operator<P>>, stop: CancellationToken) {
-        let sink = self.clone();
-        operator.state.subscribe(move |touched| {
-            if let Touched::NodeClaim(name) = touched {
-                let id = sink.running.lock().replacements.get(name).copied();
-                if let Some(id) = id {
-                    sink.queue.add(id);
-                }
-            }
-        });
-        let commands = self.clone();
-        self.queue
-            .run(operator.options.workers(100, 1000), BACKOFF, stop, |id| {
-                let operator = Arc::clone(&operator);
-                let commands = commands.clone();
-                async move {
-                    let started = commands.running.lock().commands.get(&id).cloned();
-                    let Some(started) = started else { return Ok(Action::Wait) };
-                    commands.advance(&operator, id, &started).await
-                }
-            })
-            .await;
+    /// What carries commands on.
+    pub(crate) fn controller<P: CloudProvider>(
+        &self,
+        operator: Arc<Operator<P>>,
+    ) -> Controller<CommandQueue<P>> {
+        let reconciler = CommandQueue { operator, commands: self.clone() };
+        Controller::fed_by(reconciler, self.queue.clone())
     }
 
     async fn advance<P: CloudProvider>(
@@ -227,7 +211,7 @@ impl Commands {
         operator: &Operator<P>,
         id: u64,
         started: &Started,
-    ) -> Result<Action, Stuck> {
+    ) -> Result<Action, Reported> {
         match started.progress(operator, self.n_candidates()) {
             Progress::Waiting => return Ok(Action::After(POLL)),
             Progress::ReplacementGone(claim) => {
@@ -256,7 +240,7 @@ impl Commands {
         &self,
         operator: &Operator<P>,
         started: &Started,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), Reported> {
         let candidates = &started.command.candidates;
         let deletions = candidates.iter().map(|candidate| delete(operator, started, candidate));
         let results = join_all(deletions).await;
@@ -283,7 +267,7 @@ impl Commands {
                     "failed to delete a disrupted nodeclaim; trying again"
                 );
             }
-            return Err(Stuck);
+            return Err(Reported);
         }
         let stay: Vec<Candidate> =
             failed.iter().map(|(candidate, _)| (*candidate).clone()).collect();
@@ -350,9 +334,37 @@ impl Commands {
     }
 }
 
-/// A command that can't be carried on now; it rests and is tried again.
-#[derive(Clone, Copy, Debug)]
-struct Stuck;
+/// Carries commands on.
+pub(crate) struct CommandQueue<P> {
+    operator: Arc<Operator<P>>,
+    commands: Commands,
+}
+
+impl<P: CloudProvider> Reconciler for CommandQueue<P> {
+    const NAME: &'static str = "disruption.queue";
+    const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
+    type Key = u64;
+    type Error = Reported;
+
+    fn workers(&self) -> usize {
+        self.operator.options.workers(100, 1000)
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<u64> {
+        match touched {
+            Touched::NodeClaim(name) => {
+                self.commands.running.lock().replacements.get(name).copied().into()
+            }
+            _ => Affected::None,
+        }
+    }
+
+    async fn reconcile(&self, id: &u64) -> Result<Action, Reported> {
+        let started = self.commands.running.lock().commands.get(id).cloned();
+        let Some(started) = started else { return Ok(Action::Wait) };
+        self.commands.advance(&self.operator, *id, &started).await
+    }
+}
 
 /// A reboot replaces nothing, and would be carried out as the deletion of its node. The provider's policies are checked at the start; this holds whatever
 /// the planner comes to.

@@ -5,15 +5,16 @@
 //! logged and counted a second time. Should it still not be terminating after [`ASK_AGAIN`], somebody has taken the consent back, and it is asked anew.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 
 use super::drain::{Urge, forced_from, must_be_forced};
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Controller, Reconciler, Reported};
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::provisioning::pod as reference;
@@ -22,9 +23,6 @@ use crate::state::pod::Pod;
 use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, WorkQueue};
 use crate::write::WriteError;
-
-/// A pod that may not go yet is asked again after a tenth of a second, at the latest after ten seconds.
-const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
 
 /// A pod that has consented to go and is not seen going is asked again after this time: far longer than a watch is behind.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
@@ -36,8 +34,18 @@ pub struct Evictions {
     items: Arc<Mutex<BTreeMap<Key, Item>>>,
 }
 
-/// A pod, this very one: namespace and name, and uid.
-type Key = (ObjectKey, Arc<str>);
+/// A pod, this very one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pod: ObjectKey,
+    uid: Arc<str>,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pod.fmt(f)
+    }
+}
 
 /// What is to be done about a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,10 +68,6 @@ enum Agreed {
     /// It was deleted with a grace period that keeps to the deadline.
     Deleted,
 }
-
-/// The pod may not go yet.
-#[derive(Debug)]
-struct Refused;
 
 impl Default for Evictions {
     fn default() -> Self {
@@ -91,7 +95,7 @@ impl Evictions {
 
     /// Makes a pod go. What is being done about it already goes on, unless this replaces it ([`Urge::replaces`]).
     pub fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
-        let key = (key, uid.into());
+        let key = Key { pod: key, uid: uid.into() };
         let mut items = self.items.lock();
         match items.get_mut(&key) {
             None => {
@@ -111,43 +115,58 @@ impl Evictions {
         }
     }
 
-    /// Works on the queue until `stop`.
-    pub async fn run<P: CloudProvider>(self, operator: Arc<Operator<P>>, stop: CancellationToken) {
-        let workers = operator.options.workers(100, 5000);
-        let items = Arc::clone(&self.items);
-        let queue = self.queue.clone();
-        self.queue
-            .run(workers, BACKOFF, stop, |key| {
-                let operator = Arc::clone(&operator);
-                let items = Arc::clone(&items);
-                let queue = queue.clone();
-                async move {
-                    let Some(item) = items.lock().get(&key).cloned() else {
-                        return Ok(Action::Wait);
-                    };
-                    let result = evict(&operator, &key, &item).await;
-                    if let Ok(Progress::Done) = result {
-                        items.lock().remove(&key);
-                        return Ok(Action::Wait);
-                    }
-                    if let Ok(Progress::Agreed(what)) = result
-                        && let Some(now) = items.lock().get_mut(&key)
-                        && (what == Agreed::Evicted || now.urge == item.urge)
-                    {
-                        now.agreed = Some((what, operator.now()));
-                    }
-                    if let Some(delay) = until_forced(&operator, &key, &item) {
-                        // However long it has been refused, it is looked at again when it may be forced.
-                        queue.add_after(key, delay);
-                    }
-                    result.map(|progress| match progress {
-                        Progress::Going(left) => Action::After(left),
-                        Progress::Agreed(_) => Action::After(ASK_AGAIN.unsigned_abs()),
-                        Progress::Done => Action::Wait,
-                    })
-                }
-            })
-            .await;
+    /// What works on the queue.
+    pub(crate) fn controller<P: CloudProvider>(
+        &self,
+        operator: Arc<Operator<P>>,
+    ) -> Controller<EvictionQueue<P>> {
+        let reconciler = EvictionQueue { operator, evictions: self.clone() };
+        Controller::fed_by(reconciler, self.queue.clone())
+    }
+}
+
+/// Works on the queue.
+pub(crate) struct EvictionQueue<P> {
+    operator: Arc<Operator<P>>,
+    evictions: Evictions,
+}
+
+impl<P: CloudProvider> Reconciler for EvictionQueue<P> {
+    const NAME: &'static str = "eviction-queue";
+    /// A pod that may not go yet is asked again after a tenth of a second, at the latest after ten seconds.
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
+    type Key = Key;
+    type Error = Reported;
+
+    fn workers(&self) -> usize {
+        self.operator.options.workers(100, 5000)
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Action, Reported> {
+        let Evictions { queue, items } = &self.evictions;
+        let item = items.lock().get(key).cloned();
+        let Some(item) = item else { return Ok(Action::Wait) };
+        let result = evict(&self.operator, key, &item).await;
+        if let Ok(Progress::Done) = result {
+            items.lock().remove(key);
+            return Ok(Action::Wait);
+        }
+        if let Ok(Progress::Agreed(what)) = result
+            && let Some(now) = items.lock().get_mut(key)
+            && (what == Agreed::Evicted || now.urge == item.urge)
+        {
+            now.agreed = Some((what, self.operator.now()));
+        }
+        if let Some(delay) = until_forced(&self.operator, key, &item) {
+            // However long it has been refused, it is looked at again when it may be forced.
+            queue.add_after(key.clone(), delay);
+        }
+        result.map(|progress| match progress {
+            Progress::Going(left) => Action::After(left),
+            Progress::Agreed(_) => Action::After(ASK_AGAIN.unsigned_abs()),
+            Progress::Done => Action::Wait,
+        })
     }
 }
 
@@ -165,10 +184,10 @@ enum Progress {
 /// How long until the pod is forced to go, if it isn't yet.
 fn until_forced<P: CloudProvider>(
     operator: &Operator<P>,
-    (key, _): &Key,
+    key: &Key,
     item: &Item,
 ) -> Option<Duration> {
-    let from = forced_from(operator.state.read().pod(key)?, item.urge.forced_by())?;
+    let from = forced_from(operator.state.read().pod(&key.pod)?, item.urge.forced_by())?;
     operator.now().duration_until(from).try_into().ok()
 }
 
@@ -216,16 +235,16 @@ fn step(pod: Option<&Pod>, uid: &str, item: &Item, now: Timestamp) -> Step {
 
 async fn evict<P: CloudProvider>(
     operator: &Operator<P>,
-    (key, uid): &Key,
+    Key { pod: key, uid }: &Key,
     item: &Item,
-) -> Result<Progress, Refused> {
+) -> Result<Progress, Reported> {
     let step = step(operator.state.read().pod(key), uid, item, operator.now());
     let pod = reference(&key.pod(Arc::clone(uid)));
     let recorder = &operator.context.recorder;
     match step {
         Step::Done => Ok(Progress::Done),
         Step::Going(left) => Ok(Progress::Going(left)),
-        Step::Protected => Err(Refused),
+        Step::Protected => Err(Reported),
         Step::Delete(grace) => match operator.write.delete_pod(key, uid, grace).await {
             Ok(()) => {
                 let message =
@@ -265,7 +284,7 @@ fn judge<P: CloudProvider>(
     pod: &crate::watch::wire::Pod,
     item: &Item,
     error: &WriteError,
-) -> Result<(), Refused> {
+) -> Result<(), Reported> {
     /// What the eviction API says, with status 500, when more than one PodDisruptionBudget selects a pod.
     const SEVERAL: &str = "more than one PodDisruptionBudget";
     if error.is_not_found() || error.code() == Some(409) {
@@ -285,11 +304,13 @@ fn judge<P: CloudProvider>(
     } else {
         tracing::warn!(error = %crate::logging::chain(&error), "failed to evict a pod");
     }
-    Err(Refused)
+    Err(Reported)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
     use crate::state::change::{Change, Object};
     use crate::state::cluster::Cluster;
@@ -380,8 +401,8 @@ mod tests {
         cluster.apply(seen(&json!({})));
         let (operator, mut publisher) = testing::operator(&server, cluster);
         let (evictions, stop) = (Evictions::new(), CancellationToken::new());
-        let worker = evictions.clone().run(Arc::clone(&operator), stop.clone());
-        let worker = testing::spawn(worker);
+        let controller = evictions.controller(Arc::clone(&operator));
+        let worker = testing::spawn(operator.run(controller, stop.clone()));
         let drain_for = async |seconds: u64| {
             for _ in 0..seconds {
                 evictions.add(ObjectKey::new("default", "a"), "1", "n", None, "Drifted");

@@ -1,50 +1,50 @@
 //! Events about the annotation `karpenter.sh/do-not-disrupt` of pods: until when it protects, that it has ended, and that its value means nothing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, EventType, Reason};
 use crate::operator::Operator;
 use crate::provisioning::pod;
+use crate::state::State;
 use crate::state::change::{ObjectKey, Touched};
 use crate::state::cluster::Cluster;
 use crate::state::pod::Protection;
-use crate::work::{Action, Backoff, Failed, WorkQueue};
+use crate::work::Action;
 
-/// Nothing here fails.
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
+/// Publishes the events.
+pub(crate) struct ProtectionEvents<P>(pub(crate) Arc<Operator<P>>);
 
-/// Publishes events until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    let state = operator.state.clone();
-    operator.state.subscribe(move |touched| {
-        if let Touched::Pod(key, _) = touched
-            && protected(&state.read(), key).is_some()
-        {
-            sink.add(key.clone());
-        }
-    });
-    let protected_now: Vec<ObjectKey> = {
-        let state = operator.state.read();
-        let keys = state.pods().map(|(key, _)| key);
-        keys.filter(|key| protected(&state, key).is_some()).cloned().collect()
-    };
-    for key in protected_now {
-        queue.add(key);
+impl<P: CloudProvider> Reconciler for ProtectionEvents<P> {
+    const NAME: &'static str = "node.protection";
+    type Key = ObjectKey;
+    type Error = Infallible;
+
+    fn workers(&self) -> usize {
+        self.0.options.workers(10, 100)
     }
-    let workers = operator.options.workers(10, 100);
-    queue
-        .run(workers, BACKOFF, stop, |key| {
-            let operator = Arc::clone(&operator);
-            async move { Ok::<_, Failed>(tell(&operator, &key)) }
-        })
-        .await;
+
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<ObjectKey> {
+        match touched {
+            Touched::Pod(key, _) if protected(&state.read(), key).is_some() => {
+                Affected::One(key.clone())
+            }
+            _ => Affected::None,
+        }
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<ObjectKey> {
+        let keys = state.pods().map(|(key, _)| key);
+        keys.filter(|key| protected(state, key).is_some()).cloned().collect()
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Infallible> {
+        Ok(tell(&self.0, key))
+    }
 }
 
 /// The protection of a pod on a node of ours, and the pod's uid.

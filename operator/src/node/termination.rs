@@ -14,23 +14,22 @@ use tenon_crds::conditions::nodeclaim::{
     DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED,
 };
 use tenon_crds::{ConditionStatus, NodeClaim, TaintEffect, labels};
-use tokio_util::sync::CancellationToken;
 
 use super::drain::drain;
 use super::evictions::Evictions;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::{self, ReadError};
+use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};
 use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::{ObjectKey, Touched};
-use crate::state::cluster::{annotation, name};
+use crate::state::cluster::{Cluster, annotation, name};
 use crate::state::pod::Pod;
 use crate::watch::wire::{Node, created_at};
-use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
+use crate::work::{Action, Backoff, Concern, Failure};
 use crate::write::WriteError;
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
 
 /// A drain is looked at again so often; changes of its pods don't wait for it.
 const DRAIN_POLL: Duration = Duration::from_secs(1);
@@ -43,8 +42,9 @@ const MIN_DRAIN: SignedDuration = SignedDuration::from_secs(5);
 
 const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
+/// A step of a Node's end that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub(crate) enum Error {
     #[error("asking for the machine of node {node}")]
     Get { node: String, source: CloudError },
     #[error("terminating the machine of node {node}")]
@@ -85,41 +85,49 @@ impl Failure for Error {
     }
 }
 
-/// Ends Nodes until `stop`.
-pub async fn run<P: CloudProvider>(
+/// Ends Nodes.
+pub(crate) struct Termination<P> {
     operator: Arc<Operator<P>>,
     evictions: Evictions,
-    stop: CancellationToken,
-) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    let state = operator.state.clone();
-    operator.state.subscribe(move |touched| match touched {
-        Touched::Node(name) => sink.add(name.clone()),
-        Touched::Pod(_, event) => {
-            if let Some(node) = &event.node {
-                let going = state.read().node(node).is_some_and(|node| node.is_deleting());
-                if going {
-                    sink.add(node.clone());
-                }
-            }
-        }
-        _ => {}
-    });
-    for node in operator.state.read().nodes() {
-        queue.add(node.name().to_owned());
+}
+
+impl<P> Termination<P> {
+    /// Pods that have to go are put among `evictions`.
+    pub(crate) fn new(operator: Arc<Operator<P>>, evictions: Evictions) -> Self {
+        Self { operator, evictions }
     }
-    let workers = operator.options.workers(100, 5000);
-    queue
-        .run(workers, BACKOFF, stop, |node| {
-            let operator = Arc::clone(&operator);
-            let evictions = evictions.clone();
-            async move {
-                let result = reconcile(&operator, &evictions, &node).await;
-                settle(&operator.context, "node.termination", &node, result)
+}
+
+impl<P: CloudProvider> Reconciler for Termination<P> {
+    const NAME: &'static str = "node.termination";
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
+    type Key = String;
+    type Error = Error;
+
+    fn workers(&self) -> usize {
+        self.operator.options.workers(100, 5000)
+    }
+
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<String> {
+        match touched {
+            Touched::Node(name) => Affected::One(name.clone()),
+            Touched::Pod(_, event) => {
+                let is_going =
+                    |node: &&String| state.read().node(node).is_some_and(|node| node.is_deleting());
+                event.node.as_ref().filter(is_going).cloned().into()
             }
-        })
-        .await;
+            _ => Affected::None,
+        }
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        state.nodes().map(|node| node.name().to_owned()).collect()
+    }
+
+    async fn reconcile(&self, node: &String) -> Result<Action, Error> {
+        reconcile(&self.operator, &self.evictions, node).await
+    }
 }
 
 async fn reconcile<P: CloudProvider>(

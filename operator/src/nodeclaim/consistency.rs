@@ -3,26 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::{CONSISTENT_STATE_FOUND, INITIALIZED};
-use tokio_util::sync::CancellationToken;
 
-use super::conditions;
+use super::{by_name, conditions, names};
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::Touched;
-use crate::state::cluster::{is_true, name};
+use crate::state::cluster::{Cluster, is_true};
 use crate::state::resources::{amount, quantity};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::work::Action;
 use crate::write::WriteError;
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// A machine is looked at so often at most.
 const PERIOD: SignedDuration = SignedDuration::from_mins(10);
@@ -33,30 +31,39 @@ const ENOUGH: i128 = 90;
 /// When each NodeClaim (by name) was checked last.
 type Checked = Mutex<BTreeMap<String, Timestamp>>;
 
-/// Checks machines until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    operator.state.subscribe(move |touched| {
-        if let Touched::NodeClaim(name) = touched {
-            sink.add(name.clone());
-        }
-    });
-    for claim in operator.state.read().claims() {
-        queue.add(name(&claim.metadata));
+/// Checks machines.
+pub(crate) struct Consistency<P> {
+    operator: Arc<Operator<P>>,
+    checked: Checked,
+}
+
+impl<P> Consistency<P> {
+    /// None was checked yet.
+    pub(crate) fn new(operator: Arc<Operator<P>>) -> Self {
+        Self { operator, checked: Checked::default() }
     }
-    let checked = Arc::new(Checked::default());
-    let workers = operator.options.workers(10, 1000);
-    queue
-        .run(workers, BACKOFF, stop, |name| {
-            let operator = Arc::clone(&operator);
-            let checked = Arc::clone(&checked);
-            async move {
-                let result = reconcile(&operator, &checked, &name).await;
-                settle(&operator.context, "nodeclaim.consistency", &name, result)
-            }
-        })
-        .await;
+}
+
+impl<P: CloudProvider> Reconciler for Consistency<P> {
+    const NAME: &'static str = "nodeclaim.consistency";
+    type Key = String;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        self.operator.options.workers(10, 1000)
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<String> {
+        by_name(touched)
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        names(state)
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, WriteError> {
+        reconcile(&self.operator, &self.checked, name).await
+    }
 }
 
 async fn reconcile<P: CloudProvider>(

@@ -11,24 +11,24 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tenon_crds::conditions::nodeclaim::DRIFTED;
 use tenon_crds::{NodeClaim, NodePool};
-use tokio_util::sync::CancellationToken;
 
 use super::pod_events::{self, PodEvents};
-use super::{conditions, pool_of};
+use super::{conditions, names, pool_of};
 use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::controller::{Affected, Reconciler};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, name};
-use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
+use crate::work::{Action, Concern, Failure};
 use crate::write::WriteError;
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// What the provider thinks of a machine is asked so often.
 const POLL: Duration = Duration::from_mins(5);
 
+/// Why a NodeClaim's conditions are not what they should be; it is tried again.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub(crate) enum Error {
     #[error("checking cloud provider drift of nodeclaim {claim}")]
     Drift { claim: String, source: CloudError },
     #[error(transparent)]
@@ -55,61 +55,53 @@ impl Failure for Error {
     }
 }
 
-/// Reconciles the conditions until `stop`.
-/// `wake` is told when a NodeClass or the catalog may have changed, from which machines may have drifted.
-pub async fn run<P: CloudProvider>(
+/// Reconciles the conditions of NodeClaims. It has to be run again for all when a NodeClass or the catalog may have changed, from which machines may have drifted.
+pub(crate) struct Disruption<P> {
     operator: Arc<Operator<P>>,
-    mut wake: tokio::sync::watch::Receiver<u64>,
-    stop: CancellationToken,
-) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    let state = operator.state.clone();
-    let clock = operator.context.clock;
-    let pod_events = Arc::new(PodEvents::default());
-    let events = Arc::clone(&pod_events);
-    operator.state.subscribe(move |touched| match touched {
-        Touched::NodeClaim(name) => sink.add(name.clone()),
-        Touched::NodePool(pool) => {
-            for claim in state.read().claims().filter(|claim| pool_of(claim) == pool) {
-                sink.add(name(&claim.metadata));
+    checked: Checked,
+    pod_events: PodEvents,
+}
+
+impl<P> Disruption<P> {
+    /// Nothing was checked yet.
+    pub(crate) fn new(operator: Arc<Operator<P>>) -> Self {
+        Self { operator, checked: Checked::default(), pod_events: PodEvents::default() }
+    }
+}
+
+impl<P: CloudProvider> Reconciler for Disruption<P> {
+    const NAME: &'static str = "nodeclaim.disruption";
+    type Key = String;
+    type Error = Error;
+
+    fn workers(&self) -> usize {
+        self.operator.options.workers(10, 1000)
+    }
+
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<String> {
+        match touched {
+            Touched::NodeClaim(name) => Affected::One(name.clone()),
+            Touched::NodePool(pool) => {
+                let state = state.read();
+                let claims = state.claims().filter(|claim| pool_of(claim) == pool);
+                claims.map(|claim| name(&claim.metadata)).collect()
             }
-        }
-        Touched::Pod(_, event) if event.moved => {
-            let claim = event.node.as_deref().and_then(|node| claim_on(&state.read(), node));
-            if let Some(claim) = claim
-                && events.note(claim.clone(), clock.now())
-            {
-                sink.add(claim);
+            Touched::Pod(_, event) if event.moved => {
+                let claim = event.node.as_deref().and_then(|node| claim_on(&state.read(), node));
+                let is_news =
+                    |claim: &String| self.pod_events.note(claim.clone(), self.operator.now());
+                claim.filter(is_news).into()
             }
+            _ => Affected::None,
         }
-        _ => {}
-    });
-    let add_all = || {
-        for claim in operator.state.read().claims() {
-            queue.add(name(&claim.metadata));
-        }
-    };
-    add_all();
-    let woken = async {
-        while wake.changed().await.is_ok() {
-            add_all();
-        }
-        std::future::pending::<()>().await;
-    };
-    let checked = Arc::new(Checked::default());
-    let workers = operator.options.workers(10, 1000);
-    let work = queue.clone().run(workers, BACKOFF, stop, |name| {
-        let operator = Arc::clone(&operator);
-        let (checked, pod_events) = (Arc::clone(&checked), Arc::clone(&pod_events));
-        async move {
-            let result = reconcile(&operator, &checked, &pod_events, &name).await;
-            settle(&operator.context, "nodeclaim.disruption", &name, result)
-        }
-    });
-    tokio::select! {
-        () = work => {}
-        () = woken => {}
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        names(state)
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, Error> {
+        reconcile(&self.operator, &self.checked, &self.pod_events, name).await
     }
 }
 
@@ -231,7 +223,10 @@ async fn drifted<P: CloudProvider>(
 mod tests {
     use serde_json::{Value, json};
 
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::controller::Controller;
     use crate::state::change::{Change, Object};
     use crate::testing::ApiServer;
     use crate::testing::idle::{self, Idle, machine, pool};
@@ -301,9 +296,8 @@ mod tests {
     async fn pods_that_come_and_go_are_heard_of() {
         let all = ["Launched", "Registered", "Initialized", "Consolidatable"];
         let (operator, api) = operator(&all).await;
-        let (_never, wake) = tokio::sync::watch::channel(0);
-        let running =
-            crate::testing::spawn(run(Arc::clone(&operator), wake, CancellationToken::new()));
+        let controller = Controller::new(Disruption::new(Arc::clone(&operator)));
+        let running = crate::testing::spawn(operator.run(controller, CancellationToken::new()));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let pod = json!({
             "metadata": {"namespace": "default", "name": "x", "uid": "x"},

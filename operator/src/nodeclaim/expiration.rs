@@ -1,45 +1,44 @@
 //! Expiration: a NodeClaim that is as old as its `expireAfter` is deleted, whatever runs on it; its drain is what takes care of the pods.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tenon_crds::NodeClaim;
-use tokio_util::sync::CancellationToken;
 
-use super::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
+use super::{by_name, capacity_type_of, give_up, names, pods_to_move, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Reconciler};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::Touched;
-use crate::state::cluster::name;
+use crate::state::cluster::Cluster;
 use crate::watch::wire::created_at;
-use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::work::Action;
 use crate::write::WriteError;
 
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
+/// Deletes expired NodeClaims.
+pub(crate) struct Expiration<P>(pub(crate) Arc<Operator<P>>);
 
-/// Deletes expired NodeClaims until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    operator.state.subscribe(move |touched| {
-        if let Touched::NodeClaim(name) = touched {
-            sink.add(name.clone());
-        }
-    });
-    for claim in operator.state.read().claims() {
-        queue.add(name(&claim.metadata));
+impl<P: CloudProvider> Reconciler for Expiration<P> {
+    const NAME: &'static str = "nodeclaim.expiration";
+    type Key = String;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        self.0.options.workers(100, 1000)
     }
-    let workers = operator.options.workers(100, 1000);
-    queue
-        .run(workers, BACKOFF, stop, |name| {
-            let operator = Arc::clone(&operator);
-            async move {
-                let result = reconcile(&operator, &name).await;
-                settle(&operator.context, "nodeclaim.expiration", &name, result)
-            }
-        })
-        .await;
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<String> {
+        by_name(touched)
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        names(state)
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, WriteError> {
+        reconcile(&self.0, name).await
+    }
 }
 
 async fn reconcile<P: CloudProvider>(

@@ -12,34 +12,31 @@ mod registration;
 mod reticence;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::json;
 use tenon_crds::conditions::nodeclaim::REGISTERED;
 use tenon_crds::{NodeClaim, labels};
-use tokio_util::sync::CancellationToken;
 
 use self::launch::Launches;
 use self::reticence::Reticence;
-use super::{consistency, disruption};
+use super::{consistency, disruption, names};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::ReadError;
+use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::Touched;
-use crate::state::cluster::{is_true, name};
+use crate::state::cluster::{Cluster, is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, Concern, Failure, WorkQueue, settle};
+use crate::work::{Action, Concern, Failure};
 use crate::write::WriteError;
-
-/// A launch that fails is tried again after a second, at the latest after a minute.
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_mins(1) };
 
 /// A step of a NodeClaim's life that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub(crate) enum Error {
     #[error("launching the machine of nodeclaim {claim}")]
     Launch { claim: String, source: CloudError },
     #[error("registering the node of nodeclaim {claim}: hook {hook} failed")]
@@ -85,42 +82,50 @@ struct Unwritten {
     reasons: Reticence,
 }
 
-/// Reconciles NodeClaims until `stop`.
-pub async fn run<P: CloudProvider>(
+/// Reconciles NodeClaims.
+pub(crate) struct Lifecycle<P> {
     operator: Arc<Operator<P>>,
+    /// Told which machines register.
     health: Arc<Health>,
-    stop: CancellationToken,
-) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    let state = operator.state.clone();
-    operator.state.subscribe(move |touched| match touched {
-        Touched::NodeClaim(name) => sink.add(name.clone()),
-        Touched::Node(node) => {
-            let state = state.read();
-            let id = state.node(node).and_then(|node| node.provider_id());
-            for claim in id.into_iter().flat_map(|id| state.claims_of(id)) {
-                sink.add(name(&claim.metadata));
-            }
-        }
-        _ => {}
-    });
-    for claim in operator.state.read().claims() {
-        queue.add(name(&claim.metadata));
+    unwritten: Unwritten,
+}
+
+impl<P> Lifecycle<P> {
+    /// Everything that is known of NodeClaims is in their status.
+    pub(crate) fn new(operator: Arc<Operator<P>>, health: Arc<Health>) -> Self {
+        Self { operator, health, unwritten: Unwritten::default() }
     }
-    let workers = operator.options.workers(1000, 5000);
-    let unwritten = Arc::new(Unwritten::default());
-    queue
-        .run(workers, BACKOFF, stop, |name| {
-            let operator = Arc::clone(&operator);
-            let unwritten = Arc::clone(&unwritten);
-            let health = Arc::clone(&health);
-            async move {
-                let result = reconcile(&operator, &unwritten, &health, &name).await;
-                settle(&operator.context, "nodeclaim.lifecycle", &name, result)
+}
+
+impl<P: CloudProvider> Reconciler for Lifecycle<P> {
+    const NAME: &'static str = "nodeclaim.lifecycle";
+    type Key = String;
+    type Error = Error;
+
+    fn workers(&self) -> usize {
+        self.operator.options.workers(1000, 5000)
+    }
+
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<String> {
+        match touched {
+            Touched::NodeClaim(name) => Affected::One(name.clone()),
+            Touched::Node(node) => {
+                let state = state.read();
+                let id = state.node(node).and_then(|node| node.provider_id());
+                let claims = id.into_iter().flat_map(|id| state.claims_of(id));
+                claims.map(|claim| name(&claim.metadata)).collect()
             }
-        })
-        .await;
+            _ => Affected::None,
+        }
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        names(state)
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, Error> {
+        reconcile(&self.operator, &self.unwritten, &self.health, name).await
+    }
 }
 
 async fn reconcile<P: CloudProvider>(
@@ -251,13 +256,13 @@ const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use tenon_crds::labels::LabelRules;
     use tenon_state::node_class;
 
     use super::*;
     use crate::state::change::{Change, Object};
-    use crate::state::cluster::Cluster;
     use crate::testing::idle;
     use crate::testing::joined::{CLAIM, NODE, joined};
     use crate::testing::{self, ApiServer, Logs, refused};

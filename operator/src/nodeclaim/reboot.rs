@@ -15,23 +15,23 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING};
 use tenon_crds::{NodeClaim, TaintEffect, labels};
-use tokio_util::sync::CancellationToken;
 
 use self::steps::{Failed, ISSUED, Reboot, Step};
 use super::conditions;
 use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::controller::{Affected, Reconciler};
 use crate::disruption::queue::deletion::bound_drain;
 use crate::events::{Event, Reason};
 use crate::node::drain::{Drain, Urge, drain};
 use crate::node::evictions::Evictions;
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, Failure, WorkQueue, settle};
+use crate::work::{Action, Backoff, Failure};
 use crate::write::WriteError;
 
-const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(15) };
 /// Machines that are worked on at once.
 const WORKERS: usize = 10;
 /// After the cloud has accepted a reboot the machine is looked at again so often.
@@ -41,7 +41,7 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(30);
 
 /// A step of a reboot that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub(crate) enum Error {
     #[error("rebooting the machine of nodeclaim {claim}")]
     Reboot { claim: String, source: CloudError },
     #[error(transparent)]
@@ -64,49 +64,52 @@ impl Failure for Error {
 /// Since when the cloud has been asked for a reboot that it does not accept, by the NodeClaim's uid. After a restart the time begins anew.
 type Asking = Mutex<BTreeMap<String, Timestamp>>;
 
-/// Carries reboots out until `stop`.
-pub async fn run<P: CloudProvider>(
+/// Carries reboots out.
+pub(crate) struct Reboots<P> {
     operator: Arc<Operator<P>>,
     evictions: Evictions,
-    stop: CancellationToken,
-) {
-    let queue = WorkQueue::new();
-    let sink = queue.clone();
-    let state = operator.state.clone();
-    operator.state.subscribe(move |touched| {
+    asking: Asking,
+}
+
+impl<P> Reboots<P> {
+    /// The cloud was asked for none yet.
+    pub(crate) fn new(operator: Arc<Operator<P>>, evictions: Evictions) -> Self {
+        Self { operator, evictions, asking: Asking::default() }
+    }
+}
+
+impl<P: CloudProvider> Reconciler for Reboots<P> {
+    const NAME: &'static str = "nodeclaim.reboot";
+    const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(15) };
+    type Key = String;
+    type Error = Error;
+
+    fn workers(&self) -> usize {
+        WORKERS
+    }
+
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<String> {
         let state = state.read();
-        let add = |claim: &NodeClaim| {
-            if is_true(claim, REBOOTING) {
-                sink.add(name(&claim.metadata));
-            }
-        };
-        match touched {
-            Touched::NodeClaim(name) => {
-                state.claim(name).map(Arc::as_ref).into_iter().for_each(add);
-            }
-            Touched::Node(node) => claim_on(&state, node).into_iter().for_each(add),
+        let claim = match touched {
+            Touched::NodeClaim(name) => state.claim(name).map(Arc::as_ref),
+            Touched::Node(node) => claim_on(&state, node),
             // The next pods can be asked to go.
             Touched::Pod(_, event) if event.moved => {
-                let node = event.node.as_deref();
-                node.and_then(|node| claim_on(&state, node)).into_iter().for_each(add);
+                event.node.as_deref().and_then(|node| claim_on(&state, node))
             }
-            _ => {}
-        }
-    });
-    for claim in operator.state.read().claims().filter(|claim| is_true(claim, REBOOTING)) {
-        queue.add(name(&claim.metadata));
+            _ => None,
+        };
+        claim.filter(|claim| is_true(claim, REBOOTING)).map(|claim| name(&claim.metadata)).into()
     }
-    let asking: Arc<Asking> = Arc::default();
-    queue
-        .run(WORKERS, BACKOFF, stop, |name| {
-            let (operator, evictions) = (Arc::clone(&operator), evictions.clone());
-            let asking = Arc::clone(&asking);
-            async move {
-                let result = reconcile(&operator, &evictions, &asking, &name).await;
-                settle(&operator.context, "nodeclaim.reboot", &name, result)
-            }
-        })
-        .await;
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        let claims = state.claims().filter(|claim| is_true(claim, REBOOTING));
+        claims.map(|claim| name(&claim.metadata)).collect()
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, Error> {
+        reconcile(&self.operator, &self.evictions, &self.asking, name).await
+    }
 }
 
 fn claim_on<'s>(state: &'s Cluster, node: &str) -> Option<&'s NodeClaim> {

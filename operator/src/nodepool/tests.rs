@@ -3,7 +3,9 @@ use jiff::Timestamp;
 use tenon_crds::ConditionStatus;
 
 use tenon_crds::conditions::nodepool::PLANNING_ACTIVE;
+use tokio_util::sync::CancellationToken;
 
+use crate::controller::Controller;
 use crate::events::Reason;
 use crate::planning::pauses::{Source, Why};
 use crate::testing::idle::{machine, operator, pool};
@@ -156,7 +158,9 @@ async fn a_pool_tells_that_planning_is_paused_in_a_condition_and_once_in_an_even
         crate::testing::idle::watched(vec![pool("default", json!({}))]).await;
     let (health, stop) = (Arc::new(Health::default()), CancellationToken::new());
     let (_woken, wake) = tokio::sync::watch::channel(0);
-    let running = run(Arc::clone(&operator), health, wake, stop.clone());
+    let controller = Controller::new(NodePools::new(Arc::clone(&operator), health));
+    let controller = controller.on(wake).on(operator.pauses.changes());
+    let running = operator.run(controller, stop.clone());
     let mut told = Vec::new();
     let looking = async {
         let why = Why { reason: "AwaitingLaunches", message: "waiting for a".to_owned() };

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 
 use super::{is_about_to_open, is_open, stands_back};
 use crate::cloud_provider::CloudProvider;
+use crate::controller::{Affected, Controller, Reconciler};
 use crate::operator::Operator;
+use crate::state::State;
 use crate::state::change::{Change, ObjectKey, Touched};
 use crate::state::cluster::Cluster;
 use crate::state::pod::Pod;
 use crate::state::resources;
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, WorkQueue, settle};
+use crate::work::{Action, Backoff, WorkQueue};
 use crate::write::WriteError;
-
-const BACKOFF: Backoff = Backoff { min: Duration::from_millis(250), max: Duration::from_secs(10) };
 
 /// How many nominations are written at once.
 const WORKERS: usize = 32;
@@ -45,37 +44,57 @@ struct Written {
     version: u64,
 }
 
-pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    let queue = &operator.nominations.pods;
-    let sink = queue.clone();
-    let state = operator.state.clone();
-    let look_at = |state: &Cluster, sink: &WorkQueue<ObjectKey>, node: &str| {
-        let claim = state.node(node).and_then(|node| state.claim_of(node));
-        let claim = claim.and_then(|claim| claim.metadata.name.as_deref());
-        for (key, _) in state.planned_onto(claim.unwrap_or(node)) {
-            sink.add(key.clone());
-        }
-    };
-    operator.state.subscribe(move |touched| match touched {
-        Touched::Pod(key, event) => {
-            let state = state.read();
-            if state.is_planned(key) || is_ours(&state, key) {
-                sink.add(key.clone());
+/// What looks after nominations.
+pub(super) fn controller<P: CloudProvider>(operator: &Arc<Operator<P>>) -> Controller<Upkeep<P>> {
+    let queue = operator.nominations.pods.clone();
+    let reconciler = Upkeep { operator: Arc::clone(operator), history: History::default() };
+    Controller::fed_by(reconciler, queue)
+}
+
+/// Looks after nominations.
+pub(crate) struct Upkeep<P> {
+    operator: Arc<Operator<P>>,
+    history: History,
+}
+
+impl<P: CloudProvider> Reconciler for Upkeep<P> {
+    const NAME: &'static str = "pod.nomination";
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_millis(250), max: Duration::from_secs(10) };
+    type Key = ObjectKey;
+    type Error = WriteError;
+
+    fn workers(&self) -> usize {
+        WORKERS
+    }
+
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<ObjectKey> {
+        match touched {
+            Touched::Pod(key, event) => {
+                let state = state.read();
+                let is_concerned = state.is_planned(key) || is_ours(&state, key);
+                let mut keys: Vec<ObjectKey> =
+                    is_concerned.then(|| key.clone()).into_iter().collect();
+                // It may have taken somebody else's room.
+                if let (Some(_), Some(node)) = (event.bound, &event.node) {
+                    keys.extend(planned_onto(&state, node));
+                }
+                Affected::Many(keys)
             }
-            // It may have taken somebody else's room.
-            if let (Some(_), Some(node)) = (event.bound, &event.node) {
-                look_at(&state, &sink, node);
-            }
+            Touched::Node(node) => planned_onto(&state.read(), node).collect(),
+            _ => Affected::None,
         }
-        Touched::Node(node) => look_at(&state.read(), &sink, node),
-        _ => {}
-    });
-    let history = Arc::new(History::default());
-    let sweeps = async {
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, WriteError> {
+        reconcile(&self.operator, &self.history, key).await
+    }
+
+    async fn beside(&self, queue: &WorkQueue<ObjectKey>) {
         loop {
             tokio::time::sleep(SWEEP).await;
-            let state = operator.state.read();
-            history.lock().retain(|key, written| {
+            let state = self.operator.state.read();
+            self.history.lock().retain(|key, written| {
                 state.pod(key).is_some_and(|pod| pod.uid == written.uid && pod.node.is_none())
             });
             for (key, _) in
@@ -84,18 +103,14 @@ pub(super) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Canc
                 queue.add(key.clone());
             }
         }
-    };
-    let work = queue.clone().run(WORKERS, BACKOFF, stop, |key| {
-        let (operator, history) = (Arc::clone(&operator), Arc::clone(&history));
-        async move {
-            let result = reconcile(&operator, &history, &key).await;
-            settle(&operator.context, "pod.nomination", &key.to_string(), result)
-        }
-    });
-    tokio::select! {
-        () = sweeps => {}
-        () = work => {}
     }
+}
+
+/// The pods that were planned onto a Node.
+fn planned_onto(state: &Cluster, node: &str) -> impl Iterator<Item = ObjectKey> {
+    let claim = state.node(node).and_then(|it| state.claim_of(it));
+    let claim = claim.and_then(|claim| claim.metadata.name.as_deref());
+    state.planned_onto(claim.unwrap_or(node)).map(|(key, _)| key.clone())
 }
 
 fn is_ours(state: &Cluster, key: &ObjectKey) -> bool {

@@ -14,6 +14,7 @@ const LEFT: &[(&str, &[&[&str]])] = &[
             "capacitybuffer",
             "cloud_provider",
             "confirm",
+            "controller",
             "disruption",
             "events",
             "liveness",

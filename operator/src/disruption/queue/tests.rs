@@ -7,6 +7,7 @@ use tenon_crds::labels;
 use tenon_crds::labels::LabelRules;
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{DisruptionReason, RepairAction};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::kwok::Kwok;
@@ -132,7 +133,8 @@ fn is_told(server: &ApiServer) -> bool {
 /// Carries commands out until the one about `a` is done with, and tells how long that took.
 async fn carried_out(commands: &Commands, operator: &Arc<Operator<Kwok>>) -> Duration {
     let stop = CancellationToken::new();
-    let running = crate::testing::spawn(commands.clone().run(Arc::clone(operator), stop.clone()));
+    let controller = commands.controller(Arc::clone(operator));
+    let running = crate::testing::spawn(operator.run(controller, stop.clone()));
     let began = tokio::time::Instant::now();
     while commands.has("a") {
         assert!(began.elapsed() < Duration::from_hours(1), "it is never done with");
