@@ -2,7 +2,7 @@
 //!
 //! [`AwsProvider`] is made once ([`AwsProvider::connect`]) and handed to the operator, which sees it through [`CloudProvider`](crate::cloud_provider::CloudProvider). What it knows about AWS it
 //! keeps in memory: tasks that only read refresh it on every replica ([`refresh`]), so that a standby takes over with warm caches; the controllers
-//! that write run on the leader: [`nodeclass`] keeps the status of NodeClasses, [`interruption`] reads the queue, [`upkeep`] tags and collects garbage.
+//! that write run on the leader ([`controllers`]): [`nodeclass`] keeps the status of NodeClasses, [`interruption`] reads the queue, [`garbage`] collects what nobody uses.
 //!
 //! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`], [`catalog::pricing`], [`zonal_shift`] and [`interruption`] calls AWS.
 
@@ -14,6 +14,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use self::catalog::{CatalogSettings, Catalogs, NoCatalog};
 use self::clients::Clients;
 use self::cluster::Cluster;
+use self::controllers::Leader;
 use self::error::Error;
 use self::instances::Instances;
 use self::launch::{LaunchInput, Launcher};
@@ -40,11 +41,13 @@ pub mod clients;
 mod cloud_provider;
 pub mod cluster;
 pub mod connect;
-pub mod controller;
+mod controllers;
+mod deprecation;
 pub mod drift;
 pub mod ec2;
 pub mod error;
 pub mod flight;
+mod garbage;
 pub mod instances;
 pub mod interruption;
 pub mod launch;
@@ -52,6 +55,7 @@ pub mod matching;
 pub mod metrics;
 pub mod nodeclass;
 pub mod objects;
+mod offerings;
 pub mod options;
 pub mod pace;
 pub mod present;
@@ -60,13 +64,14 @@ pub mod provider_id;
 pub mod recovery;
 pub mod refresh;
 mod repair;
+mod reservation_end;
 pub mod reservations;
 pub mod resources;
 pub mod ssm;
 pub mod store;
+mod tagging;
 pub mod tags;
 pub mod ttl;
-pub mod upkeep;
 pub mod user_data;
 pub mod zonal_shift;
 

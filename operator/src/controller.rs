@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::fmt::{self, Debug, Display};
-use std::future::{Future, pending};
+use std::future::{Future, pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +57,37 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// What goes on beside the reconciles, such as a regular sweep that adds keys. It ends with the controller, at its next await.
     fn beside(&self, _queue: &WorkQueue<Self::Key>) -> impl Future<Output = ()> + Send {
         pending()
+    }
+}
+
+/// Something that is done again and again.
+pub(crate) trait Periodic: Send + 'static {
+    /// Name of the task.
+    const NAME: &'static str;
+
+    /// What comes first; answers how long the first pass waits.
+    fn begin(&mut self) -> impl Future<Output = Duration> + Send {
+        ready(Duration::ZERO)
+    }
+
+    /// Does it once; answers how long to rest before it is done again.
+    fn pass(&mut self) -> impl Future<Output = Duration> + Send;
+}
+
+/// Does it again and again, for ever.
+pub(crate) async fn repeat(mut periodic: impl Periodic) {
+    let mut rest = periodic.begin().await;
+    loop {
+        tokio::time::sleep(rest).await;
+        rest = periodic.pass().await;
+    }
+}
+
+/// Does it again and again until `stop`; a pass that is under way then is finished.
+pub(crate) async fn repeat_until(stop: CancellationToken, mut periodic: impl Periodic) {
+    let mut rest = periodic.begin().await;
+    while stop.run_until_cancelled(tokio::time::sleep(rest)).await.is_some() {
+        rest = periodic.pass().await;
     }
 }
 

@@ -9,8 +9,8 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use super::drift::{self, Drift};
 use super::instances::parse_provider_id;
 use super::{
-    AwsProvider, KIND, ec2, launch, nodeclass, other, present, provider_id, refresh, repair,
-    upkeep, zonal_shift,
+    AwsProvider, KIND, Leader, controllers, ec2, launch, nodeclass, other, present, provider_id,
+    refresh, repair, zonal_shift,
 };
 use crate::cloud_provider::{
     CloudError, CloudProvider, Context, Hook, Instance, Launched, NodeClassKind, NodeClassState,
@@ -194,7 +194,11 @@ impl CloudProvider for AwsProvider {
             let _ends_with_the_task = term;
             std::future::pending::<()>().await;
         });
-        upkeep::start(self, context, write, tasks);
+        let (provider, context) = (Arc::clone(self), context.clone());
+        controllers::start(
+            &Leader { provider, context: context.clone(), write: write.clone() },
+            tasks,
+        );
         if self.watches_shifts_of.is_some() {
             let (this, ctx) = (Arc::clone(self), context.clone());
             tasks.spawn("zonalshift.events", async move { zonal_shift::tell(&this, &ctx).await });

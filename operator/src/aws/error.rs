@@ -9,6 +9,8 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
+use crate::work::Concern;
+
 /// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -106,6 +108,11 @@ impl Error {
     /// Whether what was named does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind == Kind::NotFound
+    }
+
+    /// Who has to know.
+    pub fn concern(&self) -> Concern {
+        if self.is_retryable() { Concern::Passing } else { Concern::Administrator }
     }
 
     /// Whether the same call may succeed a little later.

@@ -14,14 +14,17 @@ use tenon_crds::nodepool::NodePool;
 
 use self::resolve::{Progress, resolve};
 use self::validation::{Judgement, ValidationInput};
-use super::AwsProvider;
-use super::controller::Next;
+use tokio::sync::broadcast::error::RecvError;
+
 use super::error::{Error, Kind};
-use super::objects;
+use super::{AwsProvider, Leader, objects};
 use crate::cloud_provider::Context;
+use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};
-use crate::logging::{chain, log_failure};
-use crate::work::Failure as _;
+use crate::logging::chain;
+use crate::state::State;
+use crate::state::change::Touched;
+use crate::work::{Action, Backoff, Concern, Failure, WorkQueue};
 use crate::write::{WriteError, Writer};
 
 pub mod amis;
@@ -50,42 +53,95 @@ pub enum ReconcileError {
     /// Cleaning up in AWS.
     #[error("cleaning up after the EC2NodeClass")]
     CleanUp(#[from] Error),
+    /// Finding out what the selectors select, which was told where it failed.
+    #[error("resolving the EC2NodeClass")]
+    Unresolved,
 }
 
-impl ReconcileError {
-    fn is_passing(&self) -> bool {
+impl Failure for ReconcileError {
+    fn category(&self) -> &'static str {
+        "error"
+    }
+
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Write(error) if error.is_conflict())
+    }
+
+    fn concern(&self) -> Concern {
         match self {
-            Self::Claims(error) => !matches!(error, kube::Error::Api(status) if status.code == 403),
-            Self::Write(error) => error.is_passing(),
-            Self::CleanUp(error) => error.is_retryable(),
+            Self::Claims(kube::Error::Api(status)) if status.code == 403 => Concern::Administrator,
+            Self::Claims(_) | Self::Unresolved => Concern::Passing,
+            Self::Write(error) => error.concern(),
+            Self::CleanUp(error) => error.concern(),
+        }
+    }
+
+    fn is_reported(&self) -> bool {
+        matches!(self, Self::Unresolved)
+    }
+}
+
+/// Reconciles EC2NodeClasses.
+pub(super) struct NodeClasses(pub(super) Leader);
+
+impl Reconciler for NodeClasses {
+    const NAME: &'static str = "nodeclass";
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_millis(100), max: Duration::from_mins(1) };
+    type Key = String;
+    type Error = ReconcileError;
+
+    fn workers(&self) -> usize {
+        10
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<String> {
+        match touched {
+            // A class that is being deleted waits for its claims.
+            Touched::NodeClaim(_) => {
+                let classes = self.0.provider.classes.all().into_iter();
+                let going = classes.filter(|class| class.metadata.deletion_timestamp.is_some());
+                going.filter_map(|class| class.metadata.name.clone()).collect()
+            }
+            _ => Affected::None,
+        }
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, ReconcileError> {
+        reconcile(&self.0, name).await
+    }
+
+    async fn beside(&self, queue: &WorkQueue<String>) {
+        let classes = &self.0.provider.classes;
+        let mut changes = classes.changes();
+        classes.synced().await;
+        all_names(&self.0.provider).into_iter().for_each(|name| queue.add(name));
+        loop {
+            match changes.recv().await {
+                Ok(name) => queue.add(name),
+                Err(RecvError::Lagged(_)) => {
+                    all_names(&self.0.provider).into_iter().for_each(|name| queue.add(name));
+                }
+                // The store is gone, and the operator is about to stop.
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
         }
     }
 }
 
 /// One reconcile of a class.
-pub async fn reconcile(
-    provider: &AwsProvider,
-    context: &Context,
-    write: &Writer,
-    name: &str,
-) -> Next {
-    let Some(class) = provider.classes.get(name) else { return Next::OnChange };
+async fn reconcile(leader: &Leader, name: &str) -> Result<Action, ReconcileError> {
+    let Leader { provider, context, write } = leader;
+    let Some(class) = provider.classes.get(name) else { return Ok(Action::Wait) };
     let result = if class.metadata.deletion_timestamp.is_some() {
         finalize(provider, context, write, &class).await
     } else {
         keep(provider, context, write, &class).await
     };
     match result {
-        Ok(next) => next,
         // Gone, or made again: the watch brings what there is now.
-        Err(ReconcileError::Write(error)) if error.is_not_found() => Next::OnChange,
-        // Somebody else wrote in between: what they wrote comes with the watch.
-        Err(ReconcileError::Write(error)) if error.is_conflict() => Next::Failed,
-        Err(error) => {
-            context.metrics.reconcile_errors.inc(["nodeclass", "error"]);
-            log_failure!(passing: error.is_passing(), nodeclass = name, error = chain(&error), "failed to reconcile");
-            Next::Failed
-        }
+        Err(ReconcileError::Write(error)) if error.is_not_found() => Ok(Action::Wait),
+        result => result,
     }
 }
 
@@ -94,7 +150,7 @@ async fn keep(
     context: &Context,
     write: &Writer,
     class: &Arc<EC2NodeClass>,
-) -> Result<Next, ReconcileError> {
+) -> Result<Action, ReconcileError> {
     let class = add_finalizer(provider, write, class).await?;
     let class = &*hash::annotate(provider, context, write, &class).await?;
 
@@ -114,10 +170,10 @@ async fn keep(
         provider.classes.written(write.patch_class_status(class, status).await?);
     }
     if progress == Progress::CallFailed {
-        return Ok(Next::Failed);
+        return Err(ReconcileError::Unresolved);
     }
     let changes = [reservations::next_change(&status, now), progress.again(), judgement.again];
-    Ok(Next::After(changes.into_iter().flatten().fold(REFRESH, Duration::min)))
+    Ok(Action::After(changes.into_iter().flatten().fold(REFRESH, Duration::min)))
 }
 
 /// The class with its finalizer, as the API server has it.
@@ -165,10 +221,10 @@ async fn finalize(
     context: &Context,
     write: &Writer,
     class: &EC2NodeClass,
-) -> Result<Next, ReconcileError> {
+) -> Result<Action, ReconcileError> {
     let finalizers = class.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == keys::TERMINATION_FINALIZER) {
-        return Ok(Next::OnChange);
+        return Ok(Action::Wait);
     }
     let name = class.metadata.name.as_deref().unwrap_or_default();
     let claims = claims_of(context, name).await?;
@@ -178,7 +234,7 @@ async fn finalize(
             Reason::WaitingOnNodeClaimTermination,
             format!("Waiting on NodeClaim termination for {}", enumerate(&claims)),
         ));
-        return Ok(Next::After(TERMINATING_REFRESH));
+        return Ok(Action::After(TERMINATING_REFRESH));
     }
     if provider.may_own_profiles(class) {
         match provider.profiles.delete_all(class).await {
@@ -199,7 +255,7 @@ async fn finalize(
         .collect();
     let body = json!({ "metadata": { "finalizers": left } });
     write.patch_class(class, body).await?;
-    Ok(Next::OnChange)
+    Ok(Action::Wait)
 }
 
 /// Names of the NodeClaims of a class, from the API server itself: what is deleted on this list's word must not depend on a watch that lags.
@@ -219,16 +275,7 @@ fn enumerate(names: &BTreeSet<String>) -> String {
     }
 }
 
-/// Makes the controller look again at the classes that are being deleted: they wait for their NodeClaims.
-pub fn touch_deleting(provider: &AwsProvider) {
-    for class in provider.classes.all() {
-        if class.metadata.deletion_timestamp.is_some() {
-            provider.classes.touch(class.metadata.name.as_deref().unwrap_or_default());
-        }
-    }
-}
-
 /// Names of all classes of a provider.
-pub fn all_names(provider: &Arc<AwsProvider>) -> Vec<String> {
+fn all_names(provider: &AwsProvider) -> Vec<String> {
     provider.classes.all().iter().filter_map(|class| class.metadata.name.clone()).collect()
 }

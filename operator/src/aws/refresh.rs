@@ -1,25 +1,28 @@
 //! What every replica does all the time, and only reads: watches, prices, instance types, the cluster's version.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
 use tenon_crds::labels;
 use tenon_crds::{EC2NodeClass, NodeClaim};
-use tokio::sync::broadcast;
 
+use super::AwsProvider;
 use super::catalog::{pricing, refresh_types};
 use super::clients::pricing_region;
 use super::error::Result;
 use super::launch::template::ami_for;
-use super::store::CHANGES;
-use super::{AwsProvider, controller, zonal_shift};
+use super::zonal_shift::ShiftPoll;
 use crate::cloud_provider::Context;
+use crate::controller::{Affected, Controller, Periodic, Reconciler, repeat};
 use crate::logging::log_failure;
 use crate::state::State;
 use crate::state::change::Touched;
+use crate::state::cluster::Cluster;
 use crate::tasks::Tasks;
 use crate::watch::wire::Node;
+use crate::work::Action;
 
 const TYPES: Duration = Duration::from_secs(12 * 60 * 60);
 const PRICES: Duration = Duration::from_secs(12 * 60 * 60);
@@ -38,56 +41,108 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, task
     });
     super::metrics::follow(&provider.classes, context, tasks);
 
-    let (this, state) = (Arc::clone(provider), state.clone());
-    tasks.spawn("providers.instancetype.capacity", async move {
-        let all = || state.read().nodes().map(|node| node.name().to_owned()).collect();
-        controller::run(node_changes(&state), all, 1, async |name| {
-            let seen = {
-                let state = state.read();
-                let node = state.node(&name).cloned();
-                node.and_then(|node| Some((Arc::clone(state.claim_of(&node)?), node)))
-            };
-            if let Some((claim, node)) = seen {
-                observe_memory(&this, &claim, &node);
-            }
-            controller::Next::OnChange
-        })
-        .await;
-    });
+    let controller = Controller::new(ObservedMemory(Arc::clone(provider)));
+    let stop = tasks.stop_token().clone();
+    let controller = controller.run(state.clone(), context.metrics.clone(), stop);
+    tasks.spawn(ObservedMemory::NAME, controller);
 
-    let (this, ctx) = (Arc::clone(provider), context.clone());
-    tasks.spawn("providers.pricing", async move {
-        loop {
-            let wait = refresh_prices(&this, &ctx).await;
-            tokio::time::sleep(wait).await;
-        }
-    });
+    let own = || (Arc::clone(provider), context.clone());
+    periodic(Prices(own()), tasks);
+    periodic(InstanceTypes(own()), tasks);
+    periodic(Version(own()), tasks);
+    if let Some(cluster_arn) = provider.watches_shifts_of.clone() {
+        let (provider, context) = own();
+        periodic(ShiftPoll { provider, context, cluster_arn }, tasks);
+    }
+}
 
-    // Types were read before the start; they are read again after the time that they are good for.
-    let (this, ctx) = (Arc::clone(provider), context.clone());
-    tasks.spawn("providers.instancetype", async move {
-        let mut wait = if this.catalogs.has_types() { TYPES } else { Duration::ZERO };
-        loop {
-            tokio::time::sleep(wait).await;
-            let refreshed = refresh_types(&this.clients.ec2, &this.catalogs).await;
-            wait = after(&ctx, "providers.instancetype", refreshed, TYPES, RETRY);
-        }
-    });
+fn periodic<P: Periodic>(periodic: P, tasks: &mut Tasks) {
+    tasks.spawn(P::NAME, repeat(periodic));
+}
 
-    if let Some(arn) = provider.watches_shifts_of.clone() {
-        let (this, ctx) = (Arc::clone(provider), context.clone());
-        tasks.spawn("zonalshift", async move { zonal_shift::poll(&this, &ctx, &arn).await });
+/// What a refresh is handed.
+type Own = (Arc<AwsProvider>, Context);
+
+/// Reads prices again.
+struct Prices(Own);
+
+impl Periodic for Prices {
+    const NAME: &'static str = "providers.pricing";
+
+    async fn pass(&mut self) -> Duration {
+        let (provider, context) = &self.0;
+        refresh_prices(provider, context).await
+    }
+}
+
+/// Reads instance types again. They were read before the start; they are read again after the time that they are good for.
+struct InstanceTypes(Own);
+
+impl Periodic for InstanceTypes {
+    const NAME: &'static str = "providers.instancetype";
+
+    async fn begin(&mut self) -> Duration {
+        if self.0.0.catalogs.has_types() { TYPES } else { Duration::ZERO }
     }
 
-    let (this, ctx) = (Arc::clone(provider), context.clone());
-    tasks.spawn("providers.version", async move {
-        let mut wait = if this.cluster.version().is_some() { VERSION } else { Duration::ZERO };
-        loop {
-            tokio::time::sleep(wait).await;
-            let refreshed = this.cluster.refresh_version(&ctx.client).await;
-            wait = after(&ctx, "providers.version", refreshed, VERSION, RETRY);
+    async fn pass(&mut self) -> Duration {
+        let (provider, context) = &self.0;
+        let refreshed = refresh_types(&provider.clients.ec2, &provider.catalogs).await;
+        after(context, Self::NAME, refreshed, TYPES, RETRY)
+    }
+}
+
+/// Asks for the cluster's version again.
+struct Version(Own);
+
+impl Periodic for Version {
+    const NAME: &'static str = "providers.version";
+
+    async fn begin(&mut self) -> Duration {
+        if self.0.0.cluster.version().is_some() { VERSION } else { Duration::ZERO }
+    }
+
+    async fn pass(&mut self) -> Duration {
+        let (provider, context) = &self.0;
+        let refreshed = provider.cluster.refresh_version(&context.client).await;
+        after(context, Self::NAME, refreshed, VERSION, RETRY)
+    }
+}
+
+/// Corrects the catalog by the memory of nodes that have joined.
+struct ObservedMemory(Arc<AwsProvider>);
+
+impl Reconciler for ObservedMemory {
+    const NAME: &'static str = "providers.instancetype.capacity";
+    type Key = String;
+    type Error = Infallible;
+
+    fn workers(&self) -> usize {
+        1
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<String> {
+        match touched {
+            Touched::Node(name) => Affected::One(name.clone()),
+            _ => Affected::None,
         }
-    });
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        state.nodes().map(|node| node.name().to_owned()).collect()
+    }
+
+    async fn reconcile(&self, name: &String) -> std::result::Result<Action, Infallible> {
+        let seen = self.0.state.get().and_then(|state| {
+            let state = state.read();
+            let node = state.node(name).cloned()?;
+            Some((Arc::clone(state.claim_of(&node)?), node))
+        });
+        if let Some((claim, node)) = seen {
+            observe_memory(&self.0, &claim, &node);
+        }
+        Ok(Action::Wait)
+    }
 }
 
 /// NodeClasses came, changed or went: who plans looks again, and what was computed for those that are gone is dropped. A standby computes as well, so that
@@ -95,18 +150,6 @@ pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, task
 pub(super) fn classes_changed(provider: &AwsProvider, context: &Context) {
     provider.forget_gone();
     context.wake.notify_one();
-}
-
-/// Names of Nodes that change, from now on.
-fn node_changes(state: &State) -> broadcast::Receiver<String> {
-    let (changes, receiver) = broadcast::channel(CHANGES);
-    state.subscribe(move |touched| {
-        if let Touched::Node(name) = touched {
-            // Nobody listens once the controller has stopped.
-            let _listeners = changes.send(name.clone());
-        }
-    });
-    receiver
 }
 
 /// How long to wait after a refresh; says what failed.

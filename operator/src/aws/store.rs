@@ -63,11 +63,6 @@ where
         self.changes.subscribe()
     }
 
-    /// Makes the listeners look at an object again.
-    pub fn touch(&self, name: &str) {
-        let _listeners = self.changes.send(name.to_owned());
-    }
-
     /// Waits until the first list was read.
     pub async fn synced(&self) {
         // The sender lives in self, so this ends only by the value.

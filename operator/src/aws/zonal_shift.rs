@@ -23,6 +23,7 @@ use super::error::{Error, Result};
 use super::matching::Requirements;
 use super::{AwsProvider, objects};
 use crate::cloud_provider::Context;
+use crate::controller::Periodic;
 use crate::events::{Event, Reason};
 use crate::logging::log_failure;
 
@@ -146,9 +147,18 @@ pub async fn ask(client: &Client, cluster_arn: &str) -> Result<Vec<Shift>> {
     Ok(by_people.chain(by_aws).collect())
 }
 
-/// Polls for ever. What was known counts while there is no answer.
-pub(super) async fn poll(provider: &AwsProvider, context: &Context, cluster_arn: &str) {
-    loop {
+/// Polls. What was known counts while there is no answer.
+pub(super) struct ShiftPoll {
+    pub(super) provider: Arc<AwsProvider>,
+    pub(super) context: Context,
+    pub(super) cluster_arn: String,
+}
+
+impl Periodic for ShiftPoll {
+    const NAME: &'static str = "zonalshift";
+
+    async fn pass(&mut self) -> Duration {
+        let Self { provider, context, cluster_arn } = self;
         match ask(&provider.clients.zonal_shift, cluster_arn).await {
             Ok(shifts) => {
                 let before = provider.zonal_shifts.zone_ids();
@@ -160,11 +170,11 @@ pub(super) async fn poll(provider: &AwsProvider, context: &Context, cluster_arn:
                 }
             }
             Err(error) => {
-                context.metrics.reconcile_errors.inc(["zonalshift", error.operation]);
+                context.metrics.reconcile_errors.inc([Self::NAME, error.operation]);
                 log_failure!(passing: error.is_retryable(), %error, "failed to read zonal shifts, trying again");
             }
         }
-        tokio::time::sleep(POLL).await;
+        POLL
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::REGISTERED;
-use tokio_util::sync::CancellationToken;
 
 use super::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
 use crate::cloud_provider::{CloudError, CloudProvider};
+use crate::controller::Periodic;
 use crate::operator::Operator;
 use crate::state::cluster::{Cluster, is_true, name};
 use crate::work::{Failure as _, log_concern};
@@ -17,13 +17,15 @@ use crate::work::{Failure as _, log_concern};
 /// How often the machines are listed.
 const PERIOD: Duration = Duration::from_mins(2);
 
-/// Collects NodeClaims without machines until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    loop {
-        collect(&operator).await;
-        if stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none() {
-            return;
-        }
+/// Collects NodeClaims without machines.
+pub(crate) struct GarbageCollection<P>(pub(crate) Arc<Operator<P>>);
+
+impl<P: CloudProvider> Periodic for GarbageCollection<P> {
+    const NAME: &'static str = "nodeclaim.garbagecollection";
+
+    async fn pass(&mut self) -> Duration {
+        collect(&self.0).await;
+        PERIOD
     }
 }
 

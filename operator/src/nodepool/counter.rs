@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use tenon_crds::{NodePool, Quantity, ResourceList};
 use tenon_planner::resources::Resources;
-use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
+use crate::controller::Periodic;
 use crate::operator::Operator;
 use crate::planning;
 use crate::state::cluster::{Cluster, name};
@@ -18,15 +18,17 @@ use crate::tasks::isolated;
 /// How often they are counted.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Counts until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
-    loop {
-        if let Err(panicked) = isolated(pass(&operator)).await {
+/// Counts.
+pub(crate) struct Counter<P>(pub(crate) Arc<Operator<P>>);
+
+impl<P: CloudProvider> Periodic for Counter<P> {
+    const NAME: &'static str = "nodepool.counter";
+
+    async fn pass(&mut self) -> Duration {
+        if let Err(panicked) = isolated(pass(&self.0)).await {
             planning::tell(&panicked);
         }
-        if stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none() {
-            return;
-        }
+        PERIOD
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::capacitybuffer::Outcomes;
 use crate::cloud_provider::CloudProvider;
-use crate::controller::{Controller, Reconciler};
+use crate::controller::{Controller, Periodic, Reconciler, repeat_until};
 use crate::deletioncost::DeletionCosts;
 use crate::disruption::queue::Commands;
 use crate::node::evictions::Evictions;
@@ -18,14 +18,16 @@ use crate::node::termination::Termination;
 use crate::nodeclaim::consistency::Consistency;
 use crate::nodeclaim::disruption::Disruption;
 use crate::nodeclaim::expiration::Expiration;
+use crate::nodeclaim::garbage_collection::GarbageCollection;
 use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::reboot::Reboots;
 use crate::nodeoverlay::NodeOverlays;
 use crate::nodepool::NodePools;
+use crate::nodepool::counter::Counter;
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
 use crate::tasks::Tasks;
-use crate::{disruption, node, nodeclaim, nodepool, nomination, provisioning};
+use crate::{disruption, node, nomination, provisioning};
 
 /// Starts them all, and the provider's.
 pub(super) fn start<P: CloudProvider>(
@@ -81,8 +83,8 @@ fn table<P: CloudProvider>(
         row(operator, stop(), protection),
         row(operator, stop(), deletion_costs),
         row(operator, stop(), commands.controller(o())),
-        task("nodepool.counter", nodepool::counter::run(o(), stop())),
-        task("nodeclaim.garbagecollection", nodeclaim::garbage_collection::run(o(), stop())),
+        periodic(stop(), Counter(o())),
+        periodic(stop(), GarbageCollection(o())),
         task("node.health", node::health::run(o(), stop()))
             .only_if(gates.is_on("NodeRepair") && operator.options.legacy_node_repair),
         task("pod.nomination", nomination::run(o(), stop())),
@@ -115,7 +117,12 @@ fn row<P: CloudProvider, R: Reconciler>(
     task(R::NAME, operator.run(controller, stop))
 }
 
-/// The row of a loop that is no reconciler, and watches the token to stop itself.
+/// The row of something that is done again and again.
+fn periodic<P: Periodic>(stop: CancellationToken, periodic: P) -> Row {
+    task(P::NAME, repeat_until(stop, periodic))
+}
+
+/// The row of a loop that is neither, and watches the token to stop itself.
 fn task(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Row {
     Row { name, is_on: true, task: task.boxed() }
 }

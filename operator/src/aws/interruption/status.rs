@@ -7,10 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::act_on_instance;
 use super::message::Kind;
-use crate::aws::AwsProvider;
 use crate::aws::ec2::{self, InstanceStatus};
 use crate::aws::error::Kind as ErrorKind;
+use crate::aws::{AwsProvider, Leader};
 use crate::cloud_provider::Context;
+use crate::controller::Periodic;
 use crate::logging::{chain, log_failure};
 use crate::write::Writer;
 
@@ -19,12 +20,30 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// A check that fails for less than this may be a hiccup.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(120);
 
-/// Polls for ever; without the permission it says so once and rests until the next start.
-pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
-    let mut known = BTreeSet::new();
-    loop {
+/// Polls; without the permission it says so once and rests until the next start.
+pub(in crate::aws) struct StatusChecks {
+    leader: Leader,
+    known: BTreeSet<(String, Kind)>,
+}
+
+impl StatusChecks {
+    pub(in crate::aws) fn new(leader: Leader) -> Self {
+        Self { leader, known: BTreeSet::new() }
+    }
+}
+
+impl Periodic for StatusChecks {
+    const NAME: &'static str = "interruption.instancestatus";
+
+    async fn begin(&mut self) -> Duration {
+        self.leader.write.state().claims_listed().await;
+        Duration::ZERO
+    }
+
+    async fn pass(&mut self) -> Duration {
+        let Leader { provider, context, write } = &self.leader;
         match ec2::unhealthy_instances(&provider.clients.ec2).await {
-            Ok(found) => known = handle(provider, context, write, &found, &known).await,
+            Ok(found) => self.known = handle(provider, context, write, &found, &self.known).await,
             Err(error) if error.kind == ErrorKind::Unauthorized => {
                 tracing::error!(
                     %error,
@@ -33,12 +52,11 @@ pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
                 std::future::pending::<()>().await;
             }
             Err(error) => {
-                let labels = ["interruption.instancestatus", error.operation];
-                context.metrics.reconcile_errors.inc(labels);
+                context.metrics.reconcile_errors.inc([Self::NAME, error.operation]);
                 log_failure!(passing: error.is_retryable(), %error, "failed to read instances' status checks, trying again");
             }
         }
-        tokio::time::sleep(PERIOD).await;
+        PERIOD
     }
 }
 

@@ -12,8 +12,9 @@ use tenon_planner::snapshot::CapacityType;
 use crate::aws::error::Error;
 use crate::aws::nodeclass::reservations::is_expiring;
 use crate::aws::provider_id::instance_id;
-use crate::aws::{AwsProvider, ec2, present};
+use crate::aws::{AwsProvider, Leader, ec2, present};
 use crate::cloud_provider::Context;
+use crate::controller::Periodic;
 use crate::logging::chain;
 use crate::state::cluster::label;
 use crate::work::{Concern, Failure as _, log_concern};
@@ -42,19 +43,28 @@ impl Failed {
 
     fn concern(&self) -> Concern {
         match self {
-            Self::Aws(error) if error.is_retryable() => Concern::Passing,
-            Self::Aws(_) => Concern::Administrator,
+            Self::Aws(error) => error.concern(),
             Self::Write(error) => error.concern(),
         }
     }
 }
 
-/// Looks once a minute, for ever.
-pub(super) async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
-    loop {
+/// Looks at the machines in reservations once a minute.
+pub(super) struct ReservationEnd(pub(super) Leader);
+
+impl Periodic for ReservationEnd {
+    const NAME: &'static str = "capacityreservation";
+
+    async fn begin(&mut self) -> Duration {
+        self.0.write.state().claims_listed().await;
+        Duration::ZERO
+    }
+
+    async fn pass(&mut self) -> Duration {
+        let Leader { provider, context, write } = &self.0;
         relabel(provider, context, write).await;
         expire(provider, context, write).await;
-        tokio::time::sleep(EVERY).await;
+        EVERY
     }
 }
 

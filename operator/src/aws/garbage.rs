@@ -1,19 +1,22 @@
-//! Collects what nothing in the cluster uses any more: instances without a NodeClaim, instance profiles without a user.
+//! Collects what nothing in the cluster uses any more: instances without a NodeClaim, launch templates and instance profiles without a user.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::{SignedDuration, Timestamp};
 use tenon_crds::labels::{self, aws as keys};
 
-use crate::aws::AwsProvider;
 use crate::aws::ec2::Instance;
 use crate::aws::error::Error;
 use crate::aws::objects::{self, ClaimUse};
 use crate::aws::provider_id::provider_id;
 use crate::aws::recovery::{Waiting, waited_for};
+use crate::aws::refresh::after;
+use crate::aws::{AwsProvider, Leader};
 use crate::cloud_provider::Context;
+use crate::controller::Periodic;
 use crate::logging::{chain, log_failure};
 use crate::write::Writer;
 
@@ -22,9 +25,93 @@ const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Terminations at once.
 const TERMINATIONS: usize = 100;
 
+/// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
+const COLLECT_SOON: Duration = Duration::from_secs(10);
+const COLLECT: Duration = Duration::from_secs(120);
+const SOON_ROUNDS: u32 = 20;
+/// Between looks for launch templates that nobody uses.
+const TEMPLATES: Duration = Duration::from_secs(10);
+const PROFILES: Duration = Duration::from_secs(30 * 60);
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Collects instances.
+pub(super) struct InstanceGarbage {
+    leader: Leader,
+    rounds: u32,
+}
+
+impl InstanceGarbage {
+    pub(super) fn new(leader: Leader) -> Self {
+        Self { leader, rounds: 0 }
+    }
+}
+
+impl Periodic for InstanceGarbage {
+    const NAME: &'static str = "instance.garbagecollection";
+
+    async fn pass(&mut self) -> Duration {
+        let Leader { provider, context, write } = &self.leader;
+        let rest = if self.rounds < SOON_ROUNDS { COLLECT_SOON } else { COLLECT };
+        match collect_instances(provider, context, write).await {
+            Ok(()) => self.rounds = self.rounds.saturating_add(1),
+            Err(error) => {
+                context.metrics.reconcile_errors.inc([Self::NAME, error.operation()]);
+                log_failure!(passing: error.is_passing(), error = chain(&error), "failed to collect instances");
+            }
+        }
+        rest
+    }
+}
+
+/// Collects launch templates.
+pub(super) struct TemplateGarbage(pub(super) Leader);
+
+impl Periodic for TemplateGarbage {
+    const NAME: &'static str = "launchtemplate.janitor";
+
+    async fn begin(&mut self) -> Duration {
+        let Leader { provider, context, .. } = &self.0;
+        while let Err(error) = provider.launcher.templates.hydrate().await {
+            let wait = after(context, Self::NAME, Err(error), RETRY, RETRY);
+            tokio::time::sleep(wait).await;
+        }
+        Duration::ZERO
+    }
+
+    async fn pass(&mut self) -> Duration {
+        self.0.provider.launcher.templates.delete_unused().await;
+        TEMPLATES
+    }
+}
+
+/// Collects instance profiles.
+pub(super) struct ProfileGarbage(pub(super) Leader);
+
+impl Periodic for ProfileGarbage {
+    const NAME: &'static str = "instanceprofile.garbagecollection";
+
+    async fn begin(&mut self) -> Duration {
+        self.0.provider.classes.synced().await;
+        Duration::ZERO
+    }
+
+    async fn pass(&mut self) -> Duration {
+        let Leader { provider, context, .. } = &self.0;
+        match collect_profiles(provider, context).await {
+            Ok(()) => PROFILES,
+            Err(error) => {
+                context.metrics.reconcile_errors.inc([Self::NAME, error.operation()]);
+                log_failure!(passing: error.is_passing(), error = chain(&error), "failed to collect instance profiles");
+                RETRY
+            }
+        }
+    }
+}
+
 /// Why garbage could not be looked for.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CollectError {
+enum CollectError {
     /// AWS did not answer, or refused.
     #[error(transparent)]
     Aws(#[from] Error),
@@ -44,7 +131,7 @@ impl CollectError {
     }
 
     /// Label of metrics.
-    pub(super) fn operation(&self) -> &'static str {
+    fn operation(&self) -> &'static str {
         match self {
             Self::Aws(error) => error.operation,
             Self::List { .. } => "list",
@@ -52,7 +139,7 @@ impl CollectError {
     }
 
     /// It may pass by itself.
-    pub(super) fn is_passing(&self) -> bool {
+    fn is_passing(&self) -> bool {
         match self {
             Self::Aws(error) => error.is_retryable(),
             Self::List { source: kube::Error::Api(status), .. } => {
@@ -65,7 +152,7 @@ impl CollectError {
 
 /// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
 /// seen, a machine that is launched in between is not judged.
-pub(super) async fn collect_instances(
+async fn collect_instances(
     provider: &AwsProvider,
     context: &Context,
     write: &Writer,
@@ -134,10 +221,7 @@ async fn delete_nodes(write: &Writer, id: &str) {
 }
 
 /// Deletes the instance profiles of the cluster that neither a class nor a machine uses.
-pub(super) async fn collect_profiles(
-    provider: &AwsProvider,
-    context: &Context,
-) -> Result<(), CollectError> {
+async fn collect_profiles(provider: &AwsProvider, context: &Context) -> Result<(), CollectError> {
     let settings = &provider.options;
     let mut classes = provider.classes.all().into_iter();
     if settings.static_instance_profiles && !classes.any(|class| provider.may_own_profiles(&class))

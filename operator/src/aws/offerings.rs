@@ -1,26 +1,61 @@
 //! The gauges of instance types and offerings: what the catalogs of all NodeClasses say, and nothing that they say no more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tenon_crds::labels::aws as keys;
 use tenon_planner::snapshot::Catalog;
 
+use crate::aws::AwsProvider;
 use crate::aws::matching::single_value;
 use crate::aws::metrics::AwsMetrics;
+use crate::controller::Periodic;
+
+/// Between updates.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Sets the gauges.
+pub(super) struct OfferingGauges {
+    provider: Arc<AwsProvider>,
+    published: Published,
+}
+
+impl OfferingGauges {
+    pub(super) fn new(provider: Arc<AwsProvider>) -> Self {
+        Self { provider, published: Published::default() }
+    }
+}
+
+impl Periodic for OfferingGauges {
+    const NAME: &'static str = "cloudprovider.metrics";
+
+    async fn pass(&mut self) -> Duration {
+        let catalogs = catalogs(&self.provider);
+        self.published.publish(&self.provider.metrics, catalogs.iter().map(Arc::as_ref));
+        PERIOD
+    }
+}
+
+/// The catalogs of all NodeClasses that have one.
+fn catalogs(provider: &AwsProvider) -> Vec<Arc<Catalog>> {
+    let classes = provider.classes.all();
+    classes.iter().filter_map(|class| provider.catalog_of(class).ok()).collect()
+}
 
 /// Type, capacity type, zone.
 type OfferingKey = (String, &'static str, String);
 
 /// Which series were set last.
 #[derive(Debug, Default)]
-pub(super) struct Published {
+struct Published {
     types: BTreeSet<String>,
     offerings: BTreeSet<OfferingKey>,
 }
 
 impl Published {
     /// Sets the gauges, over all NodeClasses: available is what one of them can use. Series that were set before and are in no catalog any more go.
-    pub(super) fn publish<'c>(
+    fn publish<'c>(
         &mut self,
         metrics: &AwsMetrics,
         catalogs: impl IntoIterator<Item = &'c Catalog>,
