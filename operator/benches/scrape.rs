@@ -9,11 +9,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenon_crds::labels::LabelRules;
 use tenon_operator::clock::Clock;
-use tenon_operator::metrics::{Metrics, pods::Pods};
+use tenon_operator::gauges::{Gauges, conditions::Conditions, pods::Pods};
+use tenon_operator::metrics::Metrics;
 use tenon_operator::state::State;
 use tenon_operator::state::change::{Change, Object};
 use tenon_operator::state::cluster::Cluster;
-use tenon_operator::state::gauges::{Gauges, conditions::Conditions};
 use tenon_state::node_class;
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Carrying plans out: NodeClaims are created, pods told where they are expected. Nothing is chosen here; the plan says everything.
 
-pub mod ledger;
+pub(crate) mod claims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ use tenon_planner::snapshot::{self, DisruptionReason, Requirement};
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
-use crate::events::{Event, Reason};
+use crate::events::{Event, Reason, pod};
+use crate::ledger::LimitError;
 use crate::operator::Operator;
-use crate::provisioning::pod;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::resources;
 use crate::tasks::isolated;
@@ -31,21 +31,9 @@ const CONCURRENCY: usize = 32;
 /// A NodeClaim that could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The NodePool's limits were reached meanwhile.
-    #[error("nodepool {pool} exceeds its limit for {resource}: {used} of {limit} in use")]
-    Limit {
-        /// The NodePool.
-        pool: String,
-        /// The resource.
-        resource: String,
-        /// In use, in the planner's unit.
-        used: i64,
-        /// The limit, in the planner's unit.
-        limit: i64,
-    },
-    /// The NodePool is gone.
-    #[error("nodepool {0} does not exist any more")]
-    NoPool(String),
+    /// The NodePool may not have more.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// The plan holds a value that the API can't express.
     #[error("field {field} of a nodeclaim for nodepool {pool} can't be {text:?}")]
     Field {
@@ -65,7 +53,7 @@ impl LaunchError {
     /// Who has to know. That the cluster is not what it was when the launch was planned is nobody's failure: the next plan goes by what it is now.
     pub fn concern(&self) -> Concern {
         match self {
-            Self::Limit { .. } | Self::NoPool(_) => Concern::Nobody,
+            Self::Limit(_) => Concern::Nobody,
             Self::Field { .. } => Concern::Administrator,
             Self::Write(error) => error.concern(),
         }
@@ -91,7 +79,7 @@ pub async fn launch_all<P: CloudProvider>(
         match result {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                let (concern, error) = (error.concern(), crate::logging::chain(&error));
+                let (concern, error) = (error.concern(), crate::text::chain(&error));
                 log_concern!(concern, nodepool, error, "failed to create a nodeclaim");
             }
             Err(panicked) => {

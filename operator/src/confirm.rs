@@ -7,7 +7,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use tenon_crds::{NodeClaim, labels};
 
-use crate::nodeclaim::pool_of;
+use crate::claims::pool_of;
 use crate::watch::wire::{Node, Pod};
 use crate::work::{Concern, Failure};
 

@@ -14,11 +14,11 @@ use futures::stream::{self, BoxStream, SelectAll};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::logging::chain;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::Cluster;
+use crate::text::chain;
 use crate::work::{Action, Backoff, Failure, WorkQueue, log_concern};
 
 /// Brings objects of one kind to what they should be, one key at a time.

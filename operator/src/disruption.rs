@@ -27,15 +27,15 @@ use tracing::Instrument as _;
 
 use self::queue::Commands;
 use crate::actuate::{self, lower};
+use crate::claims::{conditions, pool_of};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::liveness;
-use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
-use crate::planning::pauses::{Source, panics};
+use crate::pauses::{Source, panics};
 use crate::planning::pools::{self, Suspicion};
-use crate::planning::quarantine::Work;
 use crate::planning::{self, Until, on_snapshot_for};
+use crate::quarantine::Work;
 use crate::state::cluster::{is_true, name};
 use crate::tasks::isolated;
 use crate::traces::{number, span};

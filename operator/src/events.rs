@@ -16,6 +16,8 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use parking_lot::Mutex;
+use tenon_planner::plan::PodRef;
+use tenon_state::wire;
 use tokio::sync::Notify;
 
 pub use self::publisher::{BURST, PER_SECOND, Publisher};
@@ -23,6 +25,7 @@ use self::queue::{Limits, Queue};
 pub use self::reason::Reason;
 use crate::clock::Clock;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
+use crate::text::truncate;
 
 /// How long an event is not repeated, unless it says otherwise.
 pub const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(2);
@@ -265,16 +268,17 @@ impl Exposed for Recorder {
     }
 }
 
-/// At most `limit` bytes of `text`, cut at a character, the last three being dots when something was cut.
-pub fn truncate(text: &str, limit: usize) -> String {
-    if text.len() <= limit {
-        return text.to_owned();
+/// A pod as events need it.
+pub fn pod(reference: &PodRef) -> wire::Pod {
+    wire::Pod {
+        metadata: kube::core::ObjectMeta {
+            name: Some(reference.name.to_string()),
+            namespace: Some(reference.namespace.to_string()),
+            uid: Some(reference.uid.to_string()),
+            ..Default::default()
+        },
+        ..wire::Pod::default()
     }
-    let mut end = limit.saturating_sub(3);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}...", &text[..end])
 }
 
 #[cfg(test)]

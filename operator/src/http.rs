@@ -210,7 +210,7 @@ async fn serve(
 ) {
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     if let Err(error) = served {
-        tracing::error!(purpose, error = %crate::logging::chain(&error), "server ended");
+        tracing::error!(purpose, error = %crate::text::chain(&error), "server ended");
     }
 }
 

@@ -22,9 +22,9 @@ use tenon_state::node_class;
 use tokio::sync::watch;
 
 use crate::cloud_provider::{
-    CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
-    RepairPolicy,
+    CloudError, CloudProvider, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
 };
+use crate::context::Context;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::write::Writer;
@@ -298,7 +298,7 @@ async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
             }
             Err(error) => {
                 tracing::warn!(
-                    error = %crate::logging::chain(&error),
+                    error = %crate::text::chain(&error),
                     "watch of KWOKNodeClasses interrupted"
                 );
                 // The watcher itself tries at once; an API server that is down needs no hammering.

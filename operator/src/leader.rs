@@ -110,7 +110,7 @@ impl Election {
                 Ok(Err(Refused::Held(by))) => tracing::debug!(by, "lease is held"),
                 Ok(Err(error)) => {
                     tracing::warn!(
-                        error = %crate::logging::chain(&error),
+                        error = %crate::text::chain(&error),
                         "failed to acquire the lease"
                     );
                 }
@@ -151,7 +151,7 @@ impl Election {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(error = %crate::logging::chain(&error), "watching the lease failed");
+                    tracing::debug!(error = %crate::text::chain(&error), "watching the lease failed");
                 }
             }
             tokio::time::sleep(WATCH_REST).await;
@@ -171,7 +171,7 @@ impl Election {
                 Ok(Err(Refused::Held(by))) => return Lost::Taken { lease: self.name.clone(), by },
                 Ok(Err(error)) => {
                     tracing::warn!(
-                        error = %crate::logging::chain(&error),
+                        error = %crate::text::chain(&error),
                         "failed to renew the lease"
                     );
                 }
@@ -207,7 +207,7 @@ impl Election {
             Ok(_) => tracing::info!(lease = self.name, "released leader lease"),
             Err(error) => {
                 tracing::warn!(
-                    error = %crate::logging::chain(&error),
+                    error = %crate::text::chain(&error),
                     "failed to release the lease"
                 );
             }

@@ -5,10 +5,12 @@
 pub mod actuate;
 pub mod aws;
 pub mod capacitybuffer;
+pub mod claims;
 pub mod client;
 pub mod clock;
 pub mod cloud_provider;
 pub mod confirm;
+pub mod context;
 pub(crate) mod controller;
 pub mod deletioncost;
 pub mod disruption;
@@ -17,12 +19,14 @@ pub mod disruption;
     reason = "events are about objects, and nobody reads them back"
 )]
 pub mod events;
+pub mod gauges;
 pub mod http;
 #[expect(clippy::disallowed_methods, reason = "the Nodes are the pretended cloud's machines")]
 pub mod kwok;
 #[expect(clippy::disallowed_methods, reason = "the Lease is the election's own")]
 pub mod leader;
 pub mod leadership;
+pub mod ledger;
 pub mod liveness;
 pub mod logging;
 pub mod metrics;
@@ -31,16 +35,21 @@ pub mod nodeclaim;
 pub mod nodeoverlay;
 pub mod nodepool;
 pub mod nomination;
+pub mod nominations;
+pub mod offers;
 pub mod operator;
 pub mod options;
+pub mod pauses;
 pub mod planning;
 pub mod provisioning;
+pub mod quarantine;
 pub mod rbac;
 pub mod run;
 pub mod state;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod traces;
 pub mod watch;
 pub mod work;

@@ -5,7 +5,7 @@
 //! A call to the API server that ends, well or not, counts as something that happened: calls have deadlines, and a slow API server makes turns long but hangs
 //! none of them.
 //!
-//! A turn is registered under the name of the task that it runs in, in the registry that was handed to [`Tasks`](crate::tasks::Tasks).
+//! A turn is registered under the name of the task that it runs in, in the registry that the task was handed ([`of_task`]).
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,8 +15,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::tasks;
-
 /// Turns that calculate and write: plans, and whatever is done about one object. A plan takes three minutes at most, and calls of AWS up to four without an end.
 pub const WORK: Duration = Duration::from_mins(15);
 
@@ -24,7 +22,21 @@ pub const WORK: Duration = Duration::from_mins(15);
 pub const PASSING: Duration = Duration::from_mins(5);
 
 tokio::task_local! {
+    /// The task that this runs in, and the registry that it was handed.
+    static TASK: (&'static str, Liveness);
     static CURRENT: Arc<Underway>;
+}
+
+/// Does the work of a task of this name, whose turns are registered in `liveness`.
+pub(crate) async fn of_task<T>(
+    name: &'static str,
+    liveness: Option<Liveness>,
+    work: impl Future<Output = T>,
+) -> T {
+    match liveness {
+        Some(liveness) => TASK.scope((name, liveness), work).await,
+        None => work.await,
+    }
 }
 
 /// Does one turn of the loop that this task runs; it is stuck when nothing happens for `limit`.
@@ -35,9 +47,9 @@ pub async fn turn<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Registers a turn of the loop that this task runs, until the answer is dropped. `None` outside of [`Tasks`](crate::tasks::Tasks) that are observed.
+/// Registers a turn of the loop that this task runs, until the answer is dropped. `None` outside of a task that was handed a registry.
 pub fn begin(limit: Duration) -> Option<Underway> {
-    tasks::observer().map(|observer| observer.liveness.begin(tasks::current(), limit))
+    TASK.try_with(|(name, liveness)| liveness.begin(name, limit)).ok()
 }
 
 /// The turn that this runs in got on.

@@ -79,22 +79,6 @@ fn filter(level: LogLevel) -> EnvFilter {
     ))
 }
 
-/// An error with everything that caused it, for a log line: JSON logs would otherwise keep only the outermost.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // Some libraries repeat the message of their source in their own.
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
-}
-
 /// Logs a failure that is tried again: a warning when it may pass by itself (`passing`), an error when somebody has to look at it.
 macro_rules! log_failure {
     (passing: $passing:expr, $($fields:tt)*) => {

@@ -297,9 +297,6 @@ fn histograms<const N: usize>(
 }
 
 #[cfg(test)]
-mod names;
-
-#[cfg(test)]
 mod tests {
     use super::*;
 

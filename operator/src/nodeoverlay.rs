@@ -1,7 +1,5 @@
 //! The controller of NodeOverlays: says on each whether it counts. Decisions do not wait for it: the planner leaves out by itself what is in conflict.
 
-pub mod offers;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,15 +15,15 @@ use tenon_crds::conditions::{Conditions, Subject};
 use tenon_crds::{NodeClaim, NodePool, hash, labels, validation};
 
 use self::registration::Health;
+use crate::claims::pool_of;
 use crate::cloud_provider::{CloudProvider, NodeClassState};
 use crate::controller::{Affected, Reconciler};
-use crate::logging::chain;
-use crate::nodeclaim::pool_of;
 use crate::operator::Operator;
-use crate::planning::pauses::{Found, inherited, judge, news, watch_state};
+use crate::pauses::{Found, inherited, judge, news, watch_state};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
+use crate::text::chain;
 use crate::work::{Action, WorkQueue};
 use crate::write::WriteError;
 

@@ -4,9 +4,7 @@
 //! and NodePools that make provisioning panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for. What holds planning up is
 //! told on the NodePools ([`pauses`]).
 
-pub mod pauses;
 pub mod pools;
-pub mod quarantine;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +14,10 @@ use tenon_planner::{Cancel, Snapshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use self::quarantine::Work;
 use crate::clock::Clock;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
+use crate::quarantine::Work;
 use crate::tasks::{self, Panicked, blocking};
 use crate::traces::{number, span};
 

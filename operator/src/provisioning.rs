@@ -29,14 +29,14 @@ use self::batcher::Batcher;
 use crate::actuate;
 use crate::capacitybuffer::{Outcomes, VirtualPods, is_about_buffers};
 use crate::cloud_provider::CloudProvider;
-use crate::events::{Event, Reason};
+use crate::events::{Event, Reason, pod};
 use crate::liveness;
 use crate::metrics;
 use crate::operator::Operator;
-use crate::planning::pauses::{Source, panics};
+use crate::pauses::{Source, panics};
 use crate::planning::pools::{self, Suspicion};
-use crate::planning::quarantine::{self, Work, culprits};
 use crate::planning::{self, SEARCH, Until, on_snapshot};
+use crate::quarantine::{self, Work, culprits};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::name;
@@ -288,8 +288,11 @@ fn leave_out<P: CloudProvider>(
                 "Failed to schedule pod, planning for it {panicked}; it is tried again in {} minutes",
                 quarantine::PERIOD.as_mins()
             );
-            let event =
-                Event::warning(&self::pod(&PodRef::from(*pod)), Reason::FailedScheduling, message);
+            let event = Event::warning(
+                &crate::events::pod(&PodRef::from(*pod)),
+                Reason::FailedScheduling,
+                message,
+            );
             operator.context.recorder.publish(event.distinct_by("panic"));
         }
     }
@@ -398,19 +401,6 @@ fn measure<P: CloudProvider>(
     metrics.pending_pods_by_zone.clear();
     for (zone, &n_pods) in zones {
         metrics.pending_pods_by_zone.set(["provisioner", zone], f64::from(n_pods));
-    }
-}
-
-/// A pod as events need it.
-pub fn pod(reference: &PodRef) -> wire::Pod {
-    wire::Pod {
-        metadata: kube::core::ObjectMeta {
-            name: Some(reference.name.to_string()),
-            namespace: Some(reference.namespace.to_string()),
-            uid: Some(reference.uid.to_string()),
-            ..Default::default()
-        },
-        ..wire::Pod::default()
     }
 }
 

@@ -3,6 +3,8 @@
 //! Watches and the provider's refreshes run from the start, so that a standby is warm; what only the leader does is [`leadership`]'s to start and to stop.
 
 mod controllers;
+#[cfg(test)]
+mod metric_names;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +14,30 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::actuate::ledger::Ledger;
 use crate::aws::AwsProvider;
 use crate::aws::options::AwsSettings;
 use crate::client::Deadlines;
 use crate::client::calls::CallMetrics;
 use crate::cloud_provider::metered::Metered;
-use crate::cloud_provider::{CloudProvider, Context, RepairPolicy};
+use crate::cloud_provider::{CloudProvider, RepairPolicy};
+use crate::context::Context;
 use crate::events::Recorder;
+use crate::gauges;
 use crate::leader::Election;
 use crate::leadership::{self, Replica};
+use crate::ledger::Ledger;
 use crate::liveness::Liveness;
 use crate::logging::Level;
 use crate::metrics::{self, Metrics};
-use crate::nodeoverlay::offers::LatestOffers;
-use crate::nomination::Nominations;
+use crate::nominations::Nominations;
+use crate::offers::LatestOffers;
 use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
-use crate::planning::pauses::Pauses;
-use crate::planning::quarantine::Quarantine;
+use crate::pauses::Pauses;
+use crate::quarantine::Quarantine;
+use crate::state::State;
 use crate::state::change::{Change, Kind};
 use crate::state::cluster::Cluster;
-use crate::state::{State, gauges};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::traces::Queue;
 use crate::traces::export::{Exported, Exporter, ExporterError};
@@ -185,8 +189,8 @@ async fn operate<P: CloudProvider>(
     let existing = state.clone();
     context.metrics.forget_all_but(move || gauges::live(&existing));
     if !core.disable_cluster_state_observability {
-        metrics::pods::observe(&state, context.metrics.clone(), context.clock);
-        let pods = metrics::pods::Pods::new(state.clone(), context.clock, &context.metrics);
+        gauges::pods::observe(&state, context.metrics.clone(), context.clock);
+        let pods = gauges::pods::Pods::new(state.clone(), context.clock, &context.metrics);
         context.metrics.expose(Arc::new(pods));
         context.metrics.expose(Arc::new(gauges::Gauges::new(state.clone(), context.clock)));
         let conditions = gauges::conditions::Conditions::new(state.clone(), context.clock);
@@ -347,7 +351,7 @@ async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
             tasks.spawn_graceful("debug", server);
         }
         Err(error) => {
-            let error = crate::logging::chain(&error);
+            let error = crate::text::chain(&error);
             tracing::warn!(error, "the log level can't be changed while the operator runs");
         }
     }

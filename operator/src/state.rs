@@ -4,8 +4,6 @@
 //! await, or asks for a change through [`State::apply`] and waits until it is in. After each change the task tells its subscribers what was touched; the
 //! controllers' queues are such subscribers.
 
-pub mod gauges;
-
 pub use tenon_state::{change, cluster, pod, resources, selector, shape, snapshot, volumes};
 
 use std::sync::Arc;

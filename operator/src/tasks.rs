@@ -25,6 +25,14 @@ struct Task {
     observer: Option<Observer>,
 }
 
+impl Task {
+    /// Has the turns of its work registered.
+    fn watch<T>(self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        let liveness = self.observer.map(|observer| observer.liveness);
+        liveness::of_task(self.name, liveness, work)
+    }
+}
+
 /// Who is told what tasks do.
 #[derive(Clone, Debug)]
 pub struct Observer {
@@ -95,6 +103,7 @@ impl Tasks {
     ) {
         let span = tracing::info_span!("task", name);
         let own = Task { name, observer: self.observer.clone() };
+        let task = own.clone().watch(task);
         self.set.spawn(
             TASK.scope(own, async move {
                 task.await;
@@ -160,6 +169,7 @@ impl<T: Send + 'static> Subtasks<T> {
     /// Spawns one.
     pub fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
         let own = TASK.try_with(Task::clone).unwrap_or_default();
+        let work = own.clone().watch(work);
         self.set.spawn(TASK.scope(own, work).in_current_span());
     }
 

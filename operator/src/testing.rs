@@ -18,15 +18,16 @@ use tracing::subscriber::DefaultGuard;
 
 pub(crate) use self::apiserver::{ApiServer, Request, refused};
 use crate::clock::Clock;
-use crate::cloud_provider::{CloudProvider, Context, NodeClassKind};
+use crate::cloud_provider::{CloudProvider, NodeClassKind};
+use crate::context::Context;
 use crate::events::{Publisher, Recorder};
 use crate::kwok::Kwok;
 use crate::metrics::Metrics;
-use crate::nodeoverlay::offers::LatestOffers;
+use crate::offers::LatestOffers;
 use crate::operator::Operator;
 use crate::options::Options;
-use crate::planning::pauses::Pauses;
-use crate::planning::quarantine::Quarantine;
+use crate::pauses::Pauses;
+use crate::quarantine::Quarantine;
 use crate::state::State;
 use crate::state::cluster::Cluster;
 use crate::write::Writer;
@@ -137,9 +138,9 @@ pub(crate) fn operator_on<P: CloudProvider>(
         options,
         offers: LatestOffers::default(),
         quarantine: Quarantine::default(),
-        nominations: crate::nomination::Nominations::default(),
+        nominations: crate::nominations::Nominations::default(),
         pauses: Pauses::default(),
-        ledger: crate::actuate::ledger::Ledger::default(),
+        ledger: crate::ledger::Ledger::default(),
     };
     (Arc::new(operator), publisher)
 }

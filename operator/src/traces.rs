@@ -143,13 +143,13 @@ fn shorten(span: &mut SpanData) {
         if let Value::String(text) = &mut attribute.value
             && text.as_str().len() > TEXT
         {
-            *text = crate::events::truncate(text.as_str(), TEXT).into();
+            *text = crate::text::truncate(text.as_str(), TEXT).into();
         }
     }
     if let Status::Error { description } = &mut span.status
         && description.len() > TEXT
     {
-        *description = crate::events::truncate(description, TEXT).into();
+        *description = crate::text::truncate(description, TEXT).into();
     }
 }
 

@@ -15,7 +15,7 @@ use kube::runtime::watcher::{self, Event as WatchEvent, watcher};
 use kube::{Api, Client, Resource};
 use tokio::sync::mpsc;
 
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::events::{Event, EventType, Reason};
 use crate::liveness::{self, Underway};
 use crate::state::Update;
@@ -216,9 +216,9 @@ fn report(kind: Kind, error: &watcher::Error, failures: u32, newly: bool) {
         tracing::warn!(?kind, "the API server does not know this kind; are the CRDs installed?");
     } else if failures == 1 {
         // Watches end all the time, e.g. when the API server restarts: one failure is nothing to report.
-        tracing::debug!(?kind, error = %crate::logging::chain(&error), "watch interrupted");
+        tracing::debug!(?kind, error = %crate::text::chain(&error), "watch interrupted");
     } else {
-        tracing::warn!(?kind, failures, error = %crate::logging::chain(&error), "watch failed");
+        tracing::warn!(?kind, failures, error = %crate::text::chain(&error), "watch failed");
     }
 }
 

@@ -181,7 +181,8 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
         R: Future<Output = Result<Action, E>> + Send + 'static,
         E: Send + 'static,
     {
-        let meter = QueueMeter::of_this_task();
+        let metrics = tasks::observer().map(|observer| observer.metrics.queues.clone());
+        let meter = QueueMeter::new(metrics, tasks::current());
         let mut running = Subtasks::default();
         loop {
             let mut wake_at = None;

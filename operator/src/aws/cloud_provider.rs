@@ -13,9 +13,10 @@ use super::{
     refresh, repair, zonal_shift,
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, Context, Hook, Instance, Launched, NodeClassKind, NodeClassState,
+    CloudError, CloudProvider, Hook, Instance, Launched, NodeClassKind, NodeClassState,
     RepairPolicy,
 };
+use crate::context::Context;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::write::Writer;

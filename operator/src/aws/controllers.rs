@@ -10,7 +10,7 @@ use super::offerings::OfferingGauges;
 use super::reservation_end::ReservationEnd;
 use super::tagging::Tagging;
 use super::{AwsProvider, interruption};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::{Controller, Periodic, Reconciler, repeat};
 use crate::tasks::Tasks;
 use crate::write::Writer;

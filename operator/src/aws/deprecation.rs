@@ -7,7 +7,7 @@ use super::error::Error;
 use super::nodeclass::amis;
 use super::refresh::after;
 use super::{AwsProvider, Leader};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::Periodic;
 
 /// Between looks.

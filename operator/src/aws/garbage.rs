@@ -15,9 +15,10 @@ use crate::aws::provider_id::provider_id;
 use crate::aws::recovery::{Waiting, waited_for};
 use crate::aws::refresh::after;
 use crate::aws::{AwsProvider, Leader};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::Periodic;
-use crate::logging::{chain, log_failure};
+use crate::logging::log_failure;
+use crate::text::chain;
 use crate::write::Writer;
 
 /// An instance younger than this may belong to a claim that does not know it yet.

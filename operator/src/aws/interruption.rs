@@ -16,12 +16,13 @@ use self::message::{Kind, Message};
 use super::AwsProvider;
 use super::error::{Error, Result};
 use super::provider_id::instance_id;
-use crate::cloud_provider::Context;
+use crate::claims::termination_mode;
+use crate::context::Context;
 use crate::events::{Event, EventType, Reason};
 use crate::liveness;
-use crate::logging::{chain, log_failure};
-use crate::nodeclaim::termination_mode;
+use crate::logging::log_failure;
 use crate::state::cluster::{annotation, label};
+use crate::text::chain;
 use crate::write::{WriteError, Writer};
 
 pub mod message;

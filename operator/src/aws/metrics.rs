@@ -8,12 +8,12 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::store::Store;
 use crate::clock::Clock;
-use crate::cloud_provider::Context;
+use crate::context::Context;
+use crate::gauges::conditions::of_classes;
+use crate::gauges::transitions::Observer;
 use crate::metrics::exposition::{Exposed, Exposition, Gone};
 use crate::metrics::transitions::Kind;
 use crate::metrics::{Counters, DURATION_BUCKETS, Gauges, Histograms, Metrics};
-use crate::state::gauges::conditions::of_classes;
-use crate::state::gauges::transitions::Observer;
 use crate::tasks::Tasks;
 
 const BATCH_SIZES: &[f64] = &[

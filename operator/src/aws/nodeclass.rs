@@ -18,12 +18,12 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::error::{Error, Kind};
 use super::{AwsProvider, Leader, objects};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};
-use crate::logging::chain;
 use crate::state::State;
 use crate::state::change::Touched;
+use crate::text::chain;
 use crate::work::{Action, Backoff, Concern, Failure, WorkQueue};
 use crate::write::{WriteError, Writer};
 
@@ -115,12 +115,16 @@ impl Reconciler for NodeClasses {
         let classes = &self.0.provider.classes;
         let mut changes = classes.changes();
         classes.synced().await;
-        all_names(&self.0.provider).into_iter().for_each(|name| queue.add(name));
+        for name in all_names(&self.0.provider) {
+            queue.add(name);
+        }
         loop {
             match changes.recv().await {
                 Ok(name) => queue.add(name),
                 Err(RecvError::Lagged(_)) => {
-                    all_names(&self.0.provider).into_iter().for_each(|name| queue.add(name));
+                    for name in all_names(&self.0.provider) {
+                        queue.add(name);
+                    }
                 }
                 // The store is gone, and the operator is about to stop.
                 Err(RecvError::Closed) => std::future::pending().await,

@@ -78,7 +78,7 @@ async fn probe(settings: &AwsSettings) -> std::io::Result<ProbeReport> {
         Some(provider) => timeout(CALL, provider.provide_credentials())
             .await
             .map_err(|_| format!("no answer within {} s", CALL.as_secs()))
-            .and_then(|found| found.map_err(|error| crate::logging::chain(&error))),
+            .and_then(|found| found.map_err(|error| crate::text::chain(&error))),
         None => Err("no provider of credentials is configured".to_owned()),
     };
     let no_credentials = credentials.err().map(|why| shorten(&why));

@@ -14,7 +14,7 @@ use super::clients::pricing_region;
 use super::error::Result;
 use super::launch::template::ami_for;
 use super::zonal_shift::ShiftPoll;
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::{Affected, Controller, Periodic, Reconciler, repeat};
 use crate::logging::log_failure;
 use crate::state::State;

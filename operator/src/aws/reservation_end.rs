@@ -13,10 +13,10 @@ use crate::aws::error::Error;
 use crate::aws::nodeclass::reservations::is_expiring;
 use crate::aws::provider_id::instance_id;
 use crate::aws::{AwsProvider, Leader, ec2, present};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::Periodic;
-use crate::logging::chain;
 use crate::state::cluster::label;
+use crate::text::chain;
 use crate::work::{Concern, Failure as _, log_concern};
 use crate::write::{WriteError, Writer};
 

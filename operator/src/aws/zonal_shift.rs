@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::error::{Error, Result};
 use super::matching::Requirements;
 use super::{AwsProvider, objects};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::Periodic;
 use crate::events::{Event, Reason};
 use crate::logging::log_failure;
@@ -195,7 +195,7 @@ pub(super) async fn tell(provider: &Arc<AwsProvider>, context: &Context) {
                     told = shifted;
                 }
                 Err(error) => {
-                    let error = crate::logging::chain(&error);
+                    let error = crate::text::chain(&error);
                     tracing::warn!(
                         error,
                         "failed to list NodePools, telling of zonal shifts later"

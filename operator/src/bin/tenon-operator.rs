@@ -63,7 +63,7 @@ async fn operate() -> ExitCode {
     match run::run(options, level, traces).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = %logging::chain(&error), "the operator ends");
+            tracing::error!(error = %tenon_operator::text::chain(&error), "the operator ends");
             ExitCode::FAILURE
         }
     }

@@ -12,8 +12,8 @@ use super::{
     CloudError, CloudProvider, Context, Hook, Instance, Launched, NodeClassKind, NodeClassState,
     RepairPolicy,
 };
+use crate::claims::pool_of;
 use crate::metrics::Metrics;
-use crate::nodeclaim::pool_of;
 use crate::state::State;
 use crate::tasks::{self, Tasks};
 use crate::write::Writer;

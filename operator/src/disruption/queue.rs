@@ -113,7 +113,7 @@ impl Commands {
             Ok(()) => return true,
             Err(error) => error,
         };
-        let chain = crate::logging::chain(&error);
+        let chain = crate::text::chain(&error);
         let concern = error.concern();
         if concern == Concern::Nobody {
             tracing::info!(error = %chain, "not starting a command: the cluster has changed meanwhile");
@@ -158,7 +158,7 @@ impl Commands {
                 });
             }
             tracing::warn!(
-                error = %crate::logging::chain(&source),
+                error = %crate::text::chain(&source),
                 "leaving a node out of a command"
             );
             let mut index = 0;
@@ -263,7 +263,7 @@ impl Commands {
             for (candidate, error) in &failed {
                 tracing::warn!(
                     nodeclaim = candidate.claim,
-                    error = %crate::logging::chain(error),
+                    error = %crate::text::chain(error),
                     "failed to delete a disrupted nodeclaim; trying again"
                 );
             }
@@ -275,7 +275,7 @@ impl Commands {
             tracing::error!(
                 nodeclaim = candidate.claim,
                 node = candidate.node,
-                error = %crate::logging::chain(error),
+                error = %crate::text::chain(error),
                 "giving up on disrupting a node: its nodeclaim can't be deleted; \
                  look at the admission webhooks for nodeclaims and at the operator's permissions"
             );

@@ -11,8 +11,8 @@ use super::queue::deletion::count;
 use super::queue::tell_repair;
 use super::set_reason;
 use crate::actuate::lower;
+use crate::claims::conditions;
 use crate::cloud_provider::CloudProvider;
-use crate::nodeclaim::conditions;
 use crate::nodeclaim::reboot::steps::REQUESTED;
 use crate::operator::Operator;
 use crate::state::change::Change;
@@ -39,7 +39,7 @@ pub(super) async fn request<P: CloudProvider>(operator: &Operator<P>, command: &
             }
             Ok(None) => {}
             Err(error) => {
-                let (concern, error) = (error.concern(), crate::logging::chain(&error));
+                let (concern, error) = (error.concern(), crate::text::chain(&error));
                 let nodeclaim = &candidate.claim;
                 log_concern!(concern, nodeclaim, error, "failed to request a reboot");
             }

@@ -14,9 +14,10 @@ use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use super::queue::{Outcome, Slot, Waiting};
-use super::{COMPONENT, Event, EventType, MESSAGE, Shared, truncate};
+use super::{COMPONENT, Event, EventType, MESSAGE, Shared};
 use crate::clock::Clock;
 use crate::liveness;
+use crate::text::truncate;
 use crate::work::Backoff;
 
 /// Events per second that are written in the long run: 20,000 (a Node and its NodeClaim, 10,000 times) take less than seven minutes, and an hour of them,
@@ -231,7 +232,7 @@ impl Writer {
             let answer = tokio::time::timeout(TIMEOUT, api.create(&params, &object)).await;
             let (outcome, error) = match answer {
                 Ok(Ok(_)) => (Outcome::Taken, None),
-                Ok(Err(error)) => (judge(&error), Some(crate::logging::chain(&error))),
+                Ok(Err(error)) => (judge(&error), Some(crate::text::chain(&error))),
                 Err(_) => (Outcome::Failed, Some("no answer in time".to_owned())),
             };
             Written { slot, waiting, outcome, error }

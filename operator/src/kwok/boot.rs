@@ -19,7 +19,7 @@ use tenon_crds::{ConditionStatus, NodeClaim, ResourceList, labels};
 
 use super::{Kwok, PROVIDER_ID_PREFIX};
 use crate::clock::Clock;
-use crate::cloud_provider::Context;
+use crate::context::Context;
 
 /// Rest after a Node could not be created.
 const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
@@ -59,7 +59,7 @@ pub(super) async fn run(kwok: Arc<Kwok>, context: Context) {
                 }
                 Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
                 Some(Err(error)) => {
-                    tracing::warn!(error = %crate::logging::chain(&error), "watch of NodeClaims interrupted");
+                    tracing::warn!(error = %crate::text::chain(&error), "watch of NodeClaims interrupted");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
                 None => return,
@@ -102,7 +102,7 @@ async fn create(kwok: &Kwok, claim: &NodeClaim) -> bool {
         Err(error) => {
             tracing::warn!(
                 node = name,
-                error = %crate::logging::chain(&error),
+                error = %crate::text::chain(&error),
                 "could not create the node"
             );
             false

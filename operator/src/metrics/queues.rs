@@ -5,7 +5,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Counters, Families, Gauges, Histograms, counters, gauges, histograms};
-use crate::tasks;
 
 /// From 10 ns to 1,000 s in powers of ten, as controller-runtime has them.
 const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
@@ -55,7 +54,7 @@ impl QueueMetrics {
     }
 }
 
-/// Counts for one queue; for none outside of [`Tasks`](crate::tasks::Tasks) that are observed.
+/// Counts for one queue.
 #[derive(Clone, Debug)]
 pub struct QueueMeter {
     metrics: Option<QueueMetrics>,
@@ -63,10 +62,9 @@ pub struct QueueMeter {
 }
 
 impl QueueMeter {
-    /// For the queue that this task runs.
-    pub fn of_this_task() -> Self {
-        let metrics = tasks::observer().map(|observer| observer.metrics.queues.clone());
-        Self { metrics, name: tasks::current() }
+    /// For the queue of this name; without `metrics` nothing is counted.
+    pub fn new(metrics: Option<QueueMetrics>, name: &'static str) -> Self {
+        Self { metrics, name }
     }
 
     /// So many keys wait now, and so many have come since this was said last.

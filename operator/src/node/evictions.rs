@@ -15,9 +15,8 @@ use parking_lot::Mutex;
 use super::drain::{Urge, forced_from, must_be_forced};
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Controller, Reconciler, Reported};
-use crate::events::{Event, Reason};
+use crate::events::{Event, Reason, pod as reference};
 use crate::operator::Operator;
-use crate::provisioning::pod as reference;
 use crate::state::change::ObjectKey;
 use crate::state::pod::Pod;
 use crate::watch::wire::Node;
@@ -302,7 +301,7 @@ fn judge<P: CloudProvider>(
             operator.context.recorder.publish(event.distinct_by(format!("{namespace}/{name}")));
         }
     } else {
-        tracing::warn!(error = %crate::logging::chain(&error), "failed to evict a pod");
+        tracing::warn!(error = %crate::text::chain(&error), "failed to evict a pod");
     }
     Err(Reported)
 }

@@ -16,11 +16,12 @@ use tenon_state::explain;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::actuate::claims::{bound_drain, count_unhealthy};
+use crate::actuate::claims::{give_up, pods_to_move};
+use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
-use crate::disruption::queue::deletion::{bound_drain, count_unhealthy};
 use crate::events::{Event, Reason};
 use crate::liveness;
-use crate::nodeclaim::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
 use crate::operator::Operator;
 use crate::planning::{self, unless_stopped};
 use crate::state::State;
@@ -118,7 +119,7 @@ async fn pass<P: CloudProvider>(
         }
         if let Err(error) = treat(operator, &sick).await {
             operator.context.metrics.reconcile_errors.inc(["node.health", error.category()]);
-            let (concern, error) = (error.concern(), crate::logging::chain(&error));
+            let (concern, error) = (error.concern(), crate::text::chain(&error));
             log_concern!(concern, nodeclaim = sick.claim, error, "failed to repair a node");
             again = Some(RETRY);
         }

@@ -7,9 +7,8 @@ use jiff::Timestamp;
 
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Affected, Reconciler};
-use crate::events::{Event, EventType, Reason};
+use crate::events::{Event, EventType, Reason, pod};
 use crate::operator::Operator;
-use crate::provisioning::pod;
 use crate::state::State;
 use crate::state::change::{ObjectKey, Touched};
 use crate::state::cluster::Cluster;

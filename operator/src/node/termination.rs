@@ -17,11 +17,11 @@ use tenon_crds::{ConditionStatus, NodeClaim, TaintEffect, labels};
 
 use super::drain::drain;
 use super::evictions::Evictions;
+use crate::claims::{conditions, pool_of};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::{self, ReadError};
 use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};
-use crate::nodeclaim::{conditions, pool_of};
 use crate::operator::Operator;
 use crate::state::State;
 use crate::state::change::{ObjectKey, Touched};

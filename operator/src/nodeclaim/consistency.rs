@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::{CONSISTENT_STATE_FOUND, INITIALIZED};
 
-use super::{by_name, conditions, names};
+use super::{by_name, names};
+use crate::claims::conditions;
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Affected, Reconciler};
 use crate::events::{Event, Reason};

@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use tenon_crds::conditions::nodeclaim::DRIFTED;
 use tenon_crds::{NodeClaim, NodePool};
 
+use super::names;
 use super::pod_events::{self, PodEvents};
-use super::{conditions, names, pool_of};
+use crate::claims::{conditions, pool_of};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::controller::{Affected, Reconciler};
 use crate::operator::Operator;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use tenon_crds::NodeClaim;
 
-use super::{by_name, capacity_type_of, give_up, names, pods_to_move, pool_of, termination_mode};
+use super::{by_name, names};
+use crate::actuate::claims::{give_up, pods_to_move};
+use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Affected, Reconciler};
 use crate::operator::Operator;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::REGISTERED;
 
-use super::{capacity_type_of, give_up, pods_to_move, pool_of, termination_mode};
+use crate::actuate::claims::{give_up, pods_to_move};
+use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::controller::Periodic;
 use crate::operator::Operator;
@@ -35,7 +36,7 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
     let machines = match operator.cloud.list().await {
         Ok(machines) => machines,
         Err(error) => {
-            let (concern, error) = (error.concern(), crate::logging::chain(&error));
+            let (concern, error) = (error.concern(), crate::text::chain(&error));
             log_concern!(concern, error, "listing machines failed");
             operator.context.metrics.reconcile_errors.inc(["nodeclaim.garbagecollection", "list"]);
             return;
@@ -59,7 +60,7 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
             log_concern!(
                 error.concern(),
                 nodeclaim = name(&claim.metadata),
-                error = %crate::logging::chain(&error),
+                error = %crate::text::chain(&error),
                 "garbage collecting a nodeclaim failed"
             );
             continue;
@@ -82,7 +83,7 @@ async fn is_confirmed<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClai
         Ok(machine) => machine.terminating,
         Err(CloudError::NotFound(_)) => true,
         Err(error) => {
-            let error = crate::logging::chain(&error);
+            let error = crate::text::chain(&error);
             tracing::warn!(
                 provider_id = id,
                 error,
@@ -102,8 +103,8 @@ fn is_gone(state: &Cluster, claim: &NodeClaim, running: &BTreeSet<&str>) -> bool
 
 #[cfg(test)]
 mod tests {
-    use super::super::conditions;
     use super::*;
+    use crate::claims::conditions;
     use crate::cloud_provider::NodeClassKind;
     use crate::state::change::{Change, Object};
     use jiff::Timestamp;

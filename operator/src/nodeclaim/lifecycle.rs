@@ -191,7 +191,7 @@ async fn reconcile<P: CloudProvider>(
     }
     if let liveness::Liveness::TimedOut(reason) = liveness {
         health.record(operator, &claim, false).await?;
-        super::give_up(operator, &claim, reason).await?;
+        crate::actuate::claims::give_up(operator, &claim, reason).await?;
         return Ok(Action::Wait);
     }
     if let launch::Outcome::Failed(source) = launched {

@@ -17,10 +17,10 @@ use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING};
 use tenon_crds::{NodeClaim, TaintEffect, labels};
 
 use self::steps::{Failed, ISSUED, Reboot, Step};
-use super::conditions;
+use crate::actuate::claims::bound_drain;
+use crate::claims::conditions;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::controller::{Affected, Reconciler};
-use crate::disruption::queue::deletion::bound_drain;
 use crate::events::{Event, Reason};
 use crate::node::drain::{Drain, Urge, drain};
 use crate::node::evictions::Evictions;
@@ -237,10 +237,10 @@ async fn issue<P: CloudProvider>(
         }
         Err(CloudError::RebootNotSupported) => Failed::NotSupported,
         Err(error @ (CloudError::RebootRefused(_) | CloudError::NotFound(_))) => {
-            Failed::Rejected(crate::logging::chain(&error))
+            Failed::Rejected(crate::text::chain(&error))
         }
         Err(error) if steps::asked_long_enough(since, operator.now()) => {
-            let error = crate::logging::chain(&error);
+            let error = crate::text::chain(&error);
             tracing::warn!(nodeclaim = name(&claim.metadata), error, "the reboot can't be issued");
             Failed::NotIssued
         }

@@ -10,8 +10,8 @@ use tenon_crds::conditions::nodepool::{NODE_REGISTRATION_HEALTHY, TYPES};
 use tenon_crds::conditions::{Conditions, Subject, nodeclaim};
 use tenon_crds::{ConditionStatus, NodeClaim};
 
+use crate::claims::pool_of;
 use crate::cloud_provider::CloudProvider;
-use crate::nodeclaim::pool_of;
 use crate::operator::Operator;
 use crate::write::WriteError;
 

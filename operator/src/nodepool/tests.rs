@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::events::Reason;
-use crate::planning::pauses::{Source, Why};
+use crate::pauses::{Source, Why};
 use crate::testing::idle::{machine, operator, pool};
 
 fn judged(class: Option<&NodeClassState>) -> (ConditionStatus, String) {

@@ -2,6 +2,8 @@ use serde_json::{Value, json};
 use tenon_crds::labels::LabelRules;
 
 use super::*;
+use crate::nominations::{PATIENCE, expects_pods};
+use crate::state::State;
 use crate::state::change::{Object, PodEvent, Touched};
 use crate::state::cluster::BACKLOG;
 use crate::testing::{self, ApiServer, KINDS};
@@ -280,7 +282,7 @@ async fn a_round_waits_as_long_as_nominations_are_seen_and_takes_nodes_in_that_b
     let (operator, _publisher) = testing::operator(&server, cluster);
     operator.nominations.switch_on();
     let wants_to_open = |name: &str| {
-        let (go, turn) = oneshot::channel();
+        let (go, turn) = tokio::sync::oneshot::channel();
         let request = Request { claim: name.to_owned(), node: format!("node-{name}"), go };
         operator.nominations.requests.lock().push(request);
         turn

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use tenon_planner::Snapshot;
 use tokio_util::sync::CancellationToken;
 
-use super::quarantine::{self, Work, search};
 use super::{SEARCH, Until, unless_stopped};
 use crate::cloud_provider::CloudProvider;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
+use crate::quarantine::{self, Work, search};
 use crate::state::cluster::name;
 use crate::tasks::Panicked;
 

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::actuate;
+use crate::claims::pool_of;
 use crate::cloud_provider::CloudProvider;
-use crate::nodeclaim::pool_of;
 use crate::operator::Operator;
 use crate::planning::pools::{self, Suspicion};
-use crate::planning::quarantine::Work;
 use crate::planning::{self, Until, on_snapshot_for};
+use crate::quarantine::Work;
 use crate::state::change::Touched;
 use crate::state::cluster::is_true;
 use crate::tasks::{Panicked, isolated};
@@ -117,7 +117,7 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
             Err(error) => log_concern!(
                 error.concern(),
                 nodeclaim = removal.claim,
-                error = %crate::logging::chain(&error),
+                error = %crate::text::chain(&error),
                 "failed to remove a machine of a static nodepool"
             ),
         }
@@ -141,7 +141,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::planning::quarantine;
+    use crate::quarantine;
     use crate::testing::idle::{Idle, operator, pool};
 
     #[tokio::test(start_paused = true)]

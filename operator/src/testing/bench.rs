@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::apiserver::ApiServer;
 use crate::clock::Clock;
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::events::{Publisher, Recorder};
 use crate::metrics::Metrics;
 use crate::state::State;

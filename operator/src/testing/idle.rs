@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use super::apiserver::{ApiServer, merge};
 use crate::clock::Clock;
 use crate::cloud_provider::{
-    CloudError, CloudProvider, Context, Instance, Launched, NodeClassKind, NodeClassState,
-    RepairPolicy,
+    CloudError, CloudProvider, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
 };
+use crate::context::Context;
 use crate::events::{Publisher, Recorder};
 use crate::metrics::Metrics;
 use crate::operator::Operator;
@@ -152,11 +152,11 @@ pub(crate) async fn watched(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Publis
         cloud: Arc::new(Idle { catalog: Arc::new(catalog) }),
         options,
         policy,
-        offers: crate::nodeoverlay::offers::LatestOffers::default(),
-        quarantine: crate::planning::quarantine::Quarantine::default(),
-        pauses: crate::planning::pauses::Pauses::default(),
-        ledger: crate::actuate::ledger::Ledger::default(),
-        nominations: crate::nomination::Nominations::default(),
+        offers: crate::offers::LatestOffers::default(),
+        quarantine: crate::quarantine::Quarantine::default(),
+        pauses: crate::pauses::Pauses::default(),
+        ledger: crate::ledger::Ledger::default(),
+        nominations: crate::nominations::Nominations::default(),
     };
     (Arc::new(operator), publisher, api)
 }

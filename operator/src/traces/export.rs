@@ -283,7 +283,7 @@ impl Exporter {
         let now = self.clock.now();
         if self.complained.is_none_or(|last| now.duration_since(last) >= COMPLAINT) {
             self.complained = Some(now);
-            let error = crate::logging::chain(failed);
+            let error = crate::text::chain(failed);
             let url = self.settings.url.to_string();
             tracing::warn!(error, url, "traces are lost");
         }

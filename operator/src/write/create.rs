@@ -97,7 +97,7 @@ impl Writer {
             if refused || Instant::now() + rest > give_up {
                 return Err(failed(error));
             }
-            tracing::debug!(nodeclaim = name, error = %crate::logging::chain(&error), "creating a nodeclaim again that may exist");
+            tracing::debug!(nodeclaim = name, error = %crate::text::chain(&error), "creating a nodeclaim again that may exist");
             tokio::time::sleep(rest).await;
             rest = (rest * 2).min(LONGEST_REST);
         }

@@ -10,9 +10,10 @@ use super::message::Kind;
 use crate::aws::ec2::{self, InstanceStatus};
 use crate::aws::error::Kind as ErrorKind;
 use crate::aws::{AwsProvider, Leader};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::controller::Periodic;
-use crate::logging::{chain, log_failure};
+use crate::logging::log_failure;
+use crate::text::chain;
 use crate::write::Writer;
 
 /// Between polls.

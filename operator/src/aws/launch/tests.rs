@@ -339,7 +339,7 @@ async fn throttling_is_told_with_its_own_reason_and_the_request_id() {
         matches!(&error, CloudError::Create { reason, .. } if reason == "RequestLimitExceeded"),
         "{error:?}"
     );
-    let text = crate::logging::chain(&error);
+    let text = crate::text::chain(&error);
     assert!(text.contains("CreateFleet failed with RequestLimitExceeded"), "{text}");
     assert!(text.contains("request id req-1"), "{text}");
     assert!(!fixture.launcher.is_unfinished("uid-a"), "EC2 did not look at it");

@@ -14,7 +14,7 @@ use tenon_crds::{EC2NodeClass, conditions};
 use super::ReconcileError;
 use crate::aws::AwsProvider;
 use crate::aws::objects::{self, ClaimUse};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::write::Writer;
 
 /// Brings the annotations of a class, and those of its claims after a change of the version, up to date. Answers the class as the API

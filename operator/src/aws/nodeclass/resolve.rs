@@ -16,7 +16,7 @@ use crate::aws::ec2::{self, GroupKey, PlacementGroup};
 use crate::aws::error::Error;
 use crate::aws::ttl::TtlMap;
 use crate::aws::{AwsProvider, tags};
-use crate::cloud_provider::Context;
+use crate::context::Context;
 use crate::events::{Event, Reason};
 use crate::logging::log_failure;
 

@@ -7,9 +7,9 @@ use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_crds::{NodeClaim, TaintEffect, labels};
 use tenon_planner::snapshot::DisruptionReason;
 
+use crate::claims::conditions;
 use crate::cloud_provider::CloudProvider;
 use crate::disruption::set_reason;
-use crate::nodeclaim::conditions;
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::watch::wire::Node;
@@ -95,7 +95,7 @@ pub(in crate::disruption) async fn clear<P: CloudProvider>(
         }
         tracing::warn!(
             nodeclaim = name(&claim.metadata),
-            error = %crate::logging::chain(&error),
+            error = %crate::text::chain(&error),
             "failed to take a disruption back; trying again with the next pass"
         );
     }

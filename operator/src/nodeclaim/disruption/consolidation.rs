@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use tenon_crds::conditions::nodeclaim::{CONSOLIDATABLE, INITIALIZED};
 use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 
-use super::conditions;
+use crate::claims::conditions;
 use crate::state::cluster::condition_of;
 use crate::work::Action;
 

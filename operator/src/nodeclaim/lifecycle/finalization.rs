@@ -10,8 +10,8 @@ use tenon_crds::conditions::nodeclaim::{INSTANCE_TERMINATING, REGISTERED};
 use tenon_crds::timestamp::Timestamp;
 use tenon_crds::{NodeClaim, labels};
 
-use super::super::{capacity_type_of, conditions, pool_of};
 use super::{Error, expiring};
+use crate::claims::{capacity_type_of, conditions, pool_of};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm;
 use crate::operator::Operator;

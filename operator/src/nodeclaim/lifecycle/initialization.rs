@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED};
 use tenon_crds::{ConditionStatus, NodeClaim, labels};
 
-use super::super::conditions;
+use crate::claims::conditions;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::cluster::name;

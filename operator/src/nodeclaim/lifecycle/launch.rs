@@ -10,15 +10,17 @@ use serde_json::json;
 use tenon_crds::conditions::nodeclaim::LAUNCHED;
 use tenon_crds::{ConditionStatus, NodeClaim};
 
-use super::super::{conditions, give_up};
 use super::Error;
 use super::reticence::STANDSTILL;
+use crate::actuate::claims::give_up;
+use crate::claims::conditions;
 use crate::cloud_provider::{CloudError, CloudProvider, Launched};
-use crate::events::{Event, Reason, truncate};
-use crate::logging::chain;
+use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::state::resources;
+use crate::text::chain;
+use crate::text::truncate;
 
 /// Longest message in a condition or an event.
 const MESSAGE: usize = 1024;
@@ -229,7 +231,7 @@ fn publish<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, error: &
     let message =
         format!("NodeClaim {name} nominated for this pod failed to launch: {}", chain(error));
     for reference in pods {
-        let pod = crate::provisioning::pod(&reference);
+        let pod = crate::events::pod(&reference);
         let event = Event::warning(&pod, REASON, truncate(&message, MESSAGE));
         recorder.publish(event.limited(5.0, 10.0));
     }

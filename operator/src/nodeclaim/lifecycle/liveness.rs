@@ -58,8 +58,8 @@ pub(super) fn check(claim: &NodeClaim, now: Timestamp) -> Liveness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::conditions;
     use super::*;
+    use crate::claims::conditions;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     const CREATED: Timestamp = Timestamp::UNIX_EPOCH;

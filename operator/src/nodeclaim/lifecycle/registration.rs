@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::REGISTERED;
 use tenon_crds::{ConditionStatus, NodeClaim, labels};
 
-use super::super::{conditions, pool_of};
 use super::hooks;
+use crate::claims::{conditions, pool_of};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::events::{Event, Reason};
 use crate::operator::Operator;

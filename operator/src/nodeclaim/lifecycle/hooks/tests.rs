@@ -7,8 +7,9 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use super::super::{Unwritten, reconcile};
 use super::*;
 use crate::cloud_provider::{
-    Context, Hook, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
+    Hook, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
 };
+use crate::context::Context;
 use crate::nodepool::registration::Health;
 use crate::state::State;
 use crate::tasks::Tasks;

@@ -10,12 +10,31 @@ use parking_lot::Mutex;
 use tenon_planner::resources::Resources;
 use tokio::time::Instant;
 
-use super::LaunchError;
 use crate::state::cluster::{Cluster, name};
 use crate::state::resources;
 
 /// Sums that are older are made anew.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// Why nothing more may be launched for a NodePool.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// Its limits were reached meanwhile.
+    #[error("nodepool {pool} exceeds its limit for {resource}: {used} of {limit} in use")]
+    Exceeded {
+        /// The NodePool.
+        pool: String,
+        /// The resource.
+        resource: String,
+        /// In use, in the planner's unit.
+        used: i64,
+        /// The limit, in the planner's unit.
+        limit: i64,
+    },
+    /// It is gone.
+    #[error("nodepool {0} does not exist any more")]
+    NoPool(String),
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -34,8 +53,8 @@ struct Sums {
 
 impl Ledger {
     /// Whether a NodePool exists and its machines are within its limits.
-    pub fn within_limits(&self, state: &Cluster, name: &str) -> Result<(), LaunchError> {
-        let pool = state.pool(name).ok_or_else(|| LaunchError::NoPool(name.to_owned()))?;
+    pub fn within_limits(&self, state: &Cluster, name: &str) -> Result<(), LimitError> {
+        let pool = state.pool(name).ok_or_else(|| LimitError::NoPool(name.to_owned()))?;
         let limits = pool.spec.limits.as_ref().filter(|limits| !limits.is_empty());
         let Some(limits) = limits else { return Ok(()) };
         let mut sums = self.sums.lock();
@@ -48,7 +67,7 @@ impl Ledger {
             let used = if resource == "nodes" { *n_nodes } else { usage.get(resource) };
             if used > limit {
                 let (pool, resource) = (name.to_owned(), resource.clone());
-                return Err(LaunchError::Limit { pool, resource, used, limit });
+                return Err(LimitError::Exceeded { pool, resource, used, limit });
             }
         }
         Ok(())

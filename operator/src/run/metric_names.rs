@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Metrics, pods, process, underway};
 use crate::aws::metrics::AwsMetrics;
 use crate::events;
-use crate::state::gauges;
+use crate::gauges::{self, pods};
+use crate::metrics::{Metrics, process, underway};
 use crate::traces::export::Exported;
 use crate::{aws, client};
 

@@ -11,12 +11,12 @@ use tenon_crds::{EC2NodeClass, NodeClaim, NodePool, labels};
 
 use super::conditions::{label_name, of_node};
 use crate::clock::Clock;
-use crate::cloud_provider::NodeClassKind;
 use crate::metrics::Metrics;
 use crate::metrics::transitions::{Kind, Labels, Told};
 use crate::state::State;
 use crate::state::change::Touched;
-use crate::watch::wire::{Node, created_at};
+use tenon_state::node_class::NodeClassKind;
+use tenon_state::wire::{Node, created_at};
 
 /// Observes objects from now on. Of those that are there already, what they say now is not new.
 pub fn observe(

@@ -4,6 +4,7 @@
 //! waits for a scraper meanwhile.
 
 pub mod conditions;
+pub mod pods;
 pub mod transitions;
 
 use std::collections::BTreeMap;
@@ -14,13 +15,13 @@ use parking_lot::Mutex;
 use tenon_crds::labels;
 use tenon_planner::resources::Resources;
 
-use super::State;
-use super::cluster::{Cluster, label, name};
-use super::resources::{amount, from_list};
 use crate::clock::Clock;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::metrics::family::Live;
-use crate::watch::wire::{Node, created_at};
+use crate::state::State;
+use crate::state::cluster::{Cluster, label, name};
+use crate::state::resources::{amount, from_list};
+use tenon_state::wire::{Node, created_at};
 
 /// Objects that are looked at while the state is locked once.
 const PAGE: usize = 200;

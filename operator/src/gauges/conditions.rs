@@ -14,7 +14,7 @@ use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, T
 use crate::metrics::transitions::{Kind, Told};
 use crate::state::State;
 use crate::state::cluster::Cluster;
-use crate::watch::wire::Node;
+use tenon_state::wire::Node;
 
 /// The ends of the names of a kind's gauges: that of its conditions, that of their ages, and that of its end.
 const ENDINGS: [&str; 3] = [
