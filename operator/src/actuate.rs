@@ -72,7 +72,7 @@ pub async fn launch_all<P: CloudProvider>(
         while running.len() < CONCURRENCY && !stop.is_cancelled() {
             let Some(launch) = launches.next() else { break };
             // One that panics must not cut off the others, which are created but not noted yet.
-            running.push(async move { (launch, isolated(self::launch(operator, launch)).await) });
+            running.push(async move { (launch, isolated(create_claim(operator, launch)).await) });
         }
         let Some((launch, result)) = running.next().await else { return };
         let nodepool = &launch.node_pool;
@@ -90,7 +90,7 @@ pub async fn launch_all<P: CloudProvider>(
 }
 
 /// Creates one NodeClaim, unless its NodePool has used up its limits meanwhile.
-pub async fn launch<P: CloudProvider>(
+pub async fn create_claim<P: CloudProvider>(
     operator: &Operator<P>,
     launch: &Launch,
 ) -> Result<NodeClaim, LaunchError> {

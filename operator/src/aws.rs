@@ -17,7 +17,7 @@ use self::cluster::Cluster;
 use self::controllers::Leader;
 use self::error::Error;
 use self::instances::Instances;
-use self::launch::{LaunchInput, Launcher};
+use self::launcher::{LaunchInput, Launcher};
 use self::metrics::AwsMetrics;
 use self::nodeclass::profile::Profiles;
 use self::nodeclass::resolve::Lookups;
@@ -34,7 +34,7 @@ use crate::metrics::Metrics;
 use crate::state::State;
 
 pub mod backoff;
-pub mod batcher;
+pub mod call_batcher;
 pub mod calls;
 pub mod catalog;
 pub mod clients;
@@ -50,7 +50,7 @@ pub mod flight;
 mod garbage;
 pub mod instances;
 pub mod interruption;
-pub mod launch;
+pub mod launcher;
 pub mod matching;
 pub mod metrics;
 pub mod nodeclass;
@@ -210,7 +210,7 @@ impl AwsProvider {
         !self.options.isolated_vpc && !made_elsewhere
     }
 
-    async fn launch(
+    async fn create_instance(
         &self,
         claim: &NodeClaim,
         uid: &str,
@@ -237,7 +237,7 @@ impl AwsProvider {
             source: None,
         })?;
         let catalog = overlaid.unwrap_or(known);
-        let fleet = |launched: launch::LaunchedInstance| {
+        let fleet = |launched: launcher::LaunchedInstance| {
             if let Some(reservation) = &launched.reservation {
                 self.catalogs.reservations.take(&reservation.id);
             }
@@ -277,7 +277,7 @@ impl AwsProvider {
         };
         let scope = AdoptionScope { kubernetes, instances: &self.instances, class, catalog };
         self.recovery.find_or_adopt(claim, scope).await.map_err(|error| match error {
-            RecoveryError::Aws(error) => launch::call_failed(error),
+            RecoveryError::Aws(error) => launcher::call_failed(error),
             error => CloudError::Create {
                 reason: "LaunchFailed".to_owned(),
                 message: "finding out whether the instance was launched before".to_owned(),

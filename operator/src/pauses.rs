@@ -138,7 +138,8 @@ fn incomplete(cluster: &Cluster) -> Option<Why> {
     if launching.is_empty() {
         return None;
     }
-    let mut named: Vec<String> = launching.iter().take(NAMED).map(|claim| launch(claim)).collect();
+    let mut named: Vec<String> =
+        launching.iter().take(NAMED).map(|claim| describe_launch(claim)).collect();
     if launching.len() > NAMED {
         named.push(format!("and {} more", launching.len() - NAMED));
     }
@@ -150,7 +151,7 @@ fn incomplete(cluster: &Cluster) -> Option<Why> {
 }
 
 /// A NodeClaim, and how its launch goes.
-fn launch(claim: &NodeClaim) -> String {
+fn describe_launch(claim: &NodeClaim) -> String {
     let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice());
     let launched = conditions.unwrap_or_default().iter().find(|it| it.type_ == LAUNCHED);
     let name = name(&claim.metadata);

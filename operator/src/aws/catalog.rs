@@ -21,7 +21,7 @@ use self::pricing::{PriceTable, Prices};
 use self::unavailable::{Unavailable, UnavailableNow};
 use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
-use super::launch::placement;
+use super::launcher::placement;
 use super::reservations::Reservations;
 use super::ttl::TtlMap;
 use super::zonal_shift::ZonalShifts;

@@ -9,7 +9,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use super::drift::{self, Drift};
 use super::instances::parse_provider_id;
 use super::{
-    AwsProvider, KIND, Leader, controllers, ec2, launch, nodeclass, other, present, provider_id,
+    AwsProvider, KIND, Leader, controllers, ec2, launcher, nodeclass, other, present, provider_id,
     refresh, repair, zonal_shift,
 };
 use crate::cloud_provider::{
@@ -81,7 +81,7 @@ impl CloudProvider for AwsProvider {
         if let Some(launched) = self.launched.get(&uid) {
             return Ok(launched);
         }
-        let launched = self.launch(claim, &uid, overlaid).await?;
+        let launched = self.create_instance(claim, &uid, overlaid).await?;
         self.launched.insert(uid, launched.clone());
         Ok(launched)
     }
@@ -133,7 +133,7 @@ impl CloudProvider for AwsProvider {
     }
 
     async fn before_registration(&self, claim: &NodeClaim) -> Vec<Hook> {
-        launch::placement::hook(&self.instances, claim).await.into_iter().collect()
+        launcher::placement::hook(&self.instances, claim).await.into_iter().collect()
     }
 
     async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {

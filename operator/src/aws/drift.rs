@@ -9,7 +9,7 @@ use tenon_crds::{EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::Catalog;
 
 use super::ec2::{Instance, PlacementGroup};
-use super::launch::template::ami_for;
+use super::launcher::template::ami_for;
 
 /// Why a machine has drifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tenon_crds::labels::{self, aws};
 
-use super::batcher::{BatchSize, Batcher, Window};
+use super::call_batcher::{BatchSize, CallBatcher, Window};
 use super::ec2::{self, Ec2, Instance, filter};
 use super::error::{Error, Result};
 use super::metrics::AwsMetrics;
@@ -24,8 +24,8 @@ pub struct Instances {
     ec2: Ec2,
     cluster: Arc<str>,
     metrics: AwsMetrics,
-    describe: Batcher<(), String, Result<Option<Instance>>>,
-    terminate: Batcher<(), String, Result<()>>,
+    describe: CallBatcher<(), String, Result<Option<Instance>>>,
+    terminate: CallBatcher<(), String, Result<()>>,
     known: Mutex<BTreeMap<String, Instance>>,
     shifts: Arc<ZonalShifts>,
 }
@@ -37,8 +37,8 @@ impl Instances {
             ec2,
             cluster,
             metrics,
-            describe: Batcher::new(WINDOW),
-            terminate: Batcher::new(WINDOW),
+            describe: CallBatcher::new(WINDOW),
+            terminate: CallBatcher::new(WINDOW),
             known: Mutex::default(),
             shifts,
         }

@@ -9,10 +9,10 @@ use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, Operator};
 
 use super::ec2;
-use super::launch::LaunchedInstance;
-use super::launch::placement::UNKNOWN_PARTITION;
-use super::launch::reserved::{Reservation, Terms};
-use super::launch::template::{EFA_RESOURCE, ami_for};
+use super::launcher::LaunchedInstance;
+use super::launcher::placement::UNKNOWN_PARTITION;
+use super::launcher::reserved::{Reservation, Terms};
+use super::launcher::template::{EFA_RESOURCE, ami_for};
 use super::provider_id::provider_id;
 use super::resources;
 use crate::cloud_provider::{Instance, Launched};

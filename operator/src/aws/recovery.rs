@@ -4,7 +4,7 @@
 //! each is adopted by one claim that it is good for and that waited for a machine when it was launched. Until then garbage collection leaves it alone.
 //!
 //! Two claims must never share a machine. So what this process launched itself, in whichever of its terms as the leader, is nobody's to adopt: its
-//! [`Launcher`](super::launch::Launcher) knows for which claim it was. And which machines belong to claims is asked of the API server, after the machines
+//! [`Launcher`](super::launcher::Launcher) knows for which claim it was. And which machines belong to claims is asked of the API server, after the machines
 //! were listed: a watch may not tell yet what the former leader wrote last.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,11 @@ use tenon_crds::labels::{self, aws};
 use tenon_crds::{EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::Catalog;
 
-use super::batcher::{Batcher, Window};
+use super::call_batcher::{CallBatcher, Window};
 use super::ec2::Instance;
 use super::error::Error;
 use super::instances::Instances;
-use super::launch::placement;
+use super::launcher::placement;
 use super::matching::Requirements;
 use super::objects::ClaimUse;
 use super::{objects, present, resources};
@@ -51,7 +51,7 @@ pub struct Recovery {
     adopted: Mutex<BTreeMap<String, String>>,
 }
 
-type Lists<T, E> = Batcher<(), (), Result<Arc<[T]>, E>>;
+type Lists<T, E> = CallBatcher<(), (), Result<Arc<[T]>, E>>;
 
 /// From when until when this process was the leader.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +104,8 @@ pub enum RecoveryError {
 impl Default for Recovery {
     fn default() -> Self {
         Self {
-            instances: Batcher::new(WINDOW),
-            claims: Batcher::new(WINDOW),
+            instances: CallBatcher::new(WINDOW),
+            claims: CallBatcher::new(WINDOW),
             terms: Mutex::default(),
             adopted: Mutex::default(),
         }

@@ -12,7 +12,7 @@ use super::AwsProvider;
 use super::catalog::{pricing, refresh_types};
 use super::clients::pricing_region;
 use super::error::Result;
-use super::launch::template::ami_for;
+use super::launcher::template::ami_for;
 use super::zonal_shift::ShiftPoll;
 use crate::context::Context;
 use crate::controller::{Affected, Controller, Periodic, Reconciler, repeat};

@@ -293,7 +293,7 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
             .into(),
     );
     let catalog = mk_catalogs(&["p4d.24xlarge"]).catalog(&class, None).unwrap();
-    let fleet = launch::LaunchedInstance {
+    let fleet = launcher::LaunchedInstance {
         instance: ec2::send::FleetInstance {
             id: "i-1".to_owned(),
             instance_type: "p4d.24xlarge".to_owned(),

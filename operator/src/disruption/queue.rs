@@ -167,7 +167,8 @@ impl Commands {
                 !indexes.contains(&(index - 1))
             });
         }
-        let launches = command.replacements.iter().map(|launch| actuate::launch(operator, launch));
+        let launches =
+            command.replacements.iter().map(|launch| actuate::create_claim(operator, launch));
         let replacements = try_join_all(launches).await?;
         // Only now: a node that is marked counts as going, and its pods would be provisioned for a second time.
         let marked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();

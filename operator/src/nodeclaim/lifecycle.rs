@@ -157,7 +157,7 @@ async fn reconcile<P: CloudProvider>(
     // Validate and build, phase by phase; each phase applies what it has to before it says so.
     let mut claim = claim;
     let was_registered = is_true(&claim, REGISTERED);
-    let launched = launch::launch(operator, launches, &mut claim).await?;
+    let launched = launch::ensure(operator, launches, &mut claim).await?;
     if let launch::Outcome::GivenUp = launched {
         return Ok(Action::Wait);
     }

@@ -24,9 +24,9 @@ use crate::aws::ec2::requests::{
 };
 use crate::aws::ec2::{Ec2, send};
 use crate::aws::error::{Error, Kind};
-use crate::aws::launch::placement::Placed;
-use crate::aws::launch::template::{self, TemplateScope, tagged};
-use crate::aws::launch::templates::Templates;
+use crate::aws::launcher::placement::Placed;
+use crate::aws::launcher::template::{self, TemplateScope, tagged};
+use crate::aws::launcher::templates::Templates;
 use crate::aws::matching::Requirements;
 use crate::aws::tags::{self, Tags};
 use crate::aws::ttl::TtlMap;

@@ -45,7 +45,7 @@ pub(super) struct Launches {
 }
 
 /// Launches the machine, unless that is settled.
-pub(super) async fn launch<P: CloudProvider>(
+pub(super) async fn ensure<P: CloudProvider>(
     operator: &Operator<P>,
     launches: &Launches,
     claim: &mut NodeClaim,

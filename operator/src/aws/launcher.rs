@@ -188,7 +188,7 @@ impl Launcher {
         let learn = |answer: &FleetAnswer, order: &Order| self.learn(answer, order, catalogs);
         let result = match order {
             Some(order) => {
-                self.fleets.launch(input.claim, order, learn).await.map_err(Attempt::from)
+                self.fleets.create_instance(input.claim, order, learn).await.map_err(Attempt::from)
             }
             None => Err(Attempt::NoOfferings),
         };

@@ -18,7 +18,7 @@ use tenon_planner::snapshot::CapacityType;
 use super::LaunchedInstance;
 use super::placement::Placed;
 use super::reserved::Reservation;
-use crate::aws::batcher::{BatchSize, Batcher, Window};
+use crate::aws::call_batcher::{BatchSize, CallBatcher, Window};
 use crate::aws::ec2::Ec2;
 use crate::aws::ec2::requests::CreateFleet;
 use crate::aws::ec2::send::{self, FleetAnswer, FleetError};
@@ -36,7 +36,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Fleets {
     ec2: Ec2,
-    batches: Batcher<Digest, Item, Result<LaunchedInstance, FleetFailure>>,
+    batches: CallBatcher<Digest, Item, Result<LaunchedInstance, FleetFailure>>,
     /// Orders that claims wait with.
     waiting: Mutex<BTreeMap<Digest, Weak<Order>>>,
     /// How often a claim's launch was answered: part of the token, so that an answer is never played back for a later try.
@@ -132,7 +132,7 @@ impl Fleets {
     pub(super) fn new(ec2: Ec2, metrics: AwsMetrics) -> Self {
         Self {
             ec2,
-            batches: Batcher::new(WINDOW),
+            batches: CallBatcher::new(WINDOW),
             waiting: Mutex::default(),
             answered: TtlMap::new(MEMORY),
             unfinished: TtlMap::new(MEMORY),
@@ -157,7 +157,7 @@ impl Fleets {
     }
 
     /// Launches a machine, together with those of other claims that ask for the same.
-    pub(super) async fn launch(
+    pub(super) async fn create_instance(
         &self,
         claim: &NodeClaim,
         order: Order,

@@ -7,7 +7,7 @@ use tenon_planner::snapshot::Catalog;
 use super::*;
 use crate::aws::catalog::Catalogs;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
-use crate::aws::launch::filters::{Wanted, candidates, capacity_type};
+use crate::aws::launcher::filters::{Wanted, candidates, capacity_type};
 use crate::aws::matching::Requirements;
 
 /// A reservation of a type in a zone.
@@ -31,7 +31,7 @@ fn block(id: &str, instance_type: &str, zone: &str) -> CapacityReservation {
 }
 
 /// A reservation of m5.large in zone a.
-pub(in crate::aws::launch) fn reservation_of(id: &str, terms: Terms) -> CapacityReservation {
+pub(in crate::aws::launcher) fn reservation_of(id: &str, terms: Terms) -> CapacityReservation {
     CapacityReservation {
         interruptible: terms == Terms::Interruptible,
         reservation_type: match terms {
@@ -43,7 +43,7 @@ pub(in crate::aws::launch) fn reservation_of(id: &str, terms: Terms) -> Capacity
 }
 
 /// Catalogs and a class with reservations, of which so many are left.
-pub(in crate::aws::launch) fn world(
+pub(in crate::aws::launcher) fn world(
     list: &[(CapacityReservation, u32)],
 ) -> (Catalogs, EC2NodeClass) {
     let catalogs = mk_catalogs(&["m5.large", "m5.xlarge", "c5.large"]);

@@ -9,7 +9,7 @@ use tenon_crds::ec2nodeclass::{
 
 use super::*;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
-use crate::aws::launch::reserved::Terms;
+use crate::aws::launcher::reserved::Terms;
 use crate::aws::tags::launch_tags;
 
 struct Fixture {

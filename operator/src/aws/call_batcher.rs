@@ -24,7 +24,7 @@ pub struct Window {
 
 /// Batches of items `I`, per bucket `K`, each answered with an `O`.
 #[derive(Debug)]
-pub struct Batcher<K, I, O> {
+pub struct CallBatcher<K, I, O> {
     window: Window,
     open: Mutex<BTreeMap<K, Arc<Batch<I, O>>>>,
 }
@@ -52,7 +52,7 @@ pub struct BatchSize {
     pub open: Duration,
 }
 
-impl<K: Ord + Clone, I: Clone, O> Batcher<K, I, O> {
+impl<K: Ord + Clone, I: Clone, O> CallBatcher<K, I, O> {
     /// An idle batcher.
     pub fn new(window: Window) -> Self {
         Self { window, open: Mutex::default() }
@@ -148,7 +148,7 @@ enum Role<I, O> {
 
 /// Takes the leader's batch out of the map: when it has collected, and when the leader is dropped before.
 struct Closing<'b, K: Ord, I, O> {
-    batcher: &'b Batcher<K, I, O>,
+    batcher: &'b CallBatcher<K, I, O>,
     bucket: &'b K,
     batch: &'b Arc<Batch<I, O>>,
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     async fn submit(
-        batcher: &Batcher<&'static str, u32, u32>,
+        batcher: &CallBatcher<&'static str, u32, u32>,
         calls: &Mutex<Vec<Vec<u32>>>,
         bucket: &'static str,
         item: u32,
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_of_a_bucket_become_one_and_keep_their_order() {
-        let (batcher, calls) = (Batcher::new(WINDOW), calls());
+        let (batcher, calls) = (CallBatcher::new(WINDOW), calls());
         let answers = join_all([
             submit(&batcher, &calls, "a", 1),
             submit(&batcher, &calls, "a", 2),
@@ -212,7 +212,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_batch_closes_at_once_and_the_rest_makes_another() {
-        let (batcher, calls) = (Batcher::new(WINDOW), calls());
+        let (batcher, calls) = (CallBatcher::new(WINDOW), calls());
         let answers = join_all((1..=4).map(|item| submit(&batcher, &calls, "a", item))).await;
         assert_eq!(answers, [10, 20, 30, 40]);
         assert_eq!(*calls.lock(), [vec![1, 2, 3], vec![4]]);
@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn followers_survive_a_leader_that_goes_away() {
-        let (batcher, calls) = (Batcher::new(WINDOW), calls());
+        let (batcher, calls) = (CallBatcher::new(WINDOW), calls());
         let follower = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             submit(&batcher, &calls, "a", 2).await

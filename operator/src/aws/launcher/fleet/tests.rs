@@ -1,8 +1,8 @@
 use super::*;
 use crate::aws::catalog::tests::{mk_catalogs, mk_class};
 use crate::aws::ec2::requests::{CreateLaunchTemplate, LaunchTemplateData};
-use crate::aws::launch::filters::{Wanted, candidates};
-use crate::aws::launch::reserved::tests::{reservation_of, world};
+use crate::aws::launcher::filters::{Wanted, candidates};
+use crate::aws::launcher::reserved::tests::{reservation_of, world};
 use crate::aws::matching::Requirements;
 use crate::aws::tags::launch_tags;
 
