@@ -25,12 +25,12 @@ use self::nodeclass::validation::Validator;
 use self::options::AwsSettings;
 use self::recovery::{AdoptionScope, Recovery, RecoveryError};
 use self::ssm::Parameters;
-use self::store::Store;
 use self::ttl::TtlMap;
 use self::zonal_shift::ZonalShifts;
 use crate::clock::Clock;
 use crate::cloud_provider::{CloudError, Launched, NodeClassKind, READINESS_UNKNOWN};
 use crate::metrics::Metrics;
+use crate::node_classes::NodeClasses;
 use crate::state::State;
 
 pub mod backoff;
@@ -68,7 +68,6 @@ mod reservation_end;
 pub mod reservations;
 pub mod resources;
 pub mod ssm;
-pub mod store;
 mod tagging;
 pub mod tags;
 pub mod ttl;
@@ -83,7 +82,7 @@ pub struct AwsProvider {
     options: AwsSettings,
     clients: Clients,
     cluster: Cluster,
-    classes: Arc<Store<EC2NodeClass>>,
+    classes: Arc<NodeClasses<EC2NodeClass>>,
     /// NodeClaims and Nodes; nothing is known of them before [`CloudProvider::start_watching`](crate::cloud_provider::CloudProvider::start_watching).
     state: OnceLock<State>,
     /// The API server, from the same moment.
@@ -156,7 +155,7 @@ impl AwsProvider {
                 !options.disable_dry_run,
             ),
             lookups: Lookups::new(options.ami_refresh_interval, options.subnet_refresh_interval),
-            classes: Arc::new(Store::new("EC2NodeClass")),
+            classes: Arc::new(NodeClasses::new()),
             state: OnceLock::new(),
             kubernetes: OnceLock::new(),
             launched: TtlMap::new(hour),

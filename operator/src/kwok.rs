@@ -4,14 +4,12 @@
 //! A launch decides the offering and answers at once; the Node is created by [`boot`] after the NodeClass's registration delay, from what the launched
 //! NodeClaim says, so that a restart in between loses nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::RwLock;
 use serde_json::json;
@@ -19,16 +17,15 @@ use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use tenon_planner::snapshot::{Catalog, InstanceType, NodeClassRef, Offering};
 use tenon_state::node_class;
-use tokio::sync::watch;
 
 use crate::cloud_provider::{
     CloudError, CloudProvider, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
 };
 use crate::context::Context;
+use crate::node_classes::NodeClasses;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::write::Writer;
-use tenon_state::guarded::Guarded;
 
 mod boot;
 mod choice;
@@ -46,21 +43,15 @@ pub struct Kwok {
     client: Client,
     types: Arc<[InstanceType]>,
     rules: LabelRules,
-    classes: RwLock<BTreeMap<String, Class>>,
-    synced: watch::Sender<bool>,
+    classes: Arc<NodeClasses<KWOKNodeClass>>,
+    /// What can be launched with each class, once somebody has asked.
+    catalogs: RwLock<BTreeMap<String, Arc<Catalog>>>,
 }
 
 impl std::fmt::Debug for Kwok {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Kwok").field("types", &self.types.len()).finish_non_exhaustive()
     }
-}
-
-/// A KWOKNodeClass and the catalog for it.
-#[derive(Clone, Debug)]
-struct Class {
-    object: KWOKNodeClass,
-    catalog: Arc<Catalog>,
 }
 
 impl Kwok {
@@ -78,8 +69,8 @@ impl Kwok {
             client,
             types: types.into(),
             rules,
-            classes: RwLock::default(),
-            synced: watch::Sender::new(false),
+            classes: Arc::default(),
+            catalogs: RwLock::default(),
         })
     }
 
@@ -87,18 +78,15 @@ impl Kwok {
         Api::all(self.client.clone())
     }
 
-    fn remember(&self, object: KWOKNodeClass) {
-        let name = object.name_any();
-        let reference = class_reference(&name);
-        let catalog = Catalog { node_class: reference, instance_types: self.types.to_vec() };
-        self.classes.write().insert(name, Class { object, catalog: Arc::new(catalog) });
+    fn delay(&self, class: &str) -> std::time::Duration {
+        let class = self.classes.get(class);
+        let delay = class.and_then(|class| class.spec.node_registration_delay.clone());
+        delay.as_ref().map(tenon_crds::Duration::as_std).unwrap_or_default()
     }
 
-    fn delay(&self, class: &str) -> std::time::Duration {
-        let classes = self.classes.read();
-        let delay =
-            classes.get(class).and_then(|class| class.object.spec.node_registration_delay.as_ref());
-        delay.map(tenon_crds::Duration::as_std).unwrap_or_default()
+    /// Forgets what was computed for classes that are gone.
+    fn forget_gone(&self) {
+        self.catalogs.write().retain(|name, _| self.classes.get(name).is_some());
     }
 }
 
@@ -129,13 +117,11 @@ impl CloudProvider for Kwok {
     }
 
     async fn synced(&self) {
-        // The sender lives in self, so this ends only by the value.
-        self.synced.subscribe().wait_for(|synced| *synced).await.ok();
+        self.classes.synced().await;
     }
 
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState> {
-        let classes = self.classes.read();
-        let object = &classes.get(&reference.name)?.object;
+        let object = self.classes.get(&reference.name)?;
         let conditions =
             object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
@@ -157,14 +143,20 @@ impl CloudProvider for Kwok {
     }
 
     fn catalog(&self, reference: &NodeClassRef) -> Result<Arc<Catalog>, CloudError> {
-        let classes = self.classes.read();
-        let class = classes.get(&reference.name);
-        class.map(|class| Arc::clone(&class.catalog)).ok_or_else(|| {
-            CloudError::NodeClassNotReady(format!(
-                "KWOKNodeClass {} does not exist",
-                reference.name
-            ))
-        })
+        let name = &reference.name;
+        if self.classes.get(name).is_none() {
+            let message = format!("KWOKNodeClass {name} does not exist");
+            return Err(CloudError::NodeClassNotReady(message));
+        }
+        if let Some(known) = self.catalogs.read().get(name) {
+            return Ok(Arc::clone(known));
+        }
+        let mut catalogs = self.catalogs.write();
+        let catalog = catalogs.entry(name.clone()).or_insert_with(|| {
+            let instance_types = self.types.to_vec();
+            Arc::new(Catalog { node_class: class_reference(name), instance_types })
+        });
+        Ok(Arc::clone(catalog))
     }
 
     async fn create(
@@ -268,52 +260,18 @@ impl CloudProvider for Kwok {
     }
 
     fn start_watching(self: &Arc<Self>, context: &Context, _: &State, tasks: &mut Tasks) {
-        tasks.spawn("kwok.nodeclasses", watch_classes(Arc::clone(self), context.clone()));
+        let (this, context) = (Arc::clone(self), context.clone());
+        tasks.spawn("kwok.nodeclasses", async move {
+            let on_change = || {
+                this.forget_gone();
+                context.wake.notify_one();
+            };
+            Arc::clone(&this.classes).keep(&context, on_change).await;
+        });
     }
 
     fn start_controllers(self: &Arc<Self>, context: &Context, _: &Writer, tasks: &mut Tasks) {
         tasks.spawn("kwok.boot", boot::run(Arc::clone(self), context.clone()));
-    }
-}
-
-/// Keeps the KWOKNodeClasses in memory. One that does not parse is skipped; what was known of it before stays.
-async fn watch_classes(kwok: Arc<Kwok>, context: Context) {
-    let api: Api<Guarded<KWOKNodeClass>> = Api::all(context.client.clone());
-    let mut events = watcher(api, watcher::Config::default()).boxed();
-    let mut listed = BTreeSet::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => listed.clear(),
-            Ok(watcher::Event::InitApply(object)) => {
-                listed.insert(object.name_any());
-                accept(&kwok, &context, object);
-            }
-            Ok(watcher::Event::InitDone) => {
-                kwok.classes.write().retain(|name, _| listed.contains(name));
-                kwok.synced.send_replace(true);
-            }
-            Ok(watcher::Event::Apply(object)) => accept(&kwok, &context, object),
-            Ok(watcher::Event::Delete(object)) => {
-                kwok.classes.write().remove(&object.name_any());
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = %crate::text::chain(&error),
-                    "watch of KWOKNodeClasses interrupted"
-                );
-                // The watcher itself tries at once; an API server that is down needs no hammering.
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-                continue;
-            }
-        }
-        context.wake.notify_one();
-    }
-}
-
-fn accept(kwok: &Kwok, context: &Context, object: Guarded<KWOKNodeClass>) {
-    match object.into_result() {
-        Ok(class) => kwok.remember(class),
-        Err(invalid) => crate::watch::skip::<KWOKNodeClass>(context, *invalid),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod liveness;
 pub mod logging;
 pub mod metrics;
 pub mod node;
+pub mod node_classes;
 pub mod nodeclaim;
 pub mod nodeoverlay;
 pub mod nodepool;

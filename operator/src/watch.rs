@@ -7,19 +7,21 @@ pub use tenon_state::change::Watched;
 pub use tenon_state::wire;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::watcher::{self, Event as WatchEvent, watcher};
 use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::events::{Event, EventType, Reason};
 use crate::liveness::{self, Underway};
 use crate::state::Update;
-use crate::state::change::{Change, Kind, Object, ObjectKey, version};
+use crate::state::change::{Change, Kind, ObjectKey, version};
 use crate::tasks::Tasks;
 use crate::work::Backoff;
 use tenon_state::guarded::{Guarded, Invalid};
@@ -86,30 +88,78 @@ impl Watches<'_> {
     }
 }
 
-/// Watches one kind until nobody takes the changes any more.
-async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
-    let stream = objects::<K>(context.client.clone());
-    follow(stream, |object| accept(&context, object), &changes).await;
+/// What a watch sees of a kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen<K> {
+    /// A list begins.
+    ListBegan,
+    /// An object of the list.
+    InList(K),
+    /// The list is complete: what is not among these is gone. What does not parse is among them.
+    Listed(BTreeSet<ObjectKey>),
+    /// An object came or changed.
+    Applied(K),
+    /// An object went, at this resource version.
+    Deleted(ObjectKey, u64),
 }
 
-/// Hands on what the events of one kind come to, until they end or nobody takes the changes any more. `accept` leaves out what does not parse.
-async fn follow<K: Watched>(
+/// Who takes what a watch sees.
+pub trait Sink<K>: Send {
+    /// Takes it; false when nothing is taken any more.
+    fn take(&mut self, seen: Seen<K>) -> impl Future<Output = bool> + Send;
+}
+
+/// The state takes it.
+struct ToState(mpsc::Sender<Update>);
+
+impl<K: Watched> Sink<K> for ToState {
+    async fn take(&mut self, seen: Seen<K>) -> bool {
+        let change = match seen {
+            Seen::ListBegan => Change::ListBegan(K::KIND),
+            Seen::InList(object) => Change::InList(object.into_object()),
+            Seen::Listed(names) => Change::Listed(K::KIND, names),
+            Seen::Applied(object) => Change::Applied(object.into_object()),
+            Seen::Deleted(key, version) => Change::Deleted(K::KIND, key, version),
+        };
+        self.0.send(Update::new(change)).await.is_ok()
+    }
+}
+
+/// Watches one kind until nobody takes the changes any more.
+async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
+    keep::<K>(&context, K::KIND.may_be_missing(), ToState(changes)).await;
+}
+
+/// Watches one kind, whose CRD may be missing, until `sink` takes nothing any more.
+pub async fn keep<K>(context: &Context, may_be_missing: bool, sink: impl Sink<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let api = Api::<Guarded<K>>::all(context.client.clone());
+    let stream = watcher(api, watcher::Config::default());
+    follow(stream, |object| accept(context, object), may_be_missing, sink).await;
+}
+
+/// Hands on what the events of one kind come to, until they end or nobody takes it any more. `accept` leaves out what does not parse.
+async fn follow<K: Resource<DynamicType = ()>>(
     events: impl Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>>,
-    accept: impl Fn(Guarded<K>) -> Option<Object>,
-    changes: &mpsc::Sender<Update>,
+    accept: impl Fn(Guarded<K>) -> Option<K>,
+    may_be_missing: bool,
+    mut sink: impl Sink<K>,
 ) {
+    let kind = K::kind(&());
     let mut listed = BTreeSet::new();
     let (mut failures, mut missing) = (0, false);
     // A list that is under way has to get on. A watch that is open may be silent for as long as nothing happens: its connection is looked after elsewhere.
     let mut listing: Option<Underway> = None;
     pin_mut!(events);
     while let Some(event) = events.next().await {
-        let change = match event {
+        let seen = match event {
             // Every try begins with it, before the request is sent, so it is no success.
             Ok(WatchEvent::Init) => {
                 listed.clear();
                 listing = liveness::begin(liveness::PASSING);
-                if changes.send(Update::new(Change::ListBegan(K::KIND))).await.is_err() {
+                if !sink.take(Seen::ListBegan).await {
                     return;
                 }
                 continue;
@@ -120,53 +170,43 @@ async fn follow<K: Watched>(
                 if let Some(listing) = &listing {
                     listing.progressed();
                 }
-                accept(object).map(Change::InList)
+                accept(object).map(Seen::InList)
             }
             Ok(WatchEvent::InitDone) => {
                 listing = None;
-                Some(Change::Listed(K::KIND, std::mem::take(&mut listed)))
+                Some(Seen::Listed(std::mem::take(&mut listed)))
             }
-            Ok(WatchEvent::Apply(object)) => accept(object).map(Change::Applied),
+            Ok(WatchEvent::Apply(object)) => accept(object).map(Seen::Applied),
             Ok(WatchEvent::Delete(object)) => {
                 let version = version(object.meta().resource_version.as_deref());
-                Some(Change::Deleted(K::KIND, ObjectKey::of(&object), version))
+                Some(Seen::Deleted(ObjectKey::of(&object), version))
             }
             Err(error) => {
                 failures += 1;
                 listing = None;
                 let was_missing = std::mem::replace(&mut missing, is_missing(&error));
                 let newly = missing && !was_missing;
-                report(K::KIND, &error, failures, newly);
+                report(&kind, &error, failures, may_be_missing && !newly);
                 // What the API server does not serve has no objects; the watch goes on in case that its CRD is installed.
-                if newly && K::KIND.may_be_missing() {
-                    let none = Change::Listed(K::KIND, BTreeSet::new());
-                    if changes.send(Update::new(none)).await.is_err() {
-                        return;
-                    }
+                if newly && may_be_missing && !sink.take(Seen::Listed(BTreeSet::new())).await {
+                    return;
                 }
                 tokio::time::sleep(BACKOFF.delay(failures)).await;
                 continue;
             }
         };
         (failures, missing) = (0, false);
-        if let Some(change) = change
-            && changes.send(Update::new(change)).await.is_err()
+        if let Some(seen) = seen
+            && !sink.take(seen).await
         {
             return;
         }
     }
 }
 
-/// The stream of one kind's events, of guarded objects.
-fn objects<K: Watched>(
-    client: Client,
-) -> impl Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>> {
-    watcher(Api::<Guarded<K>>::all(client), watcher::Config::default())
-}
-
-fn accept<K: Watched>(context: &Context, object: Guarded<K>) -> Option<Object> {
+fn accept<K: Resource<DynamicType = ()>>(context: &Context, object: Guarded<K>) -> Option<K> {
     match object.into_result() {
-        Ok(object) => Some(object.into_object()),
+        Ok(object) => Some(object),
         Err(invalid) => {
             skip::<K>(context, *invalid);
             None
@@ -175,7 +215,7 @@ fn accept<K: Watched>(context: &Context, object: Guarded<K>) -> Option<Object> {
 }
 
 /// Says that an object does not parse: in the log, in the metric, and on the object itself.
-pub fn skip<K: Resource<DynamicType = ()>>(context: &Context, invalid: Invalid) {
+fn skip<K: Resource<DynamicType = ()>>(context: &Context, invalid: Invalid) {
     let Invalid { error, metadata } = &invalid;
     let kind = K::kind(&());
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -208,17 +248,17 @@ fn is_missing(error: &watcher::Error) -> bool {
     }
 }
 
-/// Logs a failure, the last of so many in a row. `newly` missing is a kind that was not so when its watch failed before.
-fn report(kind: Kind, error: &watcher::Error, failures: u32, newly: bool) {
-    if is_missing(error) && kind.may_be_missing() && !newly {
-        tracing::debug!(?kind, "the API server still does not know this kind");
+/// Logs a failure, the last of so many in a row. `expected` is one of a kind that was missing before, and may be.
+fn report(kind: &str, error: &watcher::Error, failures: u32, expected: bool) {
+    if is_missing(error) && expected {
+        tracing::debug!(%kind, "the API server still does not know this kind");
     } else if is_missing(error) {
-        tracing::warn!(?kind, "the API server does not know this kind; are the CRDs installed?");
+        tracing::warn!(%kind, "the API server does not know this kind; are the CRDs installed?");
     } else if failures == 1 {
         // Watches end all the time, e.g. when the API server restarts: one failure is nothing to report.
-        tracing::debug!(?kind, error = %crate::text::chain(&error), "watch interrupted");
+        tracing::debug!(%kind, error = %crate::text::chain(&error), "watch interrupted");
     } else {
-        tracing::warn!(?kind, failures, error = %crate::text::chain(&error), "watch failed");
+        tracing::warn!(%kind, failures, error = %crate::text::chain(&error), "watch failed");
     }
 }
 
@@ -241,9 +281,9 @@ mod tests {
     /// What the state is told to have been listed: how many objects each time.
     async fn lists<K: Watched>(events: Events<K>) -> Vec<usize> {
         let (changes, mut updates) = mpsc::channel(10);
-        let accept = |object: Guarded<K>| object.into_result().ok().map(K::into_object);
-        follow(futures::stream::iter(events), accept, &changes).await;
-        drop(changes);
+        let accept = |object: Guarded<K>| object.into_result().ok();
+        let may_be_missing = K::KIND.may_be_missing();
+        follow(futures::stream::iter(events), accept, may_be_missing, ToState(changes)).await;
         let mut lists = Vec::new();
         while let Some(update) = updates.recv().await {
             if let Change::Listed(kind, names) = update.change {

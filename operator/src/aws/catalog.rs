@@ -423,4 +423,4 @@ impl<'a> ClassScope<'a> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tenon_crds::{Condition, EC2NodeClass};
 use tokio::sync::broadcast::error::RecvError;
 
-use super::store::Store;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::gauges::conditions::of_classes;
@@ -14,6 +13,7 @@ use crate::gauges::transitions::Observer;
 use crate::metrics::exposition::{Exposed, Exposition, Gone};
 use crate::metrics::transitions::Kind;
 use crate::metrics::{Counters, DURATION_BUCKETS, Gauges, Histograms, Metrics};
+use crate::node_classes::NodeClasses;
 use crate::tasks::Tasks;
 
 const BATCH_SIZES: &[f64] = &[
@@ -130,7 +130,7 @@ impl AwsMetrics {
 }
 
 /// Exposes the conditions of EC2NodeClasses, and counts how they change.
-pub fn follow(classes: &Arc<Store<EC2NodeClass>>, context: &Context, tasks: &mut Tasks) {
+pub fn follow(classes: &Arc<NodeClasses<EC2NodeClass>>, context: &Context, tasks: &mut Tasks) {
     let conditions = Conditions { classes: Arc::clone(classes), clock: context.clock };
     context.metrics.expose(Arc::new(conditions));
     let observer = Observer::new(context.metrics.clone(), context.clock, &[]);
@@ -156,7 +156,7 @@ pub fn follow(classes: &Arc<Store<EC2NodeClass>>, context: &Context, tasks: &mut
 
 #[derive(Debug)]
 struct Conditions {
-    classes: Arc<Store<EC2NodeClass>>,
+    classes: Arc<NodeClasses<EC2NodeClass>>,
     clock: Clock,
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_conditions_of_an_ec2nodeclass_can_be_watched() {
-        let classes = Arc::new(Store::<EC2NodeClass>::new("EC2NodeClass"));
+        let classes = Arc::new(NodeClasses::<EC2NodeClass>::new());
         let class = serde_json::from_value(json!({
             "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
             "spec": {"amiSelectorTerms": [], "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},

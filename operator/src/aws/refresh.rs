@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Api;
+use tenon_crds::NodeClaim;
 use tenon_crds::labels;
-use tenon_crds::{EC2NodeClass, NodeClaim};
 
 use super::AwsProvider;
 use super::catalog::{pricing, refresh_types};
@@ -34,10 +33,8 @@ const RETRY: Duration = Duration::from_secs(30);
 pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, tasks: &mut Tasks) {
     let (this, ctx) = (Arc::clone(provider), context.clone());
     tasks.spawn("watch.ec2nodeclass", async move {
-        let api = Api::all(ctx.client.clone());
-        let skip = |invalid| crate::watch::skip::<EC2NodeClass>(&ctx, invalid);
         let on_change = || classes_changed(&this, &ctx);
-        Arc::clone(&this.classes).keep(api, skip, on_change).await;
+        Arc::clone(&this.classes).keep(&ctx, on_change).await;
     });
     super::metrics::follow(&provider.classes, context, tasks);
 
