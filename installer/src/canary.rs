@@ -86,8 +86,7 @@ impl Canary<'_> {
             .find_map(|pool| pool.data.pointer("/spec/template/spec").cloned());
         template.ok_or_else(|| ExpectedError::Preflight {
             reasons: vec![
-                "there is no NodePool to launch a canary by: make one, or leave --canary out"
-                    .to_owned(),
+                "there is no NodePool for a canary: create one, or omit --canary".to_owned(),
             ],
         })
     }
@@ -152,7 +151,7 @@ impl Canary<'_> {
                 return Err(timeout(
                     "the canary to join",
                     began,
-                    format!("the operator gave it up: {why}"),
+                    format!("the operator gave up on it: {why}"),
                 ));
             };
             let Some(missing) = wait::readiness_lacks(Some(&live)) else { return Ok(live) };
@@ -203,7 +202,7 @@ impl Canary<'_> {
         let Some(found) = found else {
             return Err(failed(Failure::Wait {
                 what: format!("queue {queue}"),
-                last: "there is none of that name".to_owned(),
+                last: "none with that name exists".to_owned(),
             }));
         };
         let body = notification(&proof.instance_id, &crate::clock::now().to_string());
@@ -227,7 +226,7 @@ impl Canary<'_> {
                 live.is_none_or(|live| live.pointer("/metadata/deletionTimestamp").is_some());
             Ok(match (goes, left) {
                 (true, 0) => Ok(()),
-                (false, _) => Err("the operator has not acted on it".to_owned()),
+                (false, _) => Err("the operator has not handled it".to_owned()),
                 (true, left) => Err(format!(
                     "{} in the queue",
                     crate::words::count(usize::try_from(left).unwrap_or(usize::MAX), "message")
@@ -424,7 +423,7 @@ mod tests {
         let error = canary.run(&Cleanup::default()).await.expect_err("nobody launches it");
         assert_eq!(error.exit_code(), crate::exit_codes::EXIT_PARTIAL);
         let details = error.details().join(" ");
-        assert!(details.contains("the operator has not looked at it yet"), "{details}");
+        assert!(details.contains("the operator has not processed it yet"), "{details}");
         assert!(details.contains("no arm64 capacity"), "{details}");
         assert_eq!(server.paths(), ["/api/v1/events/1", POOL], "NodePool and NodeClaim are gone");
     }

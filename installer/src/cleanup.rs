@@ -29,7 +29,7 @@ impl Cleanup {
         };
         if tokio::time::timeout(AT_MOST, all).await.is_err() {
             tracing::warn!(
-                "the end was not orderly: there was no answer in {} s",
+                "the cleanup did not complete: there was no answer in {} s",
                 AT_MOST.as_secs()
             );
         }

@@ -48,7 +48,7 @@ use self::uninstall::UninstallArgs;
 use self::upgrade::UpgradeArgs;
 use crate::exit_codes::EXIT_USAGE;
 
-/// Installs, checks and removes Tenon, a node autoscaler for Kubernetes on AWS.
+/// Install, check and remove Tenon, a node autoscaler for Kubernetes on AWS.
 #[derive(Debug, Parser)]
 #[command(
     name = "tenon",
@@ -69,50 +69,52 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Install Tenon, or bring an installation to what the settings say
+    /// Install Tenon, or update an installation to match its settings
     ///
-    /// Without a settings file, on a terminal, a wizard asks for what it cannot find out.
+    /// Without a settings file, on a terminal, a wizard prompts for the values that it cannot
+    /// detect.
     #[command(visible_alias = "apply")]
     Install(InstallArgs),
-    /// Show what `install` would do, and change nothing
+    /// Show what `install` would change, without changing anything
     Plan(PlanArgs),
-    /// Show what differs from the settings, and end with code 5 if anything does
+    /// Show the differences to the settings; exit with code 5 if there are any
     Diff(DiffArgs),
-    /// Let all NodePools stand still: no launches, no voluntary disruption
+    /// Pause all NodePools: no launches, no voluntary disruption
     Freeze(FreezeArgs),
-    /// Let frozen NodePools go on
+    /// Resume all NodePools that `freeze` paused
     Unfreeze(FreezeArgs),
-    /// Check whether cluster and account are fit for Tenon, and change nothing
+    /// Check whether the cluster and the account meet Tenon's requirements, without changing
+    /// anything
     Preflight(PreflightArgs),
-    /// Show what is installed and whether it works
+    /// Show the installation and its health
     Status(StatusArgs),
-    /// Find out what is wrong, and why
+    /// Diagnose problems and their causes
     Doctor(DoctorArgs),
-    /// Bring a newer version of the operator, without replacing a node
+    /// Upgrade the operator without replacing nodes
     Upgrade(UpgradeArgs),
-    /// Go back to the version before
+    /// Roll back to the previous version
     Rollback(RollbackArgs),
-    /// Take a cluster over from Karpenter without replacing a node, or give it back
+    /// Take over a cluster from Karpenter without replacing nodes, or return it
     Adopt(AdoptArgs),
-    /// Remove nodes, operator and everything that the installer made
+    /// Remove nodes, the operator and everything that the installer created
     Uninstall(UninstallArgs),
-    /// Find what an operator or an installation left behind in AWS, and remove it with --yes
+    /// Find orphaned resources of an operator or an installation in AWS; remove them with --yes
     ///
     /// Works without an installation, and after the cluster itself is gone.
     Sweep(SweepArgs),
-    /// Show what the operator would launch, place and remove, and change nothing
+    /// Show what the operator would launch, place and remove, without changing anything
     Simulate(SimulateArgs),
-    /// Tell why a pod, node or NodePool is as it is
+    /// Explain the state of a pod, node or NodePool
     Explain(ExplainArgs),
-    /// Print and verify IAM policies: of the operator, of nodes, of the caller
+    /// Print and verify the IAM policies of the operator, the nodes and the caller
     Iam(IamArgs),
-    /// Begin, check and explain settings files
+    /// Create, validate and explain settings files
     Config(ConfigArgs),
-    /// Print what would be made, for another tool to make
+    /// Export the installation for another tool, such as Terraform, Flux or Helm
     Export(ExportArgs),
-    /// Write what somebody else needs to see to help
+    /// Create a redacted support bundle
     Bundle(BundleArgs),
-    /// Print what a shell needs to complete command lines
+    /// Generate a shell completion script
     Completion(CompletionArgs),
     /// Print the version
     Version,

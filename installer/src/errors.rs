@@ -19,8 +19,9 @@ use crate::target::TargetError;
 use crate::words::count;
 
 /// What helps when the API server is silent.
-const UNANSWERED: &str = "something on the way to the API server drops packets, or it is overloaded: look at VPN, proxy, firewalls and the access to the cluster's endpoint, try \
-                          `kubectl get --raw /readyz`, then run the same command again";
+const UNANSWERED: &str = "the network drops packets to the API server, or the API server is \
+     overloaded: check VPN, proxy, firewalls and the access to the cluster's endpoint, try \
+     `kubectl get --raw /readyz`, then run the same command again";
 
 /// A failure that a user can cause, or has to know about.
 #[derive(Debug, thiserror::Error)]
@@ -32,31 +33,31 @@ pub enum ExpectedError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A call failed while looking at what is there.
-    #[error("can't find out what is there")]
+    #[error("can't inspect the cluster and the account")]
     Observe(#[source] Failure),
     /// The kubeconfig's credential plugin gave no credential.
     #[error(transparent)]
     Credential(PluginError),
     /// The cluster or account is not fit.
-    #[error("the cluster is not ready for Tenon")]
+    #[error("the cluster does not meet Tenon's requirements")]
     Preflight {
         /// Why, and what to do about it.
         reasons: Vec<String>,
     },
     /// Things exist under our names that we did not make.
-    #[error("refused: {n} in the way", n = count(conflicts.len(), "thing that Tenon did not make is"))]
+    #[error("refused: {n} that Tenon did not create", n = count(conflicts.len(), "conflicting object"))]
     Foreign {
         /// What they are.
         conflicts: Vec<String>,
     },
     /// The user said no, or could not be asked.
-    #[error("not confirmed, nothing was changed")]
+    #[error("not confirmed; nothing was changed")]
     NotConfirmed {
         /// What to do instead.
         hint: &'static str,
     },
     /// Another installer is at work.
-    #[error("another tenon is at work on this cluster")]
+    #[error("another tenon command is running on this cluster")]
     Locked {
         /// Who, and since when.
         holder: Holder,
@@ -75,7 +76,7 @@ pub enum ExpectedError {
         reasons: Vec<String>,
     },
     /// What was asked for would do harm.
-    #[error("refused: {n} against it", n = count(reasons.len(), "reason"))]
+    #[error("refused for {n}", n = count(reasons.len(), "reason"))]
     Refused {
         /// What would come of it.
         reasons: Vec<String>,
@@ -89,7 +90,7 @@ pub enum ExpectedError {
     #[error(transparent)]
     Step(#[from] StepError),
     /// A condition did not become true in time.
-    #[error("gave up waiting for {what} after {seconds} s")]
+    #[error("timed out after {seconds} s waiting for {what}")]
     Timeout {
         /// What was waited for.
         what: String,
@@ -99,13 +100,13 @@ pub enum ExpectedError {
         last: String,
     },
     /// The terminal could not be used.
-    #[error("can't ask on this terminal")]
+    #[error("can't prompt on this terminal")]
     Prompt(#[source] std::io::Error),
     /// A simulation's input is wrong.
     #[error(transparent)]
     Simulate(SimulateError),
     /// Ctrl-C.
-    #[error("interrupted; what is done stays")]
+    #[error("interrupted; completed steps stay")]
     Interrupted,
 }
 
@@ -230,7 +231,7 @@ impl ExpectedError {
             Self::Moved(error) => error.changes.clone(),
             Self::Locked { holder, .. } => {
                 vec![format!(
-                    "{} has run `{}` since {}",
+                    "{} has been running `{}` since {}",
                     holder.who, holder.operation, holder.since
                 )]
             }
@@ -242,44 +243,59 @@ impl ExpectedError {
     pub fn hints(&self) -> Vec<String> {
         let advice = |failure: &Failure| {
             if matches!(failure, Failure::Aws(error) if error.is_unknown_caller()) {
-                return Some("AWS does not accept these credentials: renew them, or choose others with --profile".to_owned());
+                return Some(
+                    "AWS does not accept these credentials: renew them, or select others \
+                     with --profile"
+                        .to_owned(),
+                );
             }
             if matches!(failure, Failure::Kubernetes(error) if error.is_silence()) {
                 return Some(UNANSWERED.to_owned());
             }
             failure.denied().map(|(action, resource)| match failure {
                 Failure::Aws(error) if error.is_denied_by_organization() => format!(
-                    "a policy of the organisation denies {action} on {resource}, whatever the caller may: often it demands --permissions-boundary or --role-path; \
-                     ask whoever runs the organisation, then run the same command again"
+                    "a policy of the organization denies {action} on {resource}, regardless of the \
+                     caller's permissions: often it requires --permissions-boundary or \
+                     --role-path; ask the organization's administrator, then run the same command \
+                     again"
                 ),
-                _ => format!("the caller needs {action} on {resource}; then run the same command again"),
+                _ => format!(
+                    "the caller needs {action} on {resource}; then run the same command again"
+                ),
             })
         };
         match self {
             Self::Settings(_) => {
-                vec!["`tenon config schema` prints what is allowed".to_owned()]
+                vec!["`tenon config schema` prints the allowed fields and values".to_owned()]
             }
             Self::Foreign { .. } => {
-                vec!["choose other names (--name-prefix), or remove what is in the way; nothing was changed".to_owned()]
+                vec![
+                    "choose other names (--name-prefix), or remove the conflicting objects; \
+                     nothing was changed"
+                        .to_owned(),
+                ]
             }
             Self::Credential(error) => error.advice(),
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
             Self::Refused { hints, .. } => hints.clone(),
             Self::Simulate(error) => error.hints(),
-            Self::Moved(_) => vec!["make the plan again and look at it".to_owned()],
+            Self::Moved(_) => vec!["create and review the plan again".to_owned()],
             Self::Locked { ends: None, .. } => {
-                vec!["it runs on this machine: wait until it has ended".to_owned()]
+                vec!["it runs on this machine: wait until it ends".to_owned()]
             }
             Self::Locked { ends: Some(ends), .. } => vec![
-                format!("wait until it has ended; if it was killed, its lock ends at {ends}"),
+                format!("wait until it ends; if it was killed, its lock expires at {ends}"),
                 format!(
-                    "to break the lock of a run that is certainly gone: kubectl -n {} delete lease {}",
+                    "to break the lock of a run that no longer exists: kubectl -n {} delete lease \
+                     {}",
                     lock::NAMESPACE,
                     lock::LEASE
                 ),
             ],
             Self::Interrupted => vec![
-                "run the same command again to go on; `tenon status` shows what is missing, `tenon uninstall` takes back what is done".to_owned(),
+                "run the same command again to resume; `tenon status` shows what is missing, \
+                 `tenon uninstall` reverts the completed steps"
+                    .to_owned(),
             ],
             Self::Protected => vec![
                 "set protect.preventUninstall to false, run `tenon install`, then uninstall"
@@ -293,22 +309,24 @@ impl ExpectedError {
             }
             Self::Observe(failure) => advice(failure).into_iter().collect(),
             Self::Step(StepError { source: Failure::Canary { .. }, .. }) => vec![
-                "run the same command again when that is mended, or `tenon rollback` to take back what was prepared".to_owned(),
+                "run the same command again when that is fixed, or `tenon rollback` to revert the \
+                 preparations"
+                    .to_owned(),
             ],
             Self::Step(StepError { source, .. }) => {
                 vec![
                     advice(source).unwrap_or_else(|| {
-                        "run the same command again to go on from here".to_owned()
+                        "run the same command again to resume from here".to_owned()
                     }),
                 ]
             }
             Self::Timeout { .. } => vec![
-                "`tenon status` shows what is missing; a longer --timeout waits longer".to_owned(),
+                "`tenon status` shows what is missing; use a longer --timeout to wait longer"
+                    .to_owned(),
             ],
-            Self::File(_)
-            | Self::Preflight { .. }
-            | Self::Unfit { .. }
-            | Self::Prompt(_) => Vec::new(),
+            Self::File(_) | Self::Preflight { .. } | Self::Unfit { .. } | Self::Prompt(_) => {
+                Vec::new()
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ pub enum Failure {
     #[error("the journal can't be written: {0}")]
     Journal(JournalError),
     /// What was waited for did not happen.
-    #[error("gave up waiting for {what}: {last}")]
+    #[error("timed out waiting for {what}: {last}")]
     Wait {
         /// What was waited for.
         what: String,
@@ -26,7 +26,8 @@ pub enum Failure {
     },
     /// One pod of another version was tried, and could not take over.
     #[error(
-        "the new version can't take over: {why}; its pod was removed, and the version before goes on"
+        "the new version can't take over: {why}; its pod was removed, and the previous version \
+         keeps running"
     )]
     Canary {
         /// What its pod said.
@@ -41,7 +42,7 @@ pub enum Failure {
         why: String,
     },
     /// Something with this name exists that Tenon did not make; it appeared after the plan was made.
-    #[error("{what} exists and is not this installation's")]
+    #[error("{what} exists and does not belong to this installation")]
     Foreign {
         /// What it is.
         what: String,

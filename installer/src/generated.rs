@@ -12,6 +12,6 @@ pub(crate) fn assert_written(path: &str, text: &str) {
     let stored = fs::read_to_string(&file).unwrap_or_default();
     assert!(
         stored == text,
-        "{path} is out of date: run this test with TENON_REWRITE=1 and look at the difference"
+        "{path} is out of date: run this test with TENON_REWRITE=1 and review the difference"
     );
 }

@@ -18,7 +18,7 @@ pub const SCHEMA: &str = "tenon.sh/plan/v1alpha1";
 
 /// What was planned no longer fits what is there.
 #[derive(Debug, thiserror::Error)]
-#[error("the world has moved since the plan was made; nothing was changed")]
+#[error("the cluster or account changed since the plan was made; nothing was changed")]
 pub struct Moved {
     /// What is planned differently now.
     pub changes: Vec<String>,
@@ -154,7 +154,7 @@ impl Plan {
         let mut changes = gone.map(|step| line("no longer needed", step)).collect::<Vec<_>>();
         for step in &other.steps {
             match of(self, &step.id) {
-                None => changes.push(line("needed now", step)),
+                None => changes.push(line("now needed", step)),
                 Some(before) if before != *step => changes.push(line("differs", step)),
                 Some(_) => {}
             }

@@ -66,11 +66,11 @@ pub struct PluginError {
 enum Trouble {
     #[error("can't be started ({0})")]
     Start(String),
-    #[error("gave no answer within {0} s and was stopped")]
+    #[error("did not answer within {0} s and was stopped")]
     Silent(u64),
     #[error("failed ({0})")]
     Failed(String),
-    #[error("gave an answer that is no ExecCredential ({0})")]
+    #[error("returned something other than an ExecCredential ({0})")]
     Unreadable(String),
 }
 
@@ -80,19 +80,22 @@ impl PluginError {
         let mut advice = Vec::new();
         match &self.trouble {
             Trouble::Start(_) => advice.push(self.hint.clone().unwrap_or_else(|| {
-                "install that program, or mend users[].user.exec in the kubeconfig".to_owned()
+                "install that program, or fix users[].user.exec in the kubeconfig".to_owned()
             })),
             Trouble::Silent(_) => advice.push(format!(
-                "run `{}` by hand to see what it waits for: often it is a login (`aws sso login`), a code to be typed, or a proxy",
+                "run `{}` manually to see what it is waiting for: often it is a login (`aws sso \
+                 login`), a code, or a proxy",
                 self.command
             )),
             Trouble::Failed(_) | Trouble::Unreadable(_) => advice.push(format!(
-                "run `{}` by hand to see what it says; log in again if the session has ended (`aws sso login`)",
+                "run `{}` manually to see its output; log in again if the session has expired \
+                 (`aws sso login`)",
                 self.command
             )),
         }
         advice.push(
-            "without --kubeconfig, KUBECONFIG and --context, tenon makes the token from the AWS credentials itself"
+            "without --kubeconfig, KUBECONFIG and --context, tenon creates the token from the AWS \
+             credentials itself"
                 .to_owned(),
         );
         advice
@@ -299,7 +302,10 @@ impl Plugin {
                 *state = State { credential, early: EARLY, failed: None };
             }
             Err(error) if state.credential.is_fresh(clock::now(), SignedDuration::ZERO) => {
-                tracing::warn!("{}; the token before serves until it expires", error.in_one_line());
+                tracing::warn!(
+                    "{}; the previous token is used until it expires",
+                    error.in_one_line()
+                );
                 state.early = SignedDuration::ZERO;
             }
             Err(error) => {
@@ -319,7 +325,8 @@ pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client,
         && provider.config.contains_key("cmd-path")
     {
         return Err(ClientError::Kubeconfig(format!(
-            "its user has the auth-provider {:?}, which kubectl gave up with Kubernetes 1.26; use a credential plugin (users[].user.exec) instead",
+            "its user has the auth-provider {:?}, which kubectl removed in Kubernetes 1.26; use a \
+             credential plugin (users[].user.exec) instead",
             provider.name
         )));
     }

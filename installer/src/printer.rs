@@ -11,13 +11,13 @@ use serde_json::json;
 /// What is printed on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Human-readable.
     #[default]
     #[value(alias = "table")]
     Text,
-    /// For programs.
+    /// Machine-readable, as JSON.
     Json,
-    /// For programs, and for people who read data.
+    /// Machine-readable, as YAML.
     Yaml,
 }
 

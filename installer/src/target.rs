@@ -45,7 +45,7 @@ pub enum TargetError {
     #[error("can't make a token for the cluster: {0}")]
     Token(String),
     /// EKS did not say how the cluster is reached.
-    #[error("EKS names no endpoint for the cluster yet; it is {status}")]
+    #[error("EKS reports no endpoint for the cluster yet; it is {status}")]
     NoEndpoint {
         /// The cluster's status.
         status: String,
@@ -242,7 +242,8 @@ async fn token(aws: &Aws, facts: &ClusterFacts) -> Result<String, TargetError> {
         .await
         .map_err(|_| {
             TargetError::Credentials(format!(
-                "they did not come within {} s; run the profile's credential_process by hand to see what it waits for, or log in again (`aws sso login`)",
+                "they were not available within {} s; run the profile's credential_process \
+                 manually to see what it is waiting for, or log in again (`aws sso login`)",
                 CREDENTIALS.as_secs()
             ))
         })?

@@ -287,13 +287,16 @@ impl<'a> Remover<'a> {
             }
             Ok(others) => {
                 let (all, names) = (count(others.len(), "object"), some(&others, 5));
-                kept.push(format!("{}: {all} of others in it: {names}", namespace.key()));
+                kept.push(format!(
+                    "{}: it contains {all} of other owners: {names}",
+                    namespace.key()
+                ));
                 Ok(())
             }
             // Whatever the reason: what can't be seen is not deleted.
             Err(error) => {
                 kept.push(format!(
-                    "{}: what others have in it can't be seen ({error})",
+                    "{}: its other objects can't be listed ({error})",
                     namespace.key()
                 ));
                 Ok(())

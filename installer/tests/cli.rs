@@ -78,8 +78,8 @@ fn a_credential_plugin_that_fails_is_named_with_what_it_said() {
     --- stderr
     error: the kubeconfig's credential plugin failed (exit status: 255): `/bin/sh -c echo The SSO session has expired >&2; exit 255`
       The SSO session has expired
-    hint: run `/bin/sh -c echo The SSO session has expired >&2; exit 255` by hand to see what it says; log in again if the session has ended (`aws sso login`)
-    hint: without --kubeconfig, KUBECONFIG and --context, tenon makes the token from the AWS credentials itself
+    hint: run `/bin/sh -c echo The SSO session has expired >&2; exit 255` manually to see its output; log in again if the session has expired (`aws sso login`)
+    hint: without --kubeconfig, KUBECONFIG and --context, tenon creates the token from the AWS credentials itself
     ");
 }
 
@@ -100,7 +100,7 @@ fn a_wrong_settings_file_ends_with_code_2_and_all_its_problems() {
               tenon.yaml:6: deploy.replicas: "many" is not allowed; allowed: a whole number
               tenon.yaml:4: cluster.name: missing: set it in the settings file, or use --cluster or TENON_CLUSTER
               tenon.yaml:4: cluster.region: missing: set it in the settings file, or use --region or AWS_REGION
-            hint: `tenon config schema` prints what is allowed
+            hint: `tenon config schema` prints the allowed fields and values
             "#);
         }
     }
@@ -125,7 +125,7 @@ fn missing_values_are_named_together_and_nothing_is_asked_without_a_terminal() {
     error: the settings have 2 problems
       cluster.name: missing: set it in the settings file, or use --cluster or TENON_CLUSTER
       cluster.region: missing: set it in the settings file, or use --region or AWS_REGION
-    hint: `tenon config schema` prints what is allowed
+    hint: `tenon config schema` prints the allowed fields and values
     "#);
 }
 

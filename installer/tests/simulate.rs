@@ -217,7 +217,7 @@ fn no_room_is_kept_for_pods_that_a_quota_forbids() {
     let outcome = bench.json(args);
     assert_eq!(outcome["buffers"][0]["pods"], 2);
     let screen = bench.screen(args);
-    let warning = "CapacityBuffer default/unit keeps room for 2 of 5 pods: ResourceQuota compute leaves no more";
+    let warning = "CapacityBuffer default/unit reserves room for 2 of 5 pods: ResourceQuota compute allows no more";
     assert!(screen.contains(warning), "{screen}");
 }
 

@@ -106,7 +106,7 @@ fn ctrl_c_at_a_question_says_how_to_go_on() {
     for turns in [&first[..], &second[..]] {
         let screen = converse(turns);
         assert!(screen.contains("exit code 130"), "{screen}");
-        assert!(screen.contains("interrupted; what is done stays"), "{screen}");
-        assert!(screen.contains("run the same command again to go on"), "{screen}");
+        assert!(screen.contains("interrupted; completed steps stay"), "{screen}");
+        assert!(screen.contains("run the same command again to resume"), "{screen}");
     }
 }

@@ -32,10 +32,10 @@ pub struct Cli {
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Human-readable.
     #[default]
     Text,
-    /// For programs.
+    /// Machine-readable, as JSON.
     Json,
 }
 

@@ -88,14 +88,14 @@ pub(super) fn warnings(cluster: &Cluster) -> Vec<String> {
         let what = match cluster.room(buffer) {
             Ok(Room { problem: Some(why), .. }) => format!("no room: {why}"),
             Ok(Room { limited: Some(limited), replicas, .. }) => format!(
-                "room for {replicas} of {} pods: ResourceQuota {} leaves no more",
+                "room for {replicas} of {} pods: ResourceQuota {} allows no more",
                 limited.wanted,
                 limited.quotas.join(", ")
             ),
             Ok(_) => return None,
             Err(unresolved) => format!("no room: {}", unresolved.told().1),
         };
-        Some(format!("CapacityBuffer {}/{} keeps {what}", key.namespace, key.name))
+        Some(format!("CapacityBuffer {}/{} reserves {what}", key.namespace, key.name))
     };
     cluster.buffers().filter_map(says).collect()
 }

@@ -125,14 +125,17 @@ impl Catalogs {
         }
         if !unknown.types.is_empty() {
             catalogs.warnings.push(format!(
-                "nothing is known about {} of the catalog but name, CPUs and memory, so that other karpenter.k8s.aws labels match none of them: {}; give what `aws ec2 describe-instance-types` prints as a second --catalog",
+                "only name, CPUs and memory are known of {} of the catalog, so other \
+                 karpenter.k8s.aws labels match none of them: {}; pass the output of `aws ec2 \
+                 describe-instance-types` as a second --catalog",
                 counted(unknown.types.len(), "instance type"),
                 some(unknown.types.iter().cloned(), 3)
             ));
         }
         if !unknown.reservations.is_empty() {
             catalogs.warnings.push(format!(
-                "nothing says how much room is left in {}, taken as full: {}; give what `aws ec2 describe-capacity-reservations` prints as another --catalog",
+                "the remaining room in {} is unknown, assuming full: {}; pass the output of `aws \
+                 ec2 describe-capacity-reservations` as another --catalog",
                 counted(unknown.reservations.len(), "capacity reservation"),
                 some(unknown.reservations.iter().cloned(), 3)
             ));
@@ -174,7 +177,8 @@ impl Catalogs {
         let class = input.ec2_classes.iter().find(|it| it.metadata.name.as_deref() == Some(name));
         if class.is_none() {
             self.warnings.push(format!(
-                "EC2NodeClass {name} is not in the input: nodes are taken to be AL2023 with default disks and kubelet settings, in every zone"
+                "EC2NodeClass {name} is not in the input: nodes are assumed to be AL2023 with \
+                 default disks and kubelet settings, in every zone"
             ));
         }
         let default =
@@ -189,7 +193,8 @@ impl Catalogs {
             None => {
                 let zones = zones(input, subnets);
                 self.note(format!(
-                    "no --catalog with offerings: planning with EC2's instance types at the list prices that come with this version, spot as dear as on-demand, in {}",
+                    "no --catalog with offerings: planning with EC2's instance types at this \
+                     version's built-in list prices, spot as expensive as on-demand, in {}",
                     some(zones.iter().cloned(), 6)
                 ));
                 priced = offered::list_priced(zones.iter().map(String::as_str));

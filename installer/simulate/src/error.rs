@@ -47,10 +47,10 @@ pub enum SimulateError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// Neither files nor a cluster.
-    #[error("nothing to plan on: no input is named")]
+    #[error("nothing to plan: no input is specified")]
     NoInput,
     /// A snapshot together with other input.
-    #[error("a saved snapshot is the whole input, with its catalogs")]
+    #[error("a saved snapshot is the complete input, including catalogs")]
     SnapshotAlone,
     /// The object to explain is not there.
     #[error("there is no {what} in the input")]
@@ -93,12 +93,20 @@ impl SimulateError {
     /// What to do next.
     pub fn hints(&self) -> Vec<String> {
         let hint = match self {
-            Self::Manifests { .. } | Self::Read { .. } | Self::Write { .. } | Self::List { .. } => return Vec::new(),
-            Self::Catalog(_) => "--catalog takes a JSON list in the format of the kwok provider's instance-types file (objects with name, architecture, operatingSystems, resources and offerings), or what `aws ec2 describe-instance-types` prints".to_owned(),
-            Self::NoInput => {
-                "name manifests with -f, or read the cluster of the current kubeconfig with --live".to_owned()
+            Self::Manifests { .. } | Self::Read { .. } | Self::Write { .. } | Self::List { .. } => {
+                return Vec::new();
             }
-            Self::SnapshotAlone => "leave --live, --catalog and other files away".to_owned(),
+            Self::Catalog(_) => "--catalog expects a JSON list in the format of the kwok \
+                 provider's instance-types file (objects with name, architecture, \
+                 operatingSystems, resources and offerings), or the output of `aws ec2 \
+                 describe-instance-types`"
+                .to_owned(),
+            Self::NoInput => {
+                "specify manifests with -f, or read the cluster of the current kubeconfig with \
+                 --live"
+                    .to_owned()
+            }
+            Self::SnapshotAlone => "omit --live, --catalog and other files".to_owned(),
             Self::NotFound { similar, .. } if similar.is_empty() => return Vec::new(),
             Self::NotFound { similar, .. } => format!("there is {}", similar.join(", ")),
         };

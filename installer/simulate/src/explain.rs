@@ -197,9 +197,11 @@ fn pod(
             },
             price(launch.price_per_hour)
         ),
-        (_, None, Some(node)) => format!("it is pending and fits on {node}, which is there"),
+        (_, None, Some(node)) => format!("it is pending and fits on the existing node {node}"),
         (Placement::Waiting, ..) => {
-            "kube-scheduler has not refused it, so nothing is launched for it: it is gated, was not looked at yet, or waits for pods that it preempted".to_owned()
+            "kube-scheduler has not refused it, so nothing is launched for it: it is gated, has \
+             not been tried yet, or waits for pods that it preempted"
+                .to_owned()
         }
         _ if pod.terminating => "it is being deleted".to_owned(),
         _ => "it stays pending".to_owned(),
@@ -244,7 +246,7 @@ fn eviction(eviction: &Eviction) -> Option<String> {
     match eviction {
         Eviction::Allowed => None,
         Eviction::DoNotDisrupt => {
-            Some("it keeps its node: karpenter.sh/do-not-disrupt is in force on it".to_owned())
+            Some("it keeps its node: it has karpenter.sh/do-not-disrupt".to_owned())
         }
         Eviction::BlockedByPdb(budget) => Some(format!(
             "it keeps its node for now: PodDisruptionBudget {budget} allows no disruption at the moment"
@@ -300,9 +302,9 @@ fn node(
         requests.add(&snapshot.shapes[index(pod.shape.0)].requests);
     }
     let summary = match (&disruption, &reason) {
-        (Some(disruption), _) => format!("it would go: {}", removal(disruption)),
+        (Some(disruption), _) => format!("it would be removed: {}", removal(disruption)),
         (None, Some(reason)) => format!("it stays: {}", words::stay(reason)),
-        (None, None) => "it stays: nothing speaks against it".to_owned(),
+        (None, None) => "it stays, though nothing prevents its removal".to_owned(),
     };
     let mut details = Vec::new();
     let (allocatable, requested) =

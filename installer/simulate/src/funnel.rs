@@ -56,7 +56,8 @@ impl Funnel {
     /// `853 in the catalog, 501 allowed by the NodePool, …`
     pub(super) fn text(&self) -> String {
         format!(
-            "instance types: {} in the catalog, {} allowed by the NodePool, {} match the pod, {} are large enough, {} can be had",
+            "instance types: {} in the catalog, {} allowed by the NodePool, {} match the pod, {} \
+             are large enough, {} are available",
             self.in_catalog,
             self.allowed_by_node_pool,
             self.matching_pod,

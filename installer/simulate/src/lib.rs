@@ -102,7 +102,7 @@ pub async fn read(
         }
     }
     for (kind, n) in &input.skipped {
-        note(&format!("left out {} of kind {kind}", counted(*n, "object")));
+        note(&format!("ignored {} of kind {kind}", counted(*n, "object")));
     }
     let skipped = std::mem::take(&mut input.skipped);
     let world = world::build(input, &options)?;

@@ -302,7 +302,7 @@ fn totals(
     } else if launches.is_empty() {
         Some("nothing would be launched")
     } else if bound.is_none() {
-        Some("the pods differ too much for a bound in time")
+        Some("the pods differ too much to compute a bound in time")
     } else {
         None
     };

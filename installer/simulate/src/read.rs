@@ -117,7 +117,8 @@ fn snapshot(document: &Document<'_>) -> Result<Option<Box<Snapshot>>, SimulateEr
     };
     if probe.version != SNAPSHOT_VERSION {
         let message = format!(
-            "this snapshot has version {}; allowed: {SNAPSHOT_VERSION}, as this program's --save writes it",
+            "this snapshot has version {}; allowed: {SNAPSHOT_VERSION}, the version that this \
+             program's --save writes",
             probe.version
         );
         return Err(wrong(message));
@@ -126,7 +127,7 @@ fn snapshot(document: &Document<'_>) -> Result<Option<Box<Snapshot>>, SimulateEr
         .map_err(|error| wrong(format!("this snapshot can't be read: {error}")))?;
     snapshot.validate().map_err(|errors| {
         let errors: Vec<String> = errors.iter().take(3).map(ToString::to_string).collect();
-        wrong(format!("this snapshot makes no sense: {}", errors.join("; ")))
+        wrong(format!("this snapshot is inconsistent: {}", errors.join("; ")))
     })?;
     Ok(Some(Box::new(snapshot)))
 }

@@ -109,7 +109,7 @@ fn placements(outcome: &Outcome) -> Option<String> {
             vec![placed.node.clone(), grouped(placed.pods.len()), pods(&placed.pods, SHOWN)]
         })
         .collect();
-    Some(format!("Would use nodes that are there:\n{}", columns(&rows, "  ")))
+    Some(format!("Would use existing nodes:\n{}", columns(&rows, "  ")))
 }
 
 fn unschedulable(outcome: &Outcome) -> Option<String> {
@@ -163,7 +163,7 @@ fn buffers(outcome: &Outcome) -> Option<String> {
                 .map(|why| format!("  {name}, NodePool {}: {}", why.node_pool, why.message)),
         );
     }
-    let mut text = format!("Would keep room for pods to come:\n{}", columns(&rows, "  "));
+    let mut text = format!("Would reserve room for future pods:\n{}", columns(&rows, "  "));
     for line in why {
         text.push('\n');
         text.push_str(&line);
@@ -187,7 +187,7 @@ fn disruptions(outcome: &Outcome) -> Option<String> {
             some(disruption.nodes.iter().cloned(), SHOWN),
             grouped(disruption.pods.len()),
             match disruption.terminate_first {
-                Some(_) => "what comes afterwards".to_owned(),
+                Some(_) => "planned afterwards".to_owned(),
                 None if replaced.is_empty() => "nothing".to_owned(),
                 None => replaced,
             },
@@ -229,7 +229,7 @@ fn node_pools(outcome: &Outcome) -> Option<String> {
         .iter()
         .map(|pool| vec![pool.name.clone(), pool.reason.clone()])
         .collect();
-    Some(format!("NodePools that take no part:\n{}", columns(&rows, "  ")))
+    Some(format!("Excluded NodePools:\n{}", columns(&rows, "  ")))
 }
 
 fn totals(outcome: &Outcome) -> String {
@@ -240,7 +240,7 @@ fn totals(outcome: &Outcome) -> String {
     let mut rows = vec![
         vec![
             "pending pods".to_owned(),
-            format!("{} of {} get a place", grouped(totals.scheduled), grouped(totals.pods)),
+            format!("{} of {} can be scheduled", grouped(totals.scheduled), grouped(totals.pods)),
         ],
         vec!["nodes".to_owned(), arrow(grouped(totals.nodes_before), grouped(totals.nodes_after))],
         vec![

@@ -9,13 +9,17 @@ use super::parts::PodName;
 /// Why a node stays. Events leave out what is not worth one; somebody who asks gets an answer always.
 pub(super) fn stay(reason: &Stay) -> String {
     match reason {
-        Stay::NotManaged => "it belongs to no NodePool that is there".to_owned(),
+        Stay::NotManaged => "its NodePool does not exist".to_owned(),
         Stay::Deleting => "it is being deleted already".to_owned(),
         Stay::NotConsolidatable => {
-            "consolidateAfter has not passed since pods came or went, or the NodePool's policy leaves it alone".to_owned()
+            "consolidateAfter has not elapsed since the last pod was added or removed, or the \
+             NodePool's policy excludes it"
+                .to_owned()
         }
         Stay::Later => {
-            "it could go, but other commands of this plan come first: they move pods that share a topology rule with its own, or take the room that these need; it comes next".to_owned()
+            "it could be removed, but other commands of this plan come first: they move pods that \
+             share a topology rule with its pods, or use the room that these need; it comes next"
+                .to_owned()
         }
         Stay::Changed(what) => format!("it changed since it was planned: {what}"),
         other => explain::staying(other)

@@ -69,7 +69,7 @@ fn warnings(input: &Input) -> Vec<String> {
         let reference = &pool.spec.template.spec.node_class_ref;
         if !KINDS.iter().any(|&kind| refers_to(pool, kind)) {
             warnings.push(format!(
-                "NodePool {} takes no part: it refers to a {}/{}; allowed: {}",
+                "NodePool {} is excluded: it references a {}/{}; allowed: {}",
                 pool.metadata.name.as_deref().unwrap_or_default(),
                 reference.group,
                 reference.kind,

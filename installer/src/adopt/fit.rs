@@ -49,7 +49,9 @@ fn leaders(found: &Found, ours: &Value) -> Vec<String> {
     {
         let from = origin(given);
         reasons.push(format!(
-            "{key} has {}=true{from}: it works without the Lease, so both operators would work at once; take that away, wait until Karpenter's pods are new, and run this again",
+            "{key} has {}=true{from}: it runs without the Lease, so both operators would be active \
+             at once; remove the setting, wait until Karpenter's pods are replaced, and run the \
+             command again",
             lease::DISABLED_VARIABLE
         ));
     }
@@ -58,21 +60,24 @@ fn leaders(found: &Found, ours: &Value) -> Vec<String> {
     let hidden = hidden.map(str::to_owned).collect::<Vec<_>>();
     if !hidden.is_empty() {
         reasons.push(format!(
-            "{key} takes {} from a Secret, and Tenon would have to record it: put it into the Deployment or a ConfigMap",
+            "{key} reads {} from a Secret, and Tenon would have to record it: move it to the \
+             Deployment or a ConfigMap",
             some(&hidden, hidden.len())
         ));
         return reasons;
     }
     if variable(ours, lease::DISABLED_VARIABLE).as_deref() == Some("true") {
         reasons.push(format!(
-            "Tenon's Deployment has {}=true, so both operators would work at once: take it out of controller.env in deploy.values",
+            "Tenon's Deployment has {}=true, so both operators would be active at once: remove it \
+             from controller.env in deploy.values",
             lease::DISABLED_VARIABLE
         ));
     }
     let (theirs, ours) = (found.operator.lease(), Place::of(ours));
     if theirs != ours {
         reasons.push(format!(
-            "Karpenter leads by the Lease {theirs} and Tenon by {ours}, so both operators would work at once: give both the same {} and {}, Tenon's in controller.env of deploy.values",
+            "Karpenter uses the Lease {theirs} and Tenon {ours}, so both operators would be active \
+             at once: set the same {} and {} for both, Tenon's in controller.env of deploy.values",
             lease::NAME_VARIABLE,
             lease::NAMESPACE_VARIABLE
         ));
@@ -107,7 +112,9 @@ fn collision(found: &Found, ours: [u16; 2], on_host: bool) -> Option<String> {
     let both = both.map(|port| port.to_string()).collect::<Vec<_>>();
     (!both.is_empty()).then(|| {
         format!(
-            "both operators would use port {} of the same nodes, so their pods can't stand beside each other: `tenon install --set controller.metrics.port=8082 --set controller.healthProbe.port=8083`, with ports that are free, gives Tenon others; for an adoption, give the same flags to it",
+            "both operators would use port {} of the same nodes, so their pods can't run side by \
+             side: set free ports for Tenon with `tenon install --set controller.metrics.port=8082 \
+             --set controller.healthProbe.port=8083`; for an adoption, pass the same flags to it",
             both.join(" and ")
         )
     })

@@ -60,7 +60,7 @@ impl Layout {
             Self::CloudFormation => "CloudFormation, as in Karpenter's documentation",
             Self::Eksctl => "eksctl",
             Self::Terraform => "Terraform",
-            Self::Unknown => "some other way",
+            Self::Unknown => "an unknown method",
         }
     }
 }
@@ -199,10 +199,12 @@ pub async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Fai
     let mut found = operators(cluster).await?;
     Ok(match found.len() {
         1 => Ok(found.remove(0).with_sources(cluster).await?),
-        0 => Err("there is no Karpenter in this cluster: `tenon install` makes a new installation"
-            .to_owned()),
+        0 => {
+            Err("there is no Karpenter in this cluster: use `tenon install` for a new installation"
+                .to_owned())
+        }
         _ => Err(format!(
-            "there are several Deployments of Karpenter: {}; remove those that are not used",
+            "there are several Deployments of Karpenter: {}; remove the unused ones",
             names(&found)
         )),
     })
@@ -229,7 +231,8 @@ pub async fn read(
     };
     let Some(role_arn) = role_arn else {
         return Ok(Err(vec![format!(
-            "the service account {}/{} has neither a Pod Identity association nor the annotation {ROLE_ANNOTATION}, so Karpenter's role can't be told",
+            "the service account {}/{} has neither a Pod Identity association nor the annotation \
+             {ROLE_ANNOTATION}, so Karpenter's role can't be determined",
             account.namespace, account.name
         )]));
     };
@@ -246,7 +249,8 @@ pub async fn read(
     let name = operator.options.get("INTERRUPTION_QUEUE");
     if let Some(name) = name.filter(|name| name.is_secret()) {
         return Ok(Err(vec![format!(
-            "INTERRUPTION_QUEUE is {}, and Tenon would have to record it: put the queue's name into Karpenter's Deployment or a ConfigMap",
+            "INTERRUPTION_QUEUE is {}, and Tenon would have to record it: move the queue's name to \
+             Karpenter's Deployment or a ConfigMap",
             name.shown()
         )]));
     }

@@ -60,7 +60,8 @@ const CONTAINER_SETTLED: [&str; 15] = [
 ];
 
 /// What to do about a field that the chart has no value for.
-const BY_HAND: &str = "set it on Tenon's Deployment yourself if its pods need it; `tenon` leaves fields alone that it does not write";
+const BY_HAND: &str = "set it on Tenon's Deployment yourself if its pods need it; `tenon` doesn't \
+     change fields that it does not manage";
 
 /// Labels that Tenon's pods are selected by.
 fn ours(app: &str) -> BTreeMap<String, String> {
@@ -248,7 +249,8 @@ fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
     let values = &mut carried.values;
     if says_nothing(&container["resources"]) {
         carried.told.push(
-            "Karpenter's container asks for no CPU and no memory; Tenon's asks for what its chart says, 1 CPU and 1Gi: give controller.resources with --set for something else"
+            "Karpenter's container requests no CPU and no memory; Tenon's requests the chart's \
+             defaults, 1 CPU and 1Gi: use --set controller.resources to change that"
                 .to_owned(),
         );
     } else if let Some(resources) =
@@ -288,7 +290,8 @@ fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
     for volume in &volumes {
         if volume["persistentVolumeClaim"].is_object() {
             carried.told.push(format!(
-                "volume {} of Karpenter's pods is a PersistentVolumeClaim: unless it is ReadWriteMany, Tenon's pods wait for it while Karpenter's run",
+                "volume {} of Karpenter's pods is a PersistentVolumeClaim: unless it is \
+                 ReadWriteMany, Tenon's pods wait for it while Karpenter's pods run",
                 volume["name"].as_str().unwrap_or_default()
             ));
         }
@@ -411,7 +414,8 @@ fn tell_rest(found: &Found, pod: &Value, carried: &mut Carried) {
     }
     if let Some(at) = crate::kubernetes::object::first_difference(&context, &restricted) {
         told.push(format!(
-            "securityContext.{at} of Karpenter's container {name} is not carried over: Tenon's container runs without any privilege, as user 65532 and on a read-only file system"
+            "securityContext.{at} of Karpenter's container {name} is not carried over: Tenon's \
+             container runs without privileges, as user 65532 and on a read-only file system"
         ));
     }
     if container["ports"].as_array().into_iter().flatten().any(|port| {

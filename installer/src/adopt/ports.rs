@@ -49,7 +49,10 @@ pub(super) fn carry(found: &Found, carried: &mut Carried) {
         *annotation = metrics.to_string().into();
     }
     carried.told.push(format!(
-        "Karpenter's pods use their nodes' ports {} and {}, and Tenon's pods come beside them: they use {metrics} for metrics and {probes} for probes. Let the firewall and what scrapes them know, or choose others with --set controller.metrics.port=… --set controller.healthProbe.port=…",
+        "Karpenter's pods use their nodes' ports {} and {}, and Tenon's pods will run next to \
+         them: they use {metrics} for metrics and {probes} for probes. Update firewalls and scrape \
+         configurations, or choose other ports with --set controller.metrics.port=… --set \
+         controller.healthProbe.port=…",
         theirs[0], theirs[1]
     ));
 }

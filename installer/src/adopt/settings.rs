@@ -89,7 +89,7 @@ enum Goes {
     Idle(&'static str, &'static str),
 }
 
-const GO: &str = "it is about Karpenter's own process";
+const GO: &str = "it only affects Karpenter's own process";
 
 /// Every option that Karpenter has, by its variable.
 const OPTIONS: [(&str, Kind, Goes); 42] = [
@@ -138,13 +138,14 @@ const OPTIONS: [(&str, Kind, Goes); 42] = [
         Kind::Text,
         Goes::Idle(
             "false",
-            "Tenon has no Go profiles to serve; with controller.debug.profiling it serves its own, on the pod's loopback address",
+            "Tenon has no Go profiles; with controller.debug.profiling it serves its own, on the \
+             pod's loopback address",
         ),
     ),
     (
         "DISABLE_CONTROLLER_WARMUP",
         Kind::Text,
-        Goes::Idle("true", "the caches of Tenon's standby are always warm"),
+        Goes::Idle("true", "the caches of Tenon's standby replicas are always warm"),
     ),
     ("SCHEDULER_CONFIG", Kind::Text, Goes::Setting("schedulerConfig")),
     ("DISABLE_WEBHOOK", Kind::Text, Goes::Used),
@@ -234,7 +235,8 @@ fn options(found: &Found, carried: &mut Carried) {
         let Some(given) = options.get(variable) else { continue };
         if let Some(expected) = kind.problem(given.value()) {
             told.push(format!(
-                "{variable} of Karpenter's Deployment is {} and not {expected}: it is not carried over, and Tenon's default holds",
+                "{variable} of Karpenter's Deployment is {} and not {expected}: it is not carried \
+                 over, and Tenon's default applies",
                 given.shown()
             ));
             continue;
@@ -245,7 +247,8 @@ fn options(found: &Found, carried: &mut Carried) {
                 settings.insert(key.to_owned(), kind.left_out());
             }
             Goes::Value(_) | Goes::Gates if given.is_secret() => told.push(format!(
-                "{variable} of Karpenter's Deployment is {}, which is never recorded: it is not carried over; put it into the Deployment or a ConfigMap, or give it with --set",
+                "{variable} of Karpenter's Deployment is {}, which is never recorded: it is not \
+                 carried over; move it to the Deployment or a ConfigMap, or set it with --set",
                 given.shown()
             )),
             Goes::Setting(key) => drop(settings.insert(key.to_owned(), kind.json(given.value()))),
@@ -311,7 +314,8 @@ fn order_of_batches(settings: &mut Map<String, Value>, told: &mut Vec<String>) {
         && idle > max
     {
         told.push(format!(
-            "BATCH_IDLE_DURATION of Karpenter's Deployment is {idle}, longer than a whole batch ({max}): Tenon waits {max}, as Karpenter does in the end"
+            "BATCH_IDLE_DURATION of Karpenter's Deployment is {idle}, longer than a whole batch \
+             ({max}): Tenon waits {max}, as Karpenter effectively does"
         ));
         settings.insert("batchIdleDuration".to_owned(), max.as_str().into());
     }
@@ -339,7 +343,8 @@ fn gates(text: &str, told: &mut Vec<String>) -> Map<String, Value> {
             gates.insert(key, value.into());
         } else if value {
             told.push(format!(
-                "feature gate {name} is on in Karpenter, and Tenon has no such gate: what depends on it ends with the adoption"
+                "feature gate {name} is on in Karpenter, and Tenon has no such gate: features that \
+                 depend on it stop with the adoption"
             ));
         }
     }

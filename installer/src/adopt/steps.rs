@@ -77,7 +77,9 @@ pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> 
                 Action::AddPolicy { role: role.clone(), name: POLICY.to_owned(), document };
             first.push(
                 Step::new(ADDED, "IAM role", &state.arn, Op::Update, action)
-                    .because([format!("inline {POLICY}: what Karpenter's policies lack")])
+                    .because([format!(
+                        "inline {POLICY}: permissions that Karpenter's policies lack"
+                    )])
                     .needs(&["iam:PutRolePolicy"], &state.arn),
             );
         }
@@ -155,7 +157,7 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
         };
         steps.push(
             Step::new(BACK, "Deployment", &key.path(), Op::Update, action)
-                .because([format!("{} replicas again, which stand by", operator.replicas)])
+                .because([format!("{} replicas again, on standby", operator.replicas)])
                 .needs(&["patch"], &key.to_string()),
         );
     }

@@ -107,7 +107,10 @@ async fn may_lead(context: &Context, canary: &Object) -> Result<(), Failure> {
     match answer.map_err(|source| failed("create", "subjectaccessreviews".to_owned(), source)) {
         Ok(answer) if answer.status.as_ref().is_some_and(|status| !status.allowed) => {
             Err(Failure::Canary {
-                why: format!("{user} may not patch the Lease {lease}, so it could never lead"),
+                why: format!(
+                    "{user} has no permission to patch the Lease {lease}, so it could \
+                     never lead"
+                ),
             })
         }
         Ok(_) => Ok(()),

@@ -127,7 +127,7 @@ pub fn deployment_lacks(live: Option<&Value>) -> Option<String> {
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let wanted = number("/spec/replicas");
     if number("/status/observedGeneration") < number("/metadata/generation") {
-        return Some("its controller has not seen it yet".to_owned());
+        return Some("its controller has not processed it yet".to_owned());
     }
     let (updated, available) =
         (number("/status/updatedReplicas"), number("/status/availableReplicas"));
@@ -143,7 +143,7 @@ pub fn deployment_lacks(live: Option<&Value>) -> Option<String> {
 pub fn readiness_lacks(live: Option<&Value>) -> Option<String> {
     match live.map(|live| condition(live, "Ready")) {
         None => Some("it does not exist".to_owned()),
-        Some(None) => Some("the operator has not looked at it yet".to_owned()),
+        Some(None) => Some("the operator has not processed it yet".to_owned()),
         Some(Some(("True", _, _))) => None,
         Some(Some((_, reason, message))) => {
             let said = [reason, message].into_iter().filter(|text| !text.is_empty());

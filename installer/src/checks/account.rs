@@ -9,7 +9,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "AWS accepts the credentials",
-        cause: "Every other call is signed with them. They are missing, expired, or belong to another account than `cluster.accountId`.",
+        cause: "Every other call is signed with them. They are missing, expired, or belong to an \
+             account other than `cluster.accountId`.",
         fix: "aws sts get-caller-identity --region <region>   # log in again, or choose others with --profile",
         run: credentials,
     },
@@ -18,7 +19,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the region is known",
-        cause: "Without it no service can be called. Where no flag, variable, settings file or kubeconfig names one, every command ends at once and names `cluster.region`.",
+        cause: "Without it no service can be called. If no flag, variable, settings file or \
+             kubeconfig sets it, every command exits immediately and names `cluster.region`.",
         fix: "tenon preflight --cluster <cluster> --region eu-central-1   # or set AWS_REGION",
         run: region,
     },
@@ -27,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the kubeconfig leads to the same cluster as AWS",
-        cause: "Tenon would make roles for one cluster and deploy into another.",
+        cause: "Tenon would create roles for one cluster and deploy into another.",
         fix: "aws eks update-kubeconfig --region <region> --name <cluster>   # or leave out --kubeconfig and --context",
         run: same_cluster,
     },
@@ -35,9 +37,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AC-04",
         severity: Severity::Info,
         when: When::Always,
-        title: "the partition is one that Tenon has IAM documents for",
+        title: "Tenon has IAM documents for the partition",
         cause: "ARNs and service names differ between aws, aws-cn and aws-us-gov.",
-        fix: "tenon iam print --cluster <cluster> --region <region>   # adapt the documents by hand and name the roles in the settings",
+        fix: "tenon iam print --cluster <cluster> --region <region>   # adapt the documents \
+             manually and set the roles in the settings",
         run: partition,
     },
     Check {
@@ -45,7 +48,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the caller may make every call of the plan",
-        cause: "A step in the middle would be denied; what is done until then stays, and the same command goes on later. A simulation does not see everything, so this is a warning.",
+        cause: "Otherwise a step in the middle would be denied; completed steps stay, and the same \
+             command resumes later. A simulation does not cover everything, so this is a warning.",
         fix: "tenon iam caller --cluster <cluster> --region <region>   # attach what it prints to the caller",
         run: permissions,
     },
@@ -53,8 +57,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AC-06",
         severity: Severity::Warning,
         when: When::Always,
-        title: "no organisation policy denies a call of the plan",
-        cause: "A service control policy denies it, whatever the caller's own policies say. Often it demands a permissions boundary or a role path.",
+        title: "no organization policy denies a call of the plan",
+        cause: "A service control policy denies it, regardless of the caller's own policies. Often \
+             it requires a permissions boundary or a role path.",
         fix: "tenon install --cluster <cluster> --region <region> --permissions-boundary arn:aws:iam::<account>:policy/<boundary>",
         run: organization,
     },
@@ -62,8 +67,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AC-07",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "Kubernetes lets the caller write what is to be installed",
-        cause: "The caller has no access entry with cluster administration, or its RBAC is narrower than what it has to grant.",
+        title: "Kubernetes allows the caller to write the objects to install",
+        cause: "The caller has no access entry with cluster administrator permissions, or its RBAC \
+             is narrower than the permissions that it has to grant.",
         fix: "aws eks associate-access-policy --region <region> --cluster-name <cluster> --principal-arn <caller> --access-scope type=cluster --policy-arn arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
         run: rbac,
     },
@@ -73,14 +79,14 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Always,
         title: "this machine's clock is right",
         cause: "AWS refuses signatures that are five minutes off, and tokens for the cluster expire too early.",
-        fix: "sudo chronyc makestep   # or the like: set the clock",
+        fix: "sudo chronyc makestep   # or another command that sets the clock",
         run: clock,
     },
     Check {
         id: "AC-09",
         severity: Severity::Info,
         when: When::Always,
-        title: "the proxy is not asked for addresses that only nodes know",
+        title: "addresses that only nodes can reach bypass the proxy",
         cause: "Behind a proxy, credentials (169.254.170.23, 169.254.169.254) and VPC endpoints must be reached directly, or the operator gets no credentials.",
         fix: "kubectl -n <namespace> set env deployment/karpenter NO_PROXY=169.254.170.23,169.254.169.254,.svc,.cluster.local,.amazonaws.com",
         run: proxy,
@@ -106,7 +112,7 @@ fn region(seen: &Observed) -> Outcome {
     let looks_right = region.split('-').count() >= 3
         && region.ends_with(|c: char| c.is_ascii_digit())
         && region.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    Outcome::when(looks_right, region, format!("{region:?} is no region"))
+    Outcome::when(looks_right, region, format!("{region:?} is not a region"))
 }
 
 fn same_cluster(seen: &Observed) -> Outcome {
@@ -121,7 +127,7 @@ fn same_cluster(seen: &Observed) -> Outcome {
             host(endpoint) == host(&cluster.endpoint),
             endpoint,
             format!(
-                "it leads to {endpoint}, and EKS says that the cluster is at {}",
+                "it points to {endpoint}, but EKS reports the cluster's endpoint as {}",
                 cluster.endpoint
             ),
         )
@@ -134,7 +140,7 @@ fn partition(seen: &Observed) -> Outcome {
         Outcome::when(
             ["aws", "aws-cn", "aws-us-gov"].contains(&partition),
             partition,
-            format!("{partition:?} is a partition that Tenon has no documents for"),
+            format!("Tenon has no documents for partition {partition:?}"),
         )
     })
 }
@@ -157,7 +163,7 @@ fn organization(seen: &Observed) -> Outcome {
             .filter(|one| one.by_organization)
             .map(|one| format!("{} on {}", one.action, one.resource))
             .collect::<Vec<_>>();
-        Outcome::of(&denied, "a simulation finds none")
+        Outcome::of(&denied, "none found by a simulation")
     })
 }
 
@@ -193,7 +199,7 @@ fn proxy(seen: &Observed) -> Outcome {
     let missing = ["169.254.170.23", "169.254.169.254"]
         .into_iter()
         .filter(|address| !past.contains(address))
-        .map(|address| format!("NO_PROXY does not hold {address}"))
+        .map(|address| format!("NO_PROXY does not contain {address}"))
         .collect::<Vec<_>>();
-    Outcome::of(&missing, "NO_PROXY holds the addresses of credentials")
+    Outcome::of(&missing, "NO_PROXY contains the addresses of the credential endpoints")
 }

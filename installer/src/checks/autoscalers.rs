@@ -11,8 +11,10 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "no other Karpenter runs",
-        cause: "Two controllers with the same CRDs and tags fight over NodeClaims, and each collects the other's instances as garbage.",
-        fix: "tenon adopt --cluster <cluster> --region <region>   # takes it over: its NodePools and nodes stay",
+        cause: "Two controllers with the same CRDs and tags fight over NodeClaims, and each \
+             garbage-collects the other's instances.",
+        fix: "tenon adopt --cluster <cluster> --region <region>   # take over from Karpenter: its \
+             NodePools and nodes stay",
         run: other_karpenter,
     },
     Check {
@@ -20,8 +22,10 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "no object is stored in an API version before v1",
-        cause: "The CRDs no longer hold v1beta1 and v1alpha5, and their conversion webhook is gone: such objects could not be read any more.",
-        fix: "kubectl get crd nodepools.karpenter.sh -o jsonpath='{.status.storedVersions}'   # upgrade Karpenter to 1.0 first, then store everything anew",
+        cause: "The CRDs no longer contain v1beta1 and v1alpha5, and their conversion webhook is \
+             gone: such objects would become unreadable.",
+        fix: "kubectl get crd nodepools.karpenter.sh -o jsonpath='{.status.storedVersions}'   # \
+             upgrade Karpenter to 1.0 first, then rewrite all objects",
         run: old_versions,
     },
     Check {
@@ -29,7 +33,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "no Cluster Autoscaler runs",
-        cause: "Both answer the same pending pods, and both remove nodes that the other one keeps.",
+        cause: "Both launch nodes for the same pending pods, and each removes nodes that the other \
+             one keeps.",
         fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0",
         run: cluster_autoscaler,
     },
@@ -47,7 +52,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "no descheduler runs",
-        cause: "It moves pods for reasons of its own, and consolidation then starts again from the beginning.",
+        cause: "It evicts pods by its own rules, and each time consolidation starts over.",
         fix: "kubectl get cronjob,deployment -A -o wide | grep descheduler",
         run: descheduler,
     },
@@ -55,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "EX-06",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "nobody else owns the CRDs",
+        title: "no other tool owns the CRDs",
         cause: "Helm refuses objects without its ownership metadata (\"invalid ownership metadata\"), and two owners overwrite each other's schema.",
         fix: "tenon install --cluster <cluster> --region <region> -f tenon.yaml   # with deploy.crds: skip, or remove the other release first",
         run: crd_owner,
@@ -64,9 +69,11 @@ pub(super) const CHECKS: &[Check] = &[
         id: "EX-07",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "no Helm release of that name is in the way",
-        cause: "A release that hangs in pending-install or pending-upgrade blocks every later one.",
-        fix: "helm -n <namespace> rollback tenon   # or helm uninstall, for a release that never was deployed",
+        title: "no stuck Helm release has the same name",
+        cause: "A release that is stuck in pending-install or pending-upgrade blocks every later \
+             one.",
+        fix: "helm -n <namespace> rollback tenon   # or helm uninstall, for a release that was \
+             never deployed",
         run: helm_release,
     },
     Check {
@@ -74,16 +81,17 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "no GitOps tool owns the operator's objects",
-        cause: "What the installer writes, Flux or Argo CD takes back, and the other way round.",
-        fix: "tenon export flux --cluster <cluster> --region <region> --charts <url>   # or argocd: and change it in git",
+        cause: "Flux or Argo CD reverts the installer's changes, and vice versa.",
+        fix: "tenon export flux --cluster <cluster> --region <region> --charts <url>   # or \
+             argocd; then make the change in git",
         run: gitops,
     },
     Check {
         id: "EX-09",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "the names in AWS and Kubernetes are free or ours",
-        cause: "What carries no mark of this installation is never touched.",
+        title: "the names in AWS and Kubernetes are unused or belong to this installation",
+        cause: "Objects without the mark of this installation are never touched.",
         fix: "tenon install --cluster <cluster> --region <region> --name-prefix <other>",
         run: names_taken,
     },
@@ -91,8 +99,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "EX-10",
         severity: Severity::Info,
         when: When::Always,
-        title: "the queue's name can be used",
-        cause: "SQS keeps the name of a deleted queue for a minute. The installer waits for it. Known is what was deleted from this machine.",
+        title: "the queue's name is available",
+        cause: "SQS reserves the name of a deleted queue for a minute. The installer waits for it. \
+             Only deletions from this machine are known.",
         fix: "tenon install --cluster <cluster> --region <region>   # again, a minute later",
         run: queue_name,
     },
@@ -100,7 +109,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "EX-11",
         severity: Severity::Warning,
         when: When::Always,
-        title: "no instance is left of an earlier installation",
+        title: "no instance of an earlier installation is left",
         cause: "Instances with this cluster's tags and no NodeClaim cost money, and the operator terminates them as soon as it starts.",
         fix: "aws ec2 terminate-instances --region <region> --instance-ids <instance>   # or leave it to the operator",
         run: leftover_instances,
@@ -109,18 +118,21 @@ pub(super) const CHECKS: &[Check] = &[
         id: "EX-12",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the node role's access entry belongs to this role",
-        cause: "An access entry keeps the id of the role that it was made for. If the role was made again since, nodes are refused.",
-        fix: "tenon install --cluster <cluster> --region <region>   # replaces an entry of its own; another one: aws eks delete-access-entry",
+        title: "the node role's access entry belongs to the current role",
+        cause: "An access entry keeps the id of the role that it was created for. If the role was \
+             recreated since, nodes are refused.",
+        fix: "tenon install --cluster <cluster> --region <region>   # replaces its own entry; for \
+             any other: aws eks delete-access-entry",
         run: stale_entry,
     },
     Check {
         id: "EX-13",
         severity: Severity::Warning,
         when: When::Always,
-        title: "nothing waits for a finalizer that nobody serves",
-        cause: "Objects are being deleted, and no controller runs that could finish it.",
-        fix: "tenon uninstall --cluster <cluster> --region <region>   # finishes it, and proves first that the instance is gone",
+        title: "no object waits for a finalizer without a controller",
+        cause: "Objects are being deleted, and no controller runs that could finish the deletion.",
+        fix: "tenon uninstall --cluster <cluster> --region <region>   # finishes the deletion, \
+             after verifying that the instance is gone",
         run: stuck_finalizers,
     },
 ];
@@ -167,8 +179,9 @@ fn old_versions(seen: &Observed) -> Outcome {
                 // NodeOverlay is itself an alpha API of today.
                 !crd.name.starts_with("nodeoverlays") && *version != "v1"
             });
-            problems
-                .extend(old.map(|version| format!("{} may hold objects in {version}", crd.name)));
+            problems.extend(
+                old.map(|version| format!("{} may contain objects in {version}", crd.name)),
+            );
             if crd.conversion_webhook {
                 problems.push(format!("{} converts by a webhook", crd.name));
             }
@@ -216,7 +229,7 @@ fn crd_owner(seen: &Observed) -> Outcome {
                 Some(format!("{} belongs to Helm release {release}", crd.name))
             })
             .collect::<Vec<_>>();
-        Outcome::of(&problems, "they are free or ours")
+        Outcome::of(&problems, "they are unused or belong to this installation")
     })
 }
 
@@ -269,11 +282,11 @@ const NAME_KEPT_SECONDS: i64 = 60;
 
 fn queue_name(seen: &Observed) -> Outcome {
     if seen.asked.interruption_queue.is_empty() {
-        return super::skip("there is to be no queue");
+        return super::skip("the settings disable the queue");
     }
     known(&seen.queue_deleted, |deleted| match deleted.map(|at| seen.now - at) {
         Some(ago) if ago < NAME_KEPT_SECONDS => Outcome::Fail(format!(
-            "a queue of that name was deleted {ago} s ago, and can be made in {} s",
+            "a queue of that name was deleted {ago} s ago; the name is available again in {} s",
             NAME_KEPT_SECONDS - ago
         )),
         _ => Outcome::Pass("it can".to_owned()),
@@ -292,7 +305,7 @@ fn leftover_instances(seen: &Observed) -> Outcome {
                 .iter()
                 .filter(|instance| instance.state_reason.is_none())
                 .filter(|instance| !has_claim(&instance.node_claim))
-                .map(|instance| format!("{} runs and has no NodeClaim", instance.id))
+                .map(|instance| format!("{} is running and has no NodeClaim", instance.id))
                 .collect::<Vec<_>>();
             Outcome::of(&problems, "none is")
         })
@@ -303,7 +316,7 @@ fn stale_entry(seen: &Observed) -> Outcome {
     known(&seen.iam.access_entry, |entry| {
         known(&seen.iam.node_role_created, |role| match (entry, role) {
             (Some(entry), Some(role)) if entry.created < *role => Outcome::Fail(format!(
-                "the role {} was made after its access entry",
+                "the role {} was created after its access entry",
                 seen.iam.node_role_arn
             )),
             (Some(_), Some(_)) => Outcome::Pass("it does".to_owned()),
@@ -315,7 +328,7 @@ fn stale_entry(seen: &Observed) -> Outcome {
 fn stuck_finalizers(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.deployments, |deployments| {
         if deployments.iter().any(|one| (is_ours(one) || is_karpenter(one)) && one.ready > 0) {
-            return Outcome::Pass("a controller serves them".to_owned());
+            return Outcome::Pass("a controller handles them".to_owned());
         }
         let kinds = [
             ("NodePool", &seen.kubernetes.node_pools),

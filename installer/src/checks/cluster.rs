@@ -11,7 +11,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the cluster is active",
-        cause: "While it is created, deleted or failed, neither access entries nor associations can be made.",
+        cause: "While it is being created or deleted, or has failed, neither access entries nor \
+             associations can be created.",
         fix: "aws eks wait cluster-active --region <region> --name <cluster>",
         run: active,
     },
@@ -19,8 +20,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-02",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "the operator knows this version of Kubernetes",
-        cause: "Outside of the supported range, APIs that the operator needs are missing or behave differently.",
+        title: "the operator supports this version of Kubernetes",
+        cause: "Outside the supported range, APIs that the operator needs are missing or behave \
+             differently.",
         fix: "aws eks update-cluster-version --region <region> --name <cluster> --kubernetes-version 1.33",
         run: version,
     },
@@ -37,8 +39,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-04",
         severity: Severity::Warning,
         when: When::Always,
-        title: "EKS Auto Mode does not run nodes as well",
-        cause: "Two autoscalers answer the same pending pods. They can live side by side only if their NodePools never fit the same pods.",
+        title: "EKS Auto Mode does not manage nodes in the same cluster",
+        cause: "Two autoscalers launch nodes for the same pending pods. They can coexist only if \
+             their NodePools never match the same pods.",
         fix: "aws eks update-cluster-config --region <region> --name <cluster> --compute-config enabled=false",
         run: auto_mode,
     },
@@ -47,7 +50,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "nodes reach the API server",
-        cause: "Nodes without a way to the internet can register only over the private endpoint.",
+        cause: "Nodes without a route to the internet can register only through the private \
+             endpoint.",
         fix: "aws eks update-cluster-config --region <region> --name <cluster> --resources-vpc-config endpointPrivateAccess=true",
         run: endpoint,
     },
@@ -55,18 +59,20 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-06",
         severity: Severity::Info,
         when: When::Always,
-        title: "the cluster knows access entries",
-        cause: "Without them nodes are let in by the ConfigMap aws-auth, which every tool edits and one mistake breaks.",
-        fix: "aws eks update-cluster-config --region <region> --name <cluster> --access-config authenticationMode=API_AND_CONFIG_MAP   # can't be undone",
+        title: "the cluster supports access entries",
+        cause: "Without them nodes are authorized by the ConfigMap aws-auth, which many tools edit \
+             and a single mistake breaks.",
+        fix: "aws eks update-cluster-config --region <region> --name <cluster> --access-config \
+             authenticationMode=API_AND_CONFIG_MAP   # irreversible",
         run: authentication,
     },
     Check {
         id: "CL-07",
         severity: Severity::Info,
         when: When::Always,
-        title: "EKS runs the control plane, in AWS",
-        cause: "On Outposts and on kOps clusters other steps are needed.",
-        fix: "kubectl get nodes --show-labels   # kops.k8s.io: install with kOps' own means",
+        title: "EKS runs the control plane in an AWS region",
+        cause: "Outposts and kOps clusters need other steps.",
+        fix: "kubectl get nodes --show-labels   # kops.k8s.io: install with kOps itself",
         run: kind,
     },
     Check {
@@ -74,7 +80,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "the network is IPv4",
-        cause: "On an IPv6 cluster nodes need a policy of their own, which Tenon makes; a role of yours must have it.",
+        cause: "On an IPv6 cluster nodes need a special policy. Tenon creates it; a role that you \
+             supply must have it.",
         fix: "tenon iam print --cluster <cluster> --region <region>   # see node-role-ipv6-cni",
         run: ip_family,
     },
@@ -82,8 +89,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-09",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "the operator has somewhere to run",
-        cause: "It never runs on nodes that it makes itself. Each replica needs a node of its own, in a zone of its own where there are several, with 1 CPU and 1 GiB free.",
+        title: "there is room for the operator's pods",
+        cause: "The operator never runs on nodes that it launches itself. Each replica needs a \
+             separate node, in a separate zone if there are several, with 1 CPU and 1 GiB free.",
         fix: "eksctl create nodegroup --region <region> --cluster <cluster> --name system --nodes 2   # or install with --replicas 1",
         run: somewhere_to_run,
     },
@@ -92,7 +100,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the cluster's DNS answers",
-        cause: "The operator resolves AWS's endpoints by it. Where DNS runs only on nodes that the operator makes, none of both can start: set dnsPolicy to Default then.",
+        cause: "The operator resolves AWS's endpoints through it. If DNS runs only on nodes that \
+             the operator launches, neither can start: set dnsPolicy to Default.",
         fix: "kubectl -n kube-system get deployment coredns",
         run: dns,
     },
@@ -100,8 +109,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-11",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the system DaemonSets run on tainted nodes too",
-        cause: "A node is ready for pods only after its network plug-in runs. A DaemonSet that doesn't tolerate the taints of new nodes never starts there.",
+        title: "the system DaemonSets tolerate the taints of new nodes",
+        cause: "A node is ready for pods only after its network plugin runs. A DaemonSet that \
+             doesn't tolerate the taints of new nodes never starts there.",
         fix: "kubectl -n kube-system get daemonset aws-node kube-proxy -o jsonpath='{..tolerations}'",
         run: daemon_sets,
     },
@@ -110,7 +120,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the namespace admits the operator's pods",
-        cause: "A quota on priority classes without room for system-cluster-critical keeps them out.",
+        cause: "A quota on priority classes without room for system-cluster-critical rejects them.",
         fix: "kubectl -n <namespace> get resourcequota -o yaml",
         run: admission,
     },
@@ -128,7 +138,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "no webhook blocks pods, nodes or leases",
-        cause: "A webhook that refuses what it can't judge, and whose pods are gone, stops evictions, new nodes and leader election.",
+        cause: "A webhook with failurePolicy Fail whose pods are gone blocks evictions, new nodes \
+             and leader election.",
         fix: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
         run: webhooks,
     },
@@ -136,8 +147,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-15",
         severity: Severity::Info,
         when: When::Always,
-        title: "a Prometheus operator can find the metrics",
-        cause: "With the CRD ServiceMonitor the chart can make one: serviceMonitor.enabled.",
+        title: "a Prometheus operator can discover the metrics",
+        cause: "With the CRD ServiceMonitor the chart can create one: serviceMonitor.enabled.",
         fix: "tenon config explain deploy.values",
         run: metrics,
     },
@@ -145,9 +156,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CL-16",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "the settings fit the cluster",
-        cause: "What they ask for does not exist on it: `install` would refuse.",
-        fix: "tenon config explain nodes.authorization   # or whichever setting it names",
+        title: "the settings match the cluster",
+        cause: "They require something that the cluster does not have: `install` would refuse.",
+        fix: "tenon config explain nodes.authorization   # or the setting that the message names",
         run: fits,
     },
 ];
@@ -186,8 +197,8 @@ fn support(seen: &Observed) -> Outcome {
     known(&seen.cluster, |cluster| {
         Outcome::when(
             !cluster.extended_support,
-            "it is upgraded when standard support ends",
-            format!("with {} it will, when standard support ends", cluster.version),
+            "it is upgraded at the end of standard support",
+            format!("with {} it will, at the end of standard support", cluster.version),
         )
     })
 }
@@ -197,7 +208,7 @@ fn auto_mode(seen: &Observed) -> Outcome {
         Outcome::when(
             !cluster.auto_mode,
             "it is off",
-            "it is on: keep its NodePools and Tenon's apart",
+            "it is on: make sure that its NodePools and Tenon's never match the same pods",
         )
     })
 }
@@ -206,16 +217,19 @@ fn endpoint(seen: &Observed) -> Outcome {
     use super::observed::SubnetClass::Isolated;
     known(&seen.cluster, |cluster| {
         if cluster.private_endpoint {
-            return Outcome::Pass("over the private endpoint".to_owned());
+            return Outcome::Pass("through the private endpoint".to_owned());
         }
         known(&seen.network.subnets, |subnets| {
             let cut_off = subnets.iter().filter(|subnet| subnet.class == Isolated);
             let problems = cut_off
                 .map(|subnet| {
-                    format!("{} has no way out, and the private endpoint is off", subnet.id)
+                    format!(
+                        "{} has no route to the internet, and the private endpoint is off",
+                        subnet.id
+                    )
                 })
                 .collect::<Vec<_>>();
-            Outcome::of(&problems, "over the public endpoint")
+            Outcome::of(&problems, "through the public endpoint")
         })
     })
 }
@@ -225,7 +239,7 @@ fn authentication(seen: &Observed) -> Outcome {
         Outcome::when(
             cluster.authentication_mode != "CONFIG_MAP",
             &cluster.authentication_mode,
-            "it knows only aws-auth",
+            "it supports only aws-auth",
         )
     })
 }
@@ -236,7 +250,7 @@ fn kind(seen: &Observed) -> Outcome {
             seen.kubernetes.nodes.known().is_some_and(|nodes| nodes.iter().any(|node| node.kops));
         match (cluster.outpost, kops) {
             (true, _) => Outcome::Fail("the control plane runs on an Outpost".to_owned()),
-            (false, true) => Outcome::Fail("some nodes were made by kOps".to_owned()),
+            (false, true) => Outcome::Fail("some nodes were created by kOps".to_owned()),
             (false, false) => Outcome::Pass("EKS".to_owned()),
         }
     })
@@ -280,7 +294,8 @@ fn somewhere_to_run(seen: &Observed) -> Outcome {
             fit.len() >= wanted && zones(&fit) >= zones_wanted,
             format!("{} nodes in {} zones have room", fit.len(), zones(&fit)),
             format!(
-                "{} of {} nodes that no NodePool made have 1 CPU and 1 GiB free, in {} zones, and {wanted} replicas are wanted",
+                "{} of {} nodes outside of NodePools have 1 CPU and 1 GiB free, in {} zones; \
+                 {wanted} replicas are configured",
                 fit.len(),
                 all.len(),
                 zones(&fit)
@@ -318,7 +333,7 @@ fn admission(seen: &Observed) -> Outcome {
             .iter()
             .map(|quota| format!("quota {quota} leaves no room for system-cluster-critical"))
             .collect::<Vec<_>>();
-        Outcome::of(&problems, "nothing is in the way")
+        Outcome::of(&problems, "no quota blocks them")
     })
 }
 
@@ -353,7 +368,7 @@ fn webhooks(seen: &Observed) -> Outcome {
                 Some(format!("{}: service {service} has no ready endpoint", hook.name))
             })
             .collect::<Vec<_>>();
-        Outcome::of(&problems, "those that matter answer")
+        Outcome::of(&problems, "all relevant webhooks have ready endpoints")
     })
 }
 
@@ -364,9 +379,9 @@ fn fits(seen: &Observed) -> Outcome {
 fn metrics(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.crds, |crds| {
         if crds.iter().any(|crd| crd.name == "servicemonitors.monitoring.coreos.com") {
-            Outcome::Pass("ServiceMonitor is known".to_owned())
+            Outcome::Pass("the CRD ServiceMonitor is installed".to_owned())
         } else {
-            skip("no Prometheus operator is installed; the Service carries the port http-metrics")
+            skip("no Prometheus operator is installed; the Service has the port http-metrics")
         }
     })
 }

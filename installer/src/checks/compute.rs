@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "QU-01",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the account may run as many vCPUs as the NodePool allows",
+        title: "the account's vCPU quotas cover the NodePool's limit",
         cause: "EC2 counts vCPUs of running instances per family group and refuses more with VcpuLimitExceeded, or MaxSpotInstanceCountExceeded for spot.",
         fix: "aws service-quotas request-service-quota-increase --region <region> --service-code ec2 --quota-code L-1216C47A --desired-value 1000",
         run: vcpus,
@@ -22,8 +22,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "QU-02",
         severity: Severity::Info,
         when: When::Always,
-        title: "the account may have large enough volumes",
-        cause: "Every node has a gp3 volume of 20 GiB or more, and EC2 counts them together, in TiB.",
+        title: "the account's storage quota covers the nodes' volumes",
+        cause: "Every node has a gp3 volume of 20 GiB or more, and EC2 limits their total size, in \
+             TiB.",
         fix: "aws service-quotas request-service-quota-increase --region <region> --service-code ebs --quota-code L-7A658B76 --desired-value 100",
         run: volumes,
     },
@@ -32,7 +33,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "there is room for launch templates",
-        cause: "EC2 takes 5,000 launch templates in a region. The operator removes its own; other tools often don't.",
+        cause: "EC2 allows 5,000 launch templates in a region. The operator deletes its own; other \
+             tools often don't.",
         fix: "aws ec2 describe-launch-templates --region <region> --query 'LaunchTemplates[].[LaunchTemplateName,CreateTime]'",
         run: launch_templates,
     },
@@ -40,8 +42,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AM-01",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "the AMI alias stands for an image",
-        cause: "An EC2NodeClass without a machine image is not ready, and nothing is launched. Not every release exists for every Kubernetes version, region and architecture.",
+        title: "the AMI alias resolves to an image",
+        cause: "An EC2NodeClass without an AMI is not ready, and nothing is launched. Not every \
+             release exists for every Kubernetes version, region and architecture.",
         fix: "tenon install --cluster <cluster> --region <region> --ami-alias al2023@latest",
         run: images,
     },
@@ -49,8 +52,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AM-02",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the machine image is made for the cluster's version",
-        cause: "A kubelet newer than the API server is not supported, and one more than three versions older neither.",
+        title: "the AMI matches the cluster's version",
+        cause: "A kubelet newer than the API server, or more than three versions older, is not \
+             supported.",
         fix: "tenon install --cluster <cluster> --region <region> --ami-alias al2023@latest",
         run: image_version,
     },
@@ -58,8 +62,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AM-03",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the volumes of nodes need no key of yours",
-        cause: "EBS may encrypt every new volume of the account with a key of yours, and the images of an EC2NodeClass may be encrypted with one. Without a grant on it instances end right after launch, with Client.InternalError.",
+        title: "the volumes of nodes don't need your own KMS key",
+        cause: "EBS may encrypt every new volume of the account with your own key, and the AMIs of \
+             an EC2NodeClass may be encrypted with one. Without a grant on the key, instances \
+             terminate right after launch with Client.InternalError.",
         fix: "tenon iam print --cluster <cluster> --region <region> --volume-key <key>   # attach the policy VolumeEncryption",
         run: volume_keys,
     },
@@ -68,7 +74,9 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the operator's image can be pulled",
-        cause: "The registry doesn't know it, refuses it, or has it for other architectures. A stale login to public.ecr.aws is answered with 403. Before an installation the registry is asked from here, without a login.",
+        cause: "The registry doesn't have it, refuses access, or has it only for other \
+             architectures. public.ecr.aws answers a stale login with 403. Before an installation \
+             the check queries the registry from this machine, without a login.",
         fix: "kubectl -n <namespace> describe pod -l app.kubernetes.io/name=karpenter   # then docker logout public.ecr.aws, or --image <mirror>",
         run: image_pull,
     },
@@ -76,8 +84,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IM-02",
         severity: Severity::Info,
         when: When::Always,
-        title: "the operator's image is named by its digest",
-        cause: "A tag can be moved to another image after you tried this one.",
+        title: "the operator's image is pinned by its digest",
+        cause: "A tag can be moved to another image after you tested this one.",
         fix: "tenon config explain deploy.values   # controller.image.digest",
         run: image_digest,
     },
@@ -86,7 +94,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "EventBridge can write into the queue",
-        cause: "With the key alias/aws/sqs, or a key whose policy doesn't name EventBridge, messages vanish without an error.",
+        cause: "With the key alias/aws/sqs, or a key whose policy doesn't allow EventBridge, \
+             messages are lost without an error.",
         fix: "aws sqs set-queue-attributes --region <region> --queue-url <queue> --attributes SqsManagedSseEnabled=true",
         run: queue_key,
     },
@@ -95,7 +104,10 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Installed,
         title: "the operator's queue setting is a name",
-        cause: "It takes the queue's name; with an ARN or URL Tenon's operator hears of no interruption, and Karpenter's does not start. Looked at is what runs in the cluster, however it was deployed; in the settings of `tenon` anything but a name ends every command at once.",
+        cause: "The setting expects the queue's name; with an ARN or URL, Tenon's operator \
+             receives no interruptions, and Karpenter's does not start. The check inspects the \
+             operators in the cluster, however they were deployed; in the settings of `tenon`, \
+             anything but a name is an error in every command.",
         fix: "kubectl -n <namespace> set env deployment/karpenter INTERRUPTION_QUEUE=<name>   # with the Helm chart: settings.interruptionQueue",
         run: queue_name,
     },
@@ -104,16 +116,18 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Installed,
         title: "the queue and its rules work",
-        cause: "If a rule is off or leads elsewhere, or messages are not fetched, spot instances end before their pods have moved.",
-        fix: "tenon install --cluster <cluster> --region <region>   # brings queue and rules to what they should be",
+        cause: "If a rule is disabled or has another target, or messages are not received, spot \
+             instances are interrupted before their pods have moved.",
+        fix: "tenon install --cluster <cluster> --region <region>   # restores queue and rules",
         run: queue_works,
     },
     Check {
         id: "ZS-01",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "zonal shift is registered for the cluster where the operator watches it",
-        cause: "The operator asks for shifts of a resource that the service doesn't know, and does not become ready.",
+        title: "the cluster is registered for zonal shift if the operator follows it",
+        cause: "Otherwise the operator queries a resource that is not registered, and does not \
+             become ready.",
         fix: "aws eks update-cluster-config --region <region> --name <cluster> --zonal-shift-config enabled=true",
         run: zonal_shift,
     },
@@ -121,8 +135,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP-01",
         severity: Severity::Warning,
         when: When::Always,
-        title: "NodePools are limited and fit their EC2NodeClass",
-        cause: "Without a limit a mistake in one workload can launch hundreds of nodes; a reference to nothing launches none.",
+        title: "NodePools have limits and reference an existing EC2NodeClass",
+        cause: "Without a limit, a mistake in one workload can launch hundreds of nodes; a \
+             NodePool with a dangling reference launches none.",
         fix: "kubectl get nodepool -o yaml   # set spec.limits.cpu; correct spec.template.spec.nodeClassRef",
         run: node_pools,
     },
@@ -136,7 +151,7 @@ pub(super) const SPOT: &str = "L-34B43A08";
 pub(super) const GP3: &str = "L-7A658B76";
 
 fn vcpus(seen: &Observed) -> Outcome {
-    let Some(limit) = seen.asked.cpu_limit else { return skip("no default NodePool is made") };
+    let Some(limit) = seen.asked.cpu_limit else { return skip("no default NodePool is created") };
     known(&seen.compute.quotas, |quotas| {
         let mut kinds = vec![(ON_DEMAND, "on-demand")];
         if seen.asked.spot {
@@ -147,11 +162,14 @@ fn vcpus(seen: &Observed) -> Outcome {
             .filter_map(|(code, kind)| {
                 let quota = *quotas.get(code)?;
                 (quota < f64::from(limit)).then(|| {
-                    format!("{quota} vCPUs of {kind} instances, and the NodePool may have {limit}")
+                    format!(
+                        "the quota is {quota} vCPUs of {kind} instances, and the NodePool's \
+                         limit is {limit}"
+                    )
                 })
             })
             .collect::<Vec<_>>();
-        Outcome::of(&problems, format!("{limit} are within its quotas"))
+        Outcome::of(&problems, format!("its limit of {limit} is within the quotas"))
     })
 }
 
@@ -184,7 +202,7 @@ fn over_images(
     problem: impl Fn(&ImageView) -> Option<String>,
 ) -> Outcome {
     if seen.asked.ami_alias.is_none() {
-        return skip("no default EC2NodeClass is made");
+        return skip("no default EC2NodeClass is created");
     }
     known(&seen.compute.images, |images| {
         Outcome::of(&images.iter().filter_map(problem).collect::<Vec<_>>(), pass)
@@ -193,10 +211,9 @@ fn over_images(
 
 fn images(seen: &Observed) -> Outcome {
     over_images(seen, "it does", |image| {
-        image
-            .id
-            .is_none()
-            .then(|| format!("for {}: {} has no image", image.architecture, image.parameter))
+        image.id.is_none().then(|| {
+            format!("for {}: {} resolves to no image", image.architecture, image.parameter)
+        })
     })
 }
 
@@ -239,10 +256,10 @@ fn image_pull(seen: &Observed) -> Outcome {
         return Outcome::of(&problems, name);
     }
     known(&seen.image, |image| match image.as_ref().map(|image| image.status) {
-        None => skip("the image names no registry"),
+        None => skip("the image reference has no registry"),
         Some(200) => Outcome::Pass(name.to_owned()),
         Some(status) => Outcome::Unknown(format!(
-            "the registry answers {status}: it may let nodes in, which have a login"
+            "the registry answers {status}: nodes, which have credentials, may still have access"
         )),
     })
 }
@@ -260,7 +277,7 @@ fn not_there(seen: &Observed, image: &RegistryView) -> Option<String> {
     let name = &seen.asked.image;
     match image.status {
         403 => Some(format!("the registry refuses {name} (403)")),
-        404 => Some(format!("the registry doesn't know {name} in this version (404)")),
+        404 => Some(format!("the registry doesn't have {name} in this version (404)")),
         _ => {
             let nodes = seen.kubernetes.nodes.known().into_iter().flatten();
             let wanted = nodes.filter(|node| !node.from_node_pool && !node.architecture.is_empty());
@@ -269,8 +286,12 @@ fn not_there(seen: &Observed, image: &RegistryView) -> Option<String> {
                 .filter(|one| !image.architectures.iter().any(|there| there == one))
                 .collect::<BTreeSet<_>>();
             let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            (!image.architectures.is_empty() && !missing.is_empty())
-                .then(|| format!("{name} is not there for {missing}, which nodes are of"))
+            (!image.architectures.is_empty() && !missing.is_empty()).then(|| {
+                format!(
+                    "{name} does not exist for {missing}, the architecture of some \
+                     nodes"
+                )
+            })
         }
     }
 }
@@ -281,7 +302,7 @@ fn image_digest(seen: &Observed) -> Outcome {
 
 fn queue_key(seen: &Observed) -> Outcome {
     known(&seen.queue_key, |key| match key {
-        None => Outcome::Pass("it uses SQS's own keys".to_owned()),
+        None => Outcome::Pass("it uses SQS-managed keys".to_owned()),
         Some(key) if key.id.ends_with("alias/aws/sqs") => {
             Outcome::Fail(format!("EventBridge may not use {}", key.id))
         }
@@ -304,7 +325,8 @@ fn queue_name(seen: &Observed) -> Outcome {
             .filter_map(|one| {
                 let queue = one.interruption_queue.as_ref()?;
                 let is_name = !queue.contains([':', '/']);
-                (!is_name).then(|| format!("{queue} in {}/{} is no name", one.namespace, one.name))
+                (!is_name)
+                    .then(|| format!("{queue} in {}/{} is not a name", one.namespace, one.name))
             })
             .collect::<Vec<_>>();
         let wanted = seen.asked.interruption_queue.as_str();
@@ -329,14 +351,14 @@ fn queue_works(seen: &Observed) -> Outcome {
                 } else if !rule.enabled {
                     problems.push(format!("rule {} is off", rule.name));
                 } else if !rule.to_queue {
-                    problems.push(format!("rule {} leads elsewhere", rule.name));
+                    problems.push(format!("rule {} has another target", rule.name));
                 }
             }
             if queue.senders.is_empty() {
-                problems.push("the queue's policy lets nobody send".to_owned());
+                problems.push("the queue's policy allows no sender".to_owned());
             }
             if queue.waiting > MANY_WAITING {
-                problems.push(format!("{} messages wait to be fetched", queue.waiting));
+                problems.push(format!("{} messages have not been received", queue.waiting));
             }
             Outcome::of(&problems, format!("{} messages wait", queue.waiting))
         })
@@ -345,7 +367,7 @@ fn queue_works(seen: &Observed) -> Outcome {
 
 fn zonal_shift(seen: &Observed) -> Outcome {
     if !seen.asked.zonal_shift {
-        return skip("the operator doesn't watch it");
+        return skip("the operator doesn't follow it");
     }
     known(&seen.cluster, |cluster| Outcome::when(cluster.zonal_shift, "it is", "it is not"))
 }
@@ -367,13 +389,15 @@ fn node_pools(seen: &Observed) -> Outcome {
                 let class = text(pool, "/spec/template/spec/nodeClassRef/name");
                 if !classes.iter().any(|one| text(one, "/metadata/name") == class) {
                     problems.push(format!(
-                        "{name} refers to EC2NodeClass {class}, which does not exist"
+                        "{name} references EC2NodeClass {class}, which does not exist"
                     ));
                 }
                 let grace = pool.pointer("/spec/template/spec/terminationGracePeriod");
                 if grace.and_then(Value::as_str) == Some("0s") {
-                    problems
-                        .push(format!("{name} gives pods no time: terminationGracePeriod is 0s"));
+                    problems.push(format!(
+                        "{name} gives pods no time to terminate: \
+                             terminationGracePeriod is 0s"
+                    ));
                 }
             }
             Outcome::of(&problems, format!("{} are", pools.len()))

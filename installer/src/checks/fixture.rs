@@ -366,7 +366,9 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "CL-14" => edit(&mut seen.kubernetes.webhooks, |all| all[0].endpoints = 0),
         // Nothing is wrong without a Prometheus operator.
         "CL-15" => edit(&mut seen.kubernetes.crds, |all| all.truncate(1)),
-        "CL-16" => seen.asked.unfit = Known(vec!["the cluster knows no access entries".into()]),
+        "CL-16" => {
+            seen.asked.unfit = Known(vec!["the cluster does not support access entries".into()])
+        }
         "EX-01" => run(seen, "karpenter-old", "public.ecr.aws/karpenter/controller:1.6.0@sha256:0"),
         "EX-02" => {
             edit(&mut seen.kubernetes.crds, |all| all[0].stored_versions.push("v1beta1".into()));

@@ -9,7 +9,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the cluster has an identity provider for IRSA",
-        cause: "Without it STS doesn't trust the tokens of service accounts: AssumeRoleWithWebIdentity ends with InvalidIdentityToken or AccessDenied.",
+        cause: "Without it STS doesn't trust the tokens of service accounts: \
+             AssumeRoleWithWebIdentity fails with InvalidIdentityToken or AccessDenied.",
         fix: "eksctl utils associate-iam-oidc-provider --region <region> --cluster <cluster> --approve",
         run: provider,
     },
@@ -18,7 +19,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the Pod Identity agent runs",
-        cause: "It hands the role's credentials to the operator's pods; they get none without it.",
+        cause: "It provides the role's credentials to the operator's pods; without it they get \
+             none.",
         fix: "tenon install --cluster <cluster> --region <region> --install-agent",
         run: agent,
     },
@@ -27,7 +29,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the service account has one source of credentials",
-        cause: "With both an IRSA annotation and a Pod Identity association, most SDKs take the annotation's role: not the one that Tenon writes.",
+        cause: "With both an IRSA annotation and a Pod Identity association, most SDKs use the \
+             annotation's role, not the one that Tenon configures.",
         fix: "kubectl -n <namespace> annotate serviceaccount karpenter eks.amazonaws.com/role-arn-",
         run: one_source,
     },
@@ -35,8 +38,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IA-04",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "all names fit",
-        cause: "IAM takes 64 characters for a role, EventBridge 64 for a rule, SQS 80 for a queue.",
+        title: "all names are within the length limits",
+        cause: "IAM allows 64 characters for a role, EventBridge 64 for a rule, SQS 80 for a queue.",
         fix: "tenon install --cluster <cluster> --region <region> --name-prefix <shorter>",
         run: names,
     },
@@ -44,9 +47,11 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IA-05",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "the policies fit",
-        cause: "IAM takes 10,240 characters for all inline policies of a role and 2,048 for a trust policy.",
-        fix: "tenon iam print --cluster <cluster> --region <region> --split managed   # attach the pieces to a role of yours, name it in identity.controllerRoleArn",
+        title: "the policies are within IAM's size limits",
+        cause: "IAM allows 10,240 characters for all inline policies of a role and 2,048 for a \
+             trust policy.",
+        fix: "tenon iam print --cluster <cluster> --region <region> --split managed   # attach the \
+             pieces to your own role, and set it in identity.controllerRoleArn",
         run: sizes,
     },
     Check {
@@ -63,7 +68,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the account has the service-linked role of EC2 Spot",
-        cause: "The first spot launch of an account makes it, which the operator may not: AuthFailure.ServiceLinkedRoleCreationNotPermitted.",
+        cause: "The first spot launch of an account creates it, for which the operator has no \
+             permission: AuthFailure.ServiceLinkedRoleCreationNotPermitted.",
         fix: "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
         run: spot_role,
     },
@@ -71,8 +77,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IA-08",
         severity: Severity::Fatal,
         when: When::Installed,
-        title: "the cluster lets the node role in",
-        cause: "The kubelet of a new node is answered with Unauthorized, and the node never registers.",
+        title: "the cluster authorizes the node role",
+        cause: "Otherwise the API server answers the kubelet of a new node with Unauthorized, and \
+             the node never registers.",
         fix: "tenon install --cluster <cluster> --region <region>",
         run: node_access,
     },
@@ -80,8 +87,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IA-09",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the permissions boundary allows what the operator needs",
-        cause: "A boundary limits what the policies grant. What it doesn't allow is denied later, when the first node is launched.",
+        title: "the permissions boundary allows the operator's permissions",
+        cause: "A boundary limits the grants of the policies. A call that it doesn't allow is \
+             denied later, when the first node is launched.",
         fix: "tenon iam verify --cluster <cluster> --region <region>",
         run: boundary,
     },
@@ -89,8 +97,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IA-10",
         severity: Severity::Fatal,
         when: When::Always,
-        title: "roles that somebody else made can be taken",
-        cause: "Their trust policy must let the operator's service account, or instances, take them.",
+        title: "supplied roles can be assumed",
+        cause: "Their trust policy must allow the operator's service account, or instances, to \
+             assume them.",
         fix: "tenon iam print --cluster <cluster> --region <region>   # see controller-role-trust and node-role-trust",
         run: trust,
     },
@@ -98,9 +107,11 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IA-11",
         severity: Severity::Fatal,
         when: When::Installed,
-        title: "the operator's role allows what it needs",
-        cause: "Denied calls end in launches that fail, instances that stay, or interruptions that nobody hears of.",
-        fix: "tenon iam verify --cluster <cluster> --region <region>   # then tenon install, or attach what it names",
+        title: "the operator's role has the required permissions",
+        cause: "Denied calls result in failed launches, instances that are not terminated, or \
+             missed interruptions.",
+        fix: "tenon iam verify --cluster <cluster> --region <region>   # then tenon install, or \
+             attach the missing statements",
         run: controller_role,
     },
 ];
@@ -109,10 +120,10 @@ const AUDIENCE: &str = tenon_iam_policies::identity::IRSA_AUDIENCE;
 
 fn provider(seen: &Observed) -> Outcome {
     if seen.asked.pod_identity {
-        return skip("the operator gets its role by Pod Identity");
+        return skip("the operator gets its role through Pod Identity");
     }
     known(&seen.iam.provider_audiences, |audiences| match audiences {
-        None => Outcome::Fail("there is none for the cluster's issuer".to_owned()),
+        None => Outcome::Fail("IAM has none for the cluster's issuer".to_owned()),
         Some(audiences) => Outcome::when(
             audiences.iter().any(|one| one == AUDIENCE),
             "it accepts the right audience",
@@ -123,10 +134,10 @@ fn provider(seen: &Observed) -> Outcome {
 
 fn agent(seen: &Observed) -> Outcome {
     if !seen.asked.pod_identity {
-        return skip("the operator gets its role by IRSA");
+        return skip("the operator gets its role through IRSA");
     }
     if seen.asked.fargate {
-        return Outcome::Fail("Pod Identity doesn't exist on Fargate: use IRSA".to_owned());
+        return Outcome::Fail("Pod Identity is not available on Fargate: use IRSA".to_owned());
     }
     known(&seen.iam.agent, |agent| match agent.as_deref() {
         Some(status @ ("ACTIVE" | "DaemonSet" | "CREATING" | "UPDATING" | "to be installed")) => {
@@ -141,7 +152,7 @@ fn one_source(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.service_account_role, |role| {
         known(&seen.iam.association, |association| match role {
             Some(role) if *association || seen.asked.pod_identity => Outcome::Fail(format!(
-                "it is annotated with {role}, and Pod Identity is used as well"
+                "it has an annotation with {role} in addition to Pod Identity"
             )),
             _ => Outcome::Pass("it has".to_owned()),
         })
@@ -179,7 +190,7 @@ fn quotas(seen: &Observed) -> Outcome {
 
 fn spot_role(seen: &Observed) -> Outcome {
     if !seen.asked.spot {
-        return skip("no spot instances are wanted");
+        return skip("the settings exclude spot instances");
     }
     known(&seen.iam.spot_role, |there| Outcome::when(*there, "it has", "it is missing"))
 }
@@ -189,7 +200,7 @@ fn node_access(seen: &Observed) -> Outcome {
         Some(entry) => Outcome::when(
             matches!(entry.kind.as_str(), "EC2_LINUX" | "EC2_WINDOWS" | "EC2"),
             format!("by an access entry of type {}", entry.kind),
-            format!("its access entry is of type {}, which lets no nodes in", entry.kind),
+            format!("its access entry is of type {}, which does not authorize nodes", entry.kind),
         ),
         None => known(&seen.kubernetes.aws_auth, |map| {
             // aws-auth knows roles without their path.

@@ -10,8 +10,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IC-01",
         severity: Severity::Fatal,
         when: When::Inside,
-        title: "pods resolve the names of AWS's endpoints",
-        cause: "An operator that finds no address calls nothing. In an isolated VPC the names come from VPC endpoints with private DNS, and the cluster's DNS has to ask the VPC's. The price list may be missing: then the prices that the operator was built with count.",
+        title: "pods can resolve the names of AWS's endpoints",
+        cause: "Without addresses the operator can't call AWS. In an isolated VPC the names come \
+             from VPC endpoints with private DNS, and the cluster's DNS has to forward to the \
+             VPC's. The price list may be unreachable: the operator then uses its built-in prices.",
         fix: "kubectl --namespace kube-system logs --selector k8s-app=kube-dns --tail 50",
         run: names,
     },
@@ -19,8 +21,11 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IC-02",
         severity: Severity::Fatal,
         when: When::Inside,
-        title: "pods reach AWS's endpoints",
-        cause: "An address that nobody answers at is a route, a security group of a VPC endpoint that does not let the pods in at port 443, a network policy, or a proxy that breaks TLS. IAM has no VPC endpoint: an isolated VPC needs static instance profiles.",
+        title: "pods can reach AWS's endpoints",
+        cause: "If an address does not answer, the cause is a route, a security group of a VPC \
+             endpoint that does not allow the pods on port 443, a network policy, or a proxy that \
+             intercepts TLS. IAM has no VPC endpoint: an isolated VPC needs static instance \
+             profiles.",
         fix: "aws ec2 describe-vpc-endpoints --region <region> --filters Name=vpc-id,Values=<vpc> --query 'VpcEndpoints[].[ServiceName,State,Groups[].GroupId]'",
         run: endpoints,
     },
@@ -29,7 +34,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Inside,
         title: "the operator's service account gets its role",
-        cause: "Agent or webhook, association or annotation, the role's trust and the way to STS or the agent have to be right together. Only a pod can tell.",
+        cause: "Agent or webhook, association or annotation, the role's trust policy and the route \
+             to STS or the agent all have to be correct. This can only be checked from a pod.",
         fix: "tenon doctor --cluster <cluster> --region <region>",
         run: credentials,
     },
@@ -37,8 +43,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IC-04",
         severity: Severity::Fatal,
         when: When::Inside,
-        title: "the operator may make its calls",
-        cause: "What IAM grants may be taken away by a boundary, a policy of the organization, or the policy of a VPC endpoint, which is asked only on the way from the pods.",
+        title: "the operator has permission for its calls",
+        cause: "A permissions boundary, a policy of the organization, or the policy of a VPC \
+             endpoint, which applies only to calls from the pods, may deny what IAM grants.",
         fix: "tenon iam verify --cluster <cluster> --region <region>",
         run: permissions,
     },
@@ -50,7 +57,7 @@ const PRICES: &str = "pricing";
 fn inside(seen: &Observed, judge: impl FnOnce(&InsideView) -> Outcome) -> Outcome {
     match &seen.inside {
         Some(inside) => known(inside, judge),
-        None => Outcome::Unknown("not looked at: --in-cluster asks for it".to_owned()),
+        None => Outcome::Unknown("not checked: use --in-cluster".to_owned()),
     }
 }
 
@@ -67,7 +74,7 @@ fn came_far(inside: &InsideView, short: &[Reach], passed: &str) -> Outcome {
         .filter(|it| short.contains(&it.outcome))
         .partition(|it| it.service == PRICES);
     let problems: Vec<String> = needed.into_iter().map(says).collect();
-    let without = if prices.is_empty() { "" } else { "; the price list is not, and need not be" };
+    let without = if prices.is_empty() { "" } else { "; the price list is not, which is allowed" };
     Outcome::of(
         &problems,
         format!("{} services are {passed}{without}", services.len() - prices.len()),
@@ -84,15 +91,15 @@ fn endpoints(seen: &Observed) -> Outcome {
 
 fn credentials(seen: &Observed) -> Outcome {
     inside(seen, |inside| match &inside.report.no_credentials {
-        _ if !inside.as_operator => skip("there is no service account of the operator yet"),
+        _ if !inside.as_operator => skip("the operator's service account does not exist yet"),
         Some(why) => Outcome::Fail(why.clone()),
-        None => came_far(inside, &[Reach::Unauthenticated], "called by the role"),
+        None => came_far(inside, &[Reach::Unauthenticated], "called with the role"),
     })
 }
 
 fn permissions(seen: &Observed) -> Outcome {
     inside(seen, |inside| match &inside.report.no_credentials {
         None if inside.as_operator => came_far(inside, &[Reach::Denied], "granted"),
-        _ => skip("the pod has no credentials of the operator"),
+        _ => skip("the pod does not have the operator's credentials"),
     })
 }

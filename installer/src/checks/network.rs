@@ -20,7 +20,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the subnets have free addresses",
-        cause: "Every pod takes an address. Launches into a full subnet fail with InsufficientFreeAddressesInSubnet.",
+        cause: "Every pod uses an address. Launches into a full subnet fail with \
+             InsufficientFreeAddressesInSubnet.",
         fix: "aws ec2 describe-subnets --region <region> --query 'Subnets[].[SubnetId,AvailableIpAddressCount]'   # choose others with --subnets",
         run: addresses,
     },
@@ -28,8 +29,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SN-03",
         severity: Severity::Warning,
         when: When::Always,
-        title: "nodes have a way out of their subnets",
-        cause: "A node in a public subnet without a public address reaches nothing; in an isolated one, only VPC endpoints.",
+        title: "nodes have a route out of their subnets",
+        cause: "A node in a public subnet without a public address can reach nothing; a node in an \
+             isolated subnet, only VPC endpoints.",
         fix: "aws ec2 modify-subnet-attribute --region <region> --subnet-id <subnet> --map-public-ip-on-launch   # or choose private subnets",
         run: way_out,
     },
@@ -38,7 +40,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "public and private subnets are not mixed",
-        cause: "Which one a node gets is up to prices and capacity, so the same workload is reachable from outside or not by chance.",
+        cause: "Prices and capacity decide which one a node gets, so it is left to chance whether \
+             a workload is reachable from outside.",
         fix: "tenon install --cluster <cluster> --region <region> --subnets <private-subnets>",
         run: mixed,
     },
@@ -46,8 +49,11 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SN-05",
         severity: Severity::Warning,
         when: When::Always,
-        title: "an isolated VPC has the endpoints that nodes and operator need",
-        cause: "Without a way to the internet every AWS service is reached by a VPC endpoint or not at all. IAM and the price list have none: use static instance profiles and set isolatedVPC. Endpoints that another VPC shares are not seen here, so this does not stop an installation.",
+        title: "an isolated VPC has the endpoints that the nodes and the operator need",
+        cause: "Without a route to the internet every AWS service is reached through a VPC \
+             endpoint or not at all. IAM and the price list have none: use static instance \
+             profiles and set isolatedVPC. Endpoints that another VPC shares are not visible here, \
+             so this does not stop an installation.",
         fix: "aws ec2 create-vpc-endpoint --region <region> --vpc-id <vpc> --vpc-endpoint-type Interface --service-name com.amazonaws.<region>.<service>",
         run: endpoints,
     },
@@ -55,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SN-06",
         severity: Severity::Warning,
         when: When::Always,
-        title: "the VPC resolves and gives names",
+        title: "the VPC has DNS resolution and DNS host names enabled",
         cause: "Nodes find the API server, ECR and VPC endpoints by name.",
         fix: "aws ec2 modify-vpc-attribute --region <region> --vpc-id <vpc> --enable-dns-hostnames",
         run: vpc_dns,
@@ -65,7 +71,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "no other cluster uses the discovery tag of the subnets",
-        cause: "One tag key holds one value. A subnet that two clusters share must be named by id.",
+        cause: "A tag key has only one value. A subnet that two clusters share must be selected by \
+             id.",
         fix: "tenon install --cluster <cluster> --region <region> --discovery ids",
         run: discovery,
     },
@@ -74,7 +81,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "no subnet is in a Local Zone, a Wavelength Zone or on an Outpost",
-        cause: "Few instance types are offered there, at other prices.",
+        cause: "Few instance types are available there, at different prices.",
         fix: "tenon install --cluster <cluster> --region <region> --subnets <subnets>",
         run: zone_types,
     },
@@ -83,7 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "nodes use the subnets of the control plane",
-        cause: "Subnets that only nodes use are fine, as long as they reach the control plane's.",
+        cause: "Separate subnets for nodes are fine, as long as they can reach the control plane's.",
         fix: "aws eks describe-cluster --region <region> --name <cluster> --query cluster.resourcesVpcConfig.subnetIds",
         run: control_plane_subnets,
     },
@@ -91,8 +98,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SN-10",
         severity: Severity::Warning,
         when: When::Always,
-        title: "every zone offers the wanted instance types",
-        cause: "Pods that must run in a zone where nothing suitable is offered wait forever.",
+        title: "every zone offers the selected instance types",
+        cause: "Pods that must run in a zone without a suitable instance type stay pending forever.",
         fix: "aws ec2 describe-instance-type-offerings --region <region> --location-type availability-zone --filters Name=location,Values=<zone>",
         run: offerings,
     },
@@ -101,7 +108,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the subnets are in several zones",
-        cause: "With one zone only, a failure of that zone takes all nodes, and spot capacity comes from a third of the pools.",
+        cause: "With only one zone, its failure takes down all nodes, and spot capacity comes from \
+             a third of the pools.",
         fix: "tenon install --cluster <cluster> --region <region> --subnets subnet-…,subnet-…",
         run: several_zones,
     },
@@ -110,7 +118,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "nodes get one to five security groups",
-        cause: "A network interface takes five by default; without any, the launch fails.",
+        cause: "A network interface allows five by default; without any, the launch fails.",
         fix: "tenon install --cluster <cluster> --region <region> --security-groups sg-…",
         run: groups,
     },
@@ -119,7 +127,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "exactly one security group carries the cluster's tag",
-        cause: "The AWS load balancer controller opens ports in the one tagged group, and refuses with \"Multiple tagged security groups\" otherwise.",
+        cause: "The AWS load balancer controller opens ports in the tagged group, and fails with \
+             \"Multiple tagged security groups\" if there are several.",
         fix: "aws ec2 delete-tags --region <region> --resources <group> --tags Key=kubernetes.io/cluster/<cluster>",
         run: cluster_tag,
     },
@@ -127,8 +136,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SG-03",
         severity: Severity::Warning,
         when: When::Always,
-        title: "nodes and control plane reach one another",
-        cause: "Without 443 and 10250 between them nodes don't register, and logs and exec fail; without 53, pods resolve no names.",
+        title: "nodes and control plane can reach each other",
+        cause: "Without ports 443 and 10250 between them, nodes don't register, and logs and exec \
+             fail; without 53, pods can't resolve names.",
         fix: "aws ec2 authorize-security-group-ingress --region <region> --group-id <group> --protocol all --source-group <group>",
         run: reachable,
     },
@@ -137,7 +147,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "subnets and security groups are in the cluster's VPC",
-        cause: "EC2 refuses to launch with parts of two VPCs.",
+        cause: "EC2 refuses launches that mix resources of two VPCs.",
         fix: "tenon install --cluster <cluster> --region <region> --subnets … --security-groups …",
         run: same_vpc,
     },
@@ -181,7 +191,7 @@ fn addresses(seen: &Observed) -> Outcome {
 fn way_out(seen: &Observed) -> Outcome {
     each(seen, "they have", |subnet| match subnet.class {
         SubnetClass::Public if !subnet.public_addresses => {
-            Some(format!("{} is public and gives no public addresses", subnet.id))
+            Some(format!("{} is public and assigns no public addresses", subnet.id))
         }
         SubnetClass::Isolated => Some(format!("{} has none: see SN-05", subnet.id)),
         _ => None,
@@ -200,7 +210,7 @@ fn mixed(seen: &Observed) -> Outcome {
         let (public, other) = (of(SubnetClass::Public), of(SubnetClass::Private));
         Outcome::when(
             public.is_empty() || other.is_empty(),
-            "they are all of one kind",
+            "they are all of the same kind",
             format!("public: {}; private: {}", public.join(", "), other.join(", ")),
         )
     })
@@ -241,7 +251,7 @@ fn endpoints(seen: &Observed) -> Outcome {
             if !seen.asked.isolated_vpc {
                 problems.push("the operator's setting isolatedVPC is off".to_owned());
             }
-            Outcome::of(&problems, "all are there")
+            Outcome::of(&problems, "all exist")
         })
     })
 }
@@ -263,7 +273,7 @@ fn vpc_dns(seen: &Observed) -> Outcome {
 
 fn discovery(seen: &Observed) -> Outcome {
     if !seen.asked.discovery_by_tag {
-        return skip("subnets are named by id");
+        return skip("subnets are selected by id");
     }
     each(seen, "none does", |subnet| {
         let other = subnet.discovery.as_ref().filter(|value| **value != seen.asked.cluster)?;
@@ -339,7 +349,7 @@ fn reachable(seen: &Observed) -> Outcome {
         Outcome::when(
             open,
             "they do",
-            format!("no rule of {names} lets its members and the control plane in"),
+            format!("no rule of {names} allows traffic from its members and the control plane"),
         )
     })
 }

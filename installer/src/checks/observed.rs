@@ -24,7 +24,7 @@ pub enum Seen<T> {
 
 impl<T> Default for Seen<T> {
     fn default() -> Self {
-        Self::Unknown("not looked at".to_owned())
+        Self::Unknown("not checked".to_owned())
     }
 }
 

@@ -125,7 +125,7 @@ pub fn judge(seen: &Observed, options: &Options) -> Report {
 
 fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
     let outcome = if options.skip.contains(check.id) {
-        Outcome::Skip("left out by --skip".to_owned())
+        Outcome::Skip("skipped by --skip".to_owned())
     } else {
         (check.run)(seen)
     };
@@ -195,7 +195,7 @@ impl Report {
                 .collect::<Vec<_>>();
             let passed =
                 group.checks.iter().filter(|line| matches!(line.outcome, Outcome::Pass(_))).count();
-            lines.push(format!("{} ({passed} of {} pass)", group.title, group.checks.len()));
+            lines.push(format!("{} ({passed} of {} passed)", group.title, group.checks.len()));
             for line in shown {
                 let (sign, detail) = match (&line.outcome, line.severity) {
                     (Outcome::Pass(detail), _) => ("✔", detail),
@@ -214,7 +214,8 @@ impl Report {
         }
         let Counts { passed, fatal, warnings, infos, skipped, unknown } = self.counts;
         lines.push(format!(
-            "{passed} pass, {fatal} fatal, {warnings} warnings, {infos} for information, {skipped} don't apply, {unknown} unknown"
+            "{passed} passed, {fatal} fatal, {warnings} warnings, {infos} informational, {skipped} \
+             not applicable, {unknown} unknown"
         ));
         lines.join("\n")
     }

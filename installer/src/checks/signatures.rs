@@ -29,25 +29,27 @@ pub const SIGNATURES: &[Signature] = &[
     Signature {
         id: "ER-02",
         texts: &["ServiceLinkedRoleCreationNotPermitted"],
-        cause: "the account has no service-linked role for EC2 Spot, and the operator may not make it",
+        cause: "the account has no service-linked role for EC2 Spot, and the operator has no \
+             permission to create it",
         fix: "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
     },
     Signature {
         id: "ER-03",
         texts: &["Invalid IAM Instance Profile"],
-        cause: "the instance profile is not there, or so new that EC2 doesn't know it yet",
-        fix: "kubectl get ec2nodeclass -o jsonpath='{.items[*].status.instanceProfile}'   # passes by itself within a minute if it is new",
+        cause: "the instance profile does not exist, or is so new that EC2 doesn't know it yet",
+        fix: "kubectl get ec2nodeclass -o jsonpath='{.items[*].status.instanceProfile}'   # \
+             resolves itself within a minute if it is new",
     },
     Signature {
         id: "ER-04",
         texts: &["NonExistentQueue", "QueueDoesNotExist"],
-        cause: "the queue that the operator's settings name does not exist",
+        cause: "the queue in the operator's settings does not exist",
         fix: "tenon install --cluster <cluster> --region <region>",
     },
     Signature {
         id: "ER-05",
         texts: &["invalid ownership metadata"],
-        cause: "Helm finds objects that it did not make under the names of its chart",
+        cause: "objects with the chart's names exist that Helm did not create",
         fix: "helm upgrade --install --take-ownership …   # or leave the objects to `tenon install`",
     },
     Signature {
@@ -63,19 +65,19 @@ pub const SIGNATURES: &[Signature] = &[
             "UnfulfillableCapacity",
             "ReservationCapacityExceeded",
         ],
-        cause: "AWS has none of the wanted instances left in that zone at the moment",
+        cause: "AWS currently has no capacity for the requested instances in that zone",
         fix: "kubectl get nodepool -o yaml   # allow more instance types, zones and capacity types",
     },
     Signature {
         id: "ER-08",
         texts: &["MaxSpotInstanceCountExceeded"],
-        cause: "the account's quota of spot vCPUs is used up",
+        cause: "the account's quota of spot vCPUs is exhausted",
         fix: "aws service-quotas request-service-quota-increase --region <region> --service-code ec2 --quota-code L-34B43A08 --desired-value 1000",
     },
     Signature {
         id: "ER-09",
         texts: &["VcpuLimitExceeded", "InstanceLimitExceeded"],
-        cause: "the account's quota of on-demand vCPUs is used up",
+        cause: "the account's quota of on-demand vCPUs is exhausted",
         fix: "aws service-quotas request-service-quota-increase --region <region> --service-code ec2 --quota-code L-1216C47A --desired-value 1000",
     },
     Signature {
@@ -103,19 +105,20 @@ pub const SIGNATURES: &[Signature] = &[
     Signature {
         id: "ER-13",
         texts: &["failed calling webhook"],
-        cause: "an admission webhook does not answer, and refuses what it can't judge",
+        cause: "an admission webhook does not answer, and its failurePolicy is Fail",
         fix: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
     },
     Signature {
         id: "ER-14",
         texts: &["leader election lost", "failed to renew lease", "stopped leading"],
         cause: "the API server was too slow for the leader to renew its lease",
-        fix: "kubectl get --raw /metrics | grep apiserver_flowcontrol_rejected   # outside of kube-system the operator needs flow schemas: see CL-13",
+        fix: "kubectl get --raw /metrics | grep apiserver_flowcontrol_rejected   # outside \
+             kube-system the operator needs flow schemas: see CL-13",
     },
     Signature {
         id: "ER-15",
         texts: &["ParameterNotFound"],
-        cause: "the AMI alias stands for nothing in this region or for this version of Kubernetes",
+        cause: "the AMI alias does not resolve in this region or for this version of Kubernetes",
         fix: "tenon install --cluster <cluster> --region <region> --ami-alias al2023@latest",
     },
     Signature {
@@ -133,26 +136,28 @@ pub const SIGNATURES: &[Signature] = &[
     Signature {
         id: "ER-18",
         texts: &["CreateLaunchTemplateAuthCheckFailed"],
-        cause: "the operator's role, its boundary or an organisation policy denies ec2:CreateLaunchTemplate",
+        cause: "the operator's role, its boundary or an organization policy denies \
+             ec2:CreateLaunchTemplate",
         fix: "tenon iam verify --cluster <cluster> --region <region>",
     },
     Signature {
         id: "ER-19",
         texts: &["RunInstancesAuthCheckFailed"],
-        cause: "the operator's role, its boundary or an organisation policy denies ec2:RunInstances",
+        cause: "the operator's role, its boundary or an organization policy denies ec2:RunInstances",
         fix: "tenon iam verify --cluster <cluster> --region <region>",
     },
     Signature {
         id: "ER-20",
         texts: &["CreateFleetAuthCheckFailed"],
-        cause: "the operator's role, its boundary or an organisation policy denies ec2:CreateFleet",
+        cause: "the operator's role, its boundary or an organization policy denies ec2:CreateFleet",
         fix: "tenon iam verify --cluster <cluster> --region <region>",
     },
     Signature {
         id: "ER-21",
         texts: &["explicit deny in a service control policy"],
-        cause: "a policy of the organisation denies the call, whatever the role allows",
-        fix: "tenon iam verify --cluster <cluster> --region <region>   # show it to whoever runs the organisation",
+        cause: "a policy of the organization denies the call, regardless of the role's policies",
+        fix: "tenon iam verify --cluster <cluster> --region <region>   # show the result to the \
+             administrator of the organization",
     },
     Signature {
         id: "ER-22",
@@ -169,13 +174,14 @@ pub const SIGNATURES: &[Signature] = &[
     Signature {
         id: "ER-24",
         texts: &["no EC2 IMDS role found", "failed to retrieve credentials", "no credentials"],
-        cause: "the operator's pod was given no credentials",
+        cause: "the operator's pod got no credentials",
         fix: "kubectl -n <namespace> rollout restart deployment karpenter   # pods get credentials at admission; see IA-02 and IA-03",
     },
     Signature {
         id: "ER-25",
         texts: &["kubelet is not authorized", "Unauthorized"],
-        cause: "the API server doesn't know who asks: a node's role without access entry, or an expired token",
+        cause: "the API server can't authenticate the caller: a node role without an access entry, \
+             or an expired token",
         fix: "tenon doctor --cluster <cluster> --region <region>   # see IA-08 and EX-12",
     },
     Signature {
@@ -192,8 +198,9 @@ pub const SIGNATURES: &[Signature] = &[
     Signature {
         id: "ER-27",
         texts: &["RequestLimitExceeded", "Throttling", "Rate exceeded"],
-        cause: "AWS limits how often this account may call",
-        fix: "aws cloudtrail lookup-events --region <region> --max-results 50   # see who else calls so often",
+        cause: "AWS throttles the calls of this account",
+        fix: "aws cloudtrail lookup-events --region <region> --max-results 50   # find the other \
+             callers",
     },
 ];
 
@@ -223,7 +230,7 @@ impl std::fmt::Display for Denial {
             write!(f, " on {resource}")?;
         }
         match self.statements.as_slice() {
-            [] => f.write_str("; no statement of Tenon's grants it"),
+            [] => f.write_str("; no statement of Tenon's policies grants it"),
             all => write!(f, "; it is granted by statement {}", all.join(" or ")),
         }
     }
@@ -356,7 +363,7 @@ mod tests {
         assert!(!denial.statements.is_empty());
         let other = explain_denial("not authorized to perform: s3:PutObject.").unwrap();
         assert_eq!(other.statements, [""; 0]);
-        assert!(other.to_string().contains("no statement of Tenon's grants it"));
+        assert!(other.to_string().contains("no statement of Tenon's policies grants it"));
         assert_eq!(explain_denial("all is well"), None);
     }
 }

@@ -23,7 +23,7 @@ pub const CATEGORIES: &[Category] = &[
     Category { title: "Network", checks: network::CHECKS },
     Category { title: "Identity", checks: identity::CHECKS },
     Category { title: "Quotas, images, queue and NodePools", checks: compute::CHECKS },
-    Category { title: "The operator at work", checks: working::CHECKS },
+    Category { title: "The running operator", checks: working::CHECKS },
     Category { title: "From inside the cluster", checks: inside::CHECKS },
 ];
 
@@ -36,13 +36,23 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 pub fn page() -> String {
     let mut page = String::from(
         "# Troubleshooting\n\n\
-         <!-- Written from the table of checks in installer/src/checks; a test fails when both differ. -->\n\n\
-         `tenon preflight` looks before anything is installed, `tenon doctor` also at an installation at work. Both change nothing, but that `--in-cluster` makes a Job\n\
-         which asks from inside the cluster, and removes it. Each check has an id; `--skip CL-09,QU-01` leaves\n\
-         checks out, `--strict` lets warnings fail as well. `tenon install` makes the preflight checks first and stops at a fatal one.\n\n\
-         | Ends with | When |\n|---|---|\n| 0 | no fatal check fails (with `--strict`: no warning either) |\n| 3 | one does |\n| 1 | nothing could be looked at |\n\n\
-         A check that can't read what it looks at, for example because the caller may not, says \"unknown\". That never passes and never fails.\n\n\
-         In the commands, `<cluster>`, `<region>` and `<namespace>` are filled in when `tenon` prints them.\n",
+         <!-- Written from the table of checks in installer/src/checks; a test fails when both \
+         differ. -->\n\n\
+         `tenon preflight` checks the cluster and the account before an installation; `tenon \
+         doctor` also checks a running installation. Neither changes anything, except that \
+         `--in-cluster`\n\
+         creates a Job that checks connectivity from inside the cluster, and deletes it. Each \
+         check has an id; `--skip CL-09,QU-01` skips checks, and\n\
+         `--strict` treats warnings as errors. `tenon install` runs the preflight checks first and \
+         stops if a fatal check fails.\n\n\
+         | Exit code | When |\n\
+         |---|---|\n\
+         | 0 | no fatal check failed (with `--strict`: no warning either) |\n\
+         | 3 | a fatal check failed (with `--strict`: or a warning) |\n\
+         | 1 | nothing could be checked |\n\n\
+         A check that can't read its data, for example because the caller lacks a permission, \
+         reports \"unknown\", which neither passes nor fails.\n\n\
+         When `tenon` prints the commands, it fills in `<cluster>`, `<region>` and `<namespace>`.\n",
     );
     for category in CATEGORIES {
         let _ = write!(page, "\n## {}\n", category.title);
@@ -50,7 +60,7 @@ pub fn page() -> String {
             let severity = match check.severity {
                 Severity::Fatal => "fatal",
                 Severity::Warning => "warning",
-                Severity::Info => "for information",
+                Severity::Info => "informational",
             };
             let when = match check.when {
                 When::Always => "",
@@ -65,8 +75,11 @@ pub fn page() -> String {
         }
     }
     page.push_str(
-        "\n## Signatures\n\nTexts that `tenon doctor` knows when it finds them in conditions, events and the operator's log.\n\n\
-         | Id | Text | Cause | What to do |\n|---|---|---|---|\n",
+        "\n\
+         ## Signatures\n\n\
+         Texts that `tenon doctor` recognizes in conditions, events and the operator's log.\n\n\
+         | Id | Text | Cause | What to do |\n\
+         |---|---|---|---|\n",
     );
     for signature in SIGNATURES {
         let texts =
@@ -75,7 +88,10 @@ pub fn page() -> String {
         let _ = writeln!(page, "| {} | {texts} | {} | `{fix}` |", signature.id, signature.cause);
     }
     page.push_str(
-        "\nFor a denied call the doctor names the action, the resource, and the statement of the operator's policies that grants it: compare it with what is attached by\n`tenon iam verify`.\n",
+        "\n\
+         For a denied call, `tenon doctor` names the action, the resource, and the statement of \
+         the operator's policies that grants it. Compare it with the attached policies with\n\
+         `tenon iam verify`.\n",
     );
     page
 }

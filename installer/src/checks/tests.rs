@@ -105,7 +105,7 @@ fn before_an_installation_the_registry_is_asked_for_the_image() {
     assert!(matches!(outcome(200, &["amd64"]), Outcome::Pass(_)));
     assert!(matches!(outcome(200, &[]), Outcome::Pass(_)), "one image, of whichever architecture");
     let Outcome::Fail(why) = outcome(200, &["arm64"]) else { panic!("amd64 is missing") };
-    assert!(why.contains("not there for amd64"), "{why}");
+    assert!(why.contains("does not exist for amd64"), "{why}");
     assert!(matches!(outcome(404, &[]), Outcome::Fail(_)));
     assert!(matches!(outcome(403, &[]), Outcome::Fail(_)));
     assert!(matches!(outcome(401, &[]), Outcome::Unknown(_)), "nodes may have a login");

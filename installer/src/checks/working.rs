@@ -14,8 +14,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "OP-01",
         severity: Severity::Fatal,
         when: When::Installed,
-        title: "the operator runs",
-        cause: "Nobody launches nodes while no pod of it is ready.",
+        title: "the operator is running",
+        cause: "No nodes are launched while none of its pods is ready.",
         fix: "kubectl -n <namespace> describe deployment karpenter",
         run: runs,
     },
@@ -23,8 +23,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "OP-02",
         severity: Severity::Warning,
         when: When::Installed,
-        title: "the operator stays up",
-        cause: "A pod that starts again and again loses what it knew each time.",
+        title: "the operator does not restart repeatedly",
+        cause: "A pod that keeps restarting loses its state each time.",
         fix: "kubectl -n <namespace> logs deployment/karpenter --previous",
         run: stays_up,
     },
@@ -32,8 +32,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "OP-03",
         severity: Severity::Fatal,
         when: When::Installed,
-        title: "one operator leads",
-        cause: "Only the leader acts. If the lease is not renewed, none does.",
+        title: "one replica of the operator leads",
+        cause: "Only the leader acts. If the lease is not renewed, no replica acts.",
         fix: "kubectl -n <namespace> get lease karpenter-leader-election -o yaml",
         run: leads,
     },
@@ -42,7 +42,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Installed,
         title: "the operator logs no errors with a known cause",
-        cause: "See the signatures below: each names its cause.",
+        cause: "The signatures below list the causes.",
         fix: "kubectl -n <namespace> logs deployment/karpenter",
         run: log,
     },
@@ -51,7 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Installed,
         title: "no warning event has a known cause",
-        cause: "See the signatures below: each names its cause.",
+        cause: "The signatures below list the causes.",
         fix: "kubectl get events -A --field-selector type=Warning",
         run: events,
     },
@@ -60,7 +60,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Installed,
         title: "every EC2NodeClass is ready",
-        cause: "NodePools with an EC2NodeClass that is not ready launch nothing. Its conditions name what is missing, as the operator found it when it looked last.",
+        cause: "NodePools whose EC2NodeClass is not ready launch nothing. Its conditions show what \
+             was missing at the operator's last check.",
         fix: "kubectl describe ec2nodeclass",
         run: node_classes,
     },
@@ -68,8 +69,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP-02",
         severity: Severity::Warning,
         when: When::Installed,
-        title: "every NodePool is ready, planned with and below its limits",
-        cause: "A NodePool at its limit launches nothing more, nor does one with PlanningActive=False, whose reason tells what holds planning up.",
+        title: "every NodePool is ready, takes part in planning and is below its limits",
+        cause: "A NodePool at its limit launches nothing more. Neither does one with \
+             PlanningActive=False; the condition's reason shows what blocks planning.",
         fix: "kubectl describe nodepool",
         run: node_pools,
     },
@@ -78,7 +80,9 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Installed,
         title: "instances become nodes",
-        cause: "An instance that is no node after 15 minutes is ended and replaced. Most often its security group, its subnet's way out, the endpoint, the access entry or the user data is at fault.",
+        cause: "An instance that has not become a node after 15 minutes is terminated and \
+             replaced. The usual causes are its security group, its subnet's routes, the endpoint, \
+             the access entry or the user data.",
         fix: "aws ec2 get-console-output --region <region> --latest --instance-id <instance>",
         run: registration,
     },
@@ -116,7 +120,7 @@ fn stays_up(seen: &Observed) -> Outcome {
                 )
             })
             .collect::<Vec<_>>();
-        Outcome::of(&problems, "no pod was started often")
+        Outcome::of(&problems, "no pod restarted repeatedly")
     })
 }
 
@@ -125,11 +129,14 @@ const STALE_LEASE_SECONDS: i64 = 60;
 
 fn leads(seen: &Observed) -> Outcome {
     known(&seen.operator.leader, |leader| match leader {
-        None => Outcome::Fail("nobody ever did".to_owned()),
+        None => Outcome::Fail("no replica has ever led".to_owned()),
         Some(leader) => Outcome::when(
             leader.renewed_seconds_ago <= STALE_LEASE_SECONDS,
             &leader.holder,
-            format!("{} said so last {} s ago", leader.holder, leader.renewed_seconds_ago),
+            format!(
+                "{} last renewed the lease {} s ago",
+                leader.holder, leader.renewed_seconds_ago
+            ),
         ),
     })
 }
@@ -199,7 +206,8 @@ fn mended(condition: &Untrue, seen: &Observed) -> Option<&'static str> {
         .iter()
         .any(|text| condition.said.contains(text));
     (is_denial && matches!(identity::controller_role(seen), Outcome::Pass(_))).then_some(
-        " (its role allows all that it needs now, see IA-11: this is what the operator found then; it looks again by itself, and says so as soon as it has)",
+        " (its role now has all required permissions, see IA-11; the operator checks again on its \
+         own and then updates the condition)",
     )
 }
 
@@ -210,8 +218,11 @@ fn node_classes(seen: &Observed) -> Outcome {
             .filter(|class| !is_ready(class))
             .map(|class| {
                 let why = untrue(class, seen);
-                let why =
-                    if why.is_empty() { "it says nothing yet".to_owned() } else { why.join(", ") };
+                let why = if why.is_empty() {
+                    "it has no conditions yet".to_owned()
+                } else {
+                    why.join(", ")
+                };
                 format!("{}: {why}", name(class))
             })
             .collect::<Vec<_>>();
@@ -276,7 +287,7 @@ fn registration(seen: &Observed) -> Outcome {
             // A third of the time is more than any healthy node needs.
             if !registered && age > REGISTRATION_SECONDS / 3 {
                 problems.push(format!(
-                    "NodeClaim {} is no node after {} minutes",
+                    "NodeClaim {} has not become a node after {} minutes",
                     name(claim),
                     age / 60
                 ));

@@ -11,7 +11,7 @@ pub struct AdoptArgs {
     /// What is asked for beside what Karpenter's installation says.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Give the cluster back to Karpenter
+    /// Return the cluster to Karpenter
     #[arg(long)]
     pub undo: bool,
     /// How it is done.

@@ -12,10 +12,10 @@ pub struct BundleArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Directory to write into; it must not be there yet
+    /// Directory to create; it must not exist
     #[arg(long, default_value = "tenon-bundle", value_name = "DIR")]
     pub directory: PathBuf,
-    /// Keep account ids; without this each is replaced
+    /// Keep account ids instead of replacing them
     #[arg(long)]
     pub keep_account_ids: bool,
 }

@@ -6,7 +6,7 @@ use clap_complete::Shell;
 /// `tenon completion`
 #[derive(Debug, Args)]
 pub struct CompletionArgs {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     pub shell: Shell,
 }

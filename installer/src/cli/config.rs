@@ -17,16 +17,16 @@ pub struct ConfigArgs {
 /// The subcommands of `tenon config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print a settings file with what is known of the target, or write it
+    /// Print a settings file with the known values of the target, or write it
     Init {
         /// What is asked for.
         #[command(flatten)]
         settings: Box<SettingArgs>,
-        /// Write it here; a file that is there is left as it is
+        /// Write it to this file; an existing file is not overwritten
         #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
     },
-    /// Check a settings file, and print all that is wrong with it
+    /// Validate a settings file, and print all problems
     Validate {
         /// Settings file
         #[arg(
@@ -40,7 +40,8 @@ pub enum ConfigCommand {
     },
     /// Print the JSON schema of settings files
     Schema,
-    /// Explain a field of settings files, such as `interruption.queueName`; without one, list all
+    /// Explain a field of settings files, such as `interruption.queueName`; without a field, list
+    /// all
     Explain {
         /// Path of the field
         #[arg(default_value = "", value_name = "FIELD")]

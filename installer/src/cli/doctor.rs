@@ -16,13 +16,13 @@ pub struct DoctorArgs {
     /// Which checks.
     #[command(flatten)]
     pub checks: CheckArgs,
-    /// Let warnings fail, too
+    /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
-    /// Also show the checks that pass
+    /// Also show passed checks
     #[arg(long)]
     pub all: bool,
-    /// Judge what a support bundle holds (its file observed.json) instead of looking
+    /// Evaluate the file observed.json of a support bundle instead of inspecting the cluster
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
 }

@@ -19,11 +19,11 @@ pub enum ExportForm {
     Manifests(PlainArgs),
     /// Values for the Helm chart
     Values(PlainArgs),
-    /// What is in AWS as a Terraform module (main.tf.json)
+    /// AWS resources as a Terraform module (main.tf.json)
     Terraform(PlainArgs),
-    /// What is in AWS as a CloudFormation template
+    /// AWS resources as a CloudFormation template
     Cfn(PlainArgs),
-    /// A source, two HelmReleases and the NodePools for Flux
+    /// Source, two HelmReleases and the NodePools for Flux
     Flux(GitOpsArgs),
     /// Three Applications for Argo CD
     Argocd(GitOpsArgs),
@@ -43,13 +43,14 @@ pub struct GitOpsArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Registry and path under which the charts tenon and tenon-crds are stored, such as `oci://registry.example/charts`
+    /// Registry and path of the charts tenon and tenon-crds, such as
+    /// `oci://registry.example/charts`
     #[arg(long, value_name = "URL")]
     pub charts: String,
     /// Version of the charts
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"), value_name = "VERSION")]
     pub chart_version: String,
-    /// Git repository that holds the NodePools, for Argo CD
+    /// Git repository with the NodePools, for Argo CD
     #[arg(long, value_name = "URL", default_value = "")]
     pub repository: String,
 }

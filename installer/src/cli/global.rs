@@ -42,7 +42,8 @@ pub struct GlobalArgs {
         help_heading = "Target"
     )]
     pub profile: Option<String>,
-    /// Kubeconfig file; without it and without --context, the cluster is reached with a token made from the AWS credentials
+    /// Kubeconfig file; without it and without --context, tenon connects with a token created from
+    /// the AWS credentials
     #[arg(
         long,
         global = true,
@@ -62,10 +63,10 @@ pub struct GlobalArgs {
         help_heading = "Target"
     )]
     pub context: Option<String>,
-    /// How often a call to AWS is tried
+    /// Maximum number of attempts for a call to AWS
     #[arg(long, global = true, env = "AWS_MAX_ATTEMPTS", hide = true, default_value_t = 8)]
     pub max_attempts: u32,
-    /// Format of what is printed on stdout
+    /// Output format on stdout
     #[arg(
         short,
         long,
@@ -77,22 +78,23 @@ pub struct GlobalArgs {
         value_name = "FORMAT"
     )]
     pub output: OutputFormat,
-    /// Never ask: a missing value is an error
+    /// Never prompt: a missing value is an error
     #[arg(long, global = true)]
     pub non_interactive: bool,
-    /// Set in most CI systems: then nothing is asked
+    /// Set in most CI systems: never prompt
     #[arg(long, global = true, env = "CI", hide = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "")]
     pub ci: bool,
     /// Print results only
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Log what is done (-v) and every request (-vv)
+    /// Log each action (-v) and every request (-vv)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
     /// Log filter, such as `tenon=debug`
     #[arg(long, global = true, env = "TENON_LOG", hide = true)]
     pub log: Option<String>,
-    /// Where journals and backups are kept; default `$XDG_STATE_HOME/tenon`, else `~/.local/state/tenon`
+    /// Directory for journals and backups; default `$XDG_STATE_HOME/tenon`, else
+    /// `~/.local/state/tenon`
     #[arg(
         long,
         global = true,

@@ -19,11 +19,11 @@ pub struct IamArgs {
 pub enum IamCommand {
     /// Print the policies and trust policies that Tenon needs
     ///
-    /// With --account-id nothing is called.
+    /// With --account-id, no AWS call is made.
     Print(PrintArgs),
-    /// Print the policy that whoever runs `tenon` needs
+    /// Print the policy that the caller of `tenon` needs
     Caller(CallerArgs),
-    /// Compare what is attached to the roles with what is needed, and simulate it
+    /// Compare the policies of the operator's role with the required permissions, and simulate them
     Verify(VerifyArgs),
 }
 
@@ -33,10 +33,10 @@ pub struct PrintArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Whose permissions: as Tenon grants them, or exactly as Karpenter v1.14.1's template does
+    /// Tenon's permissions, or exactly those of Karpenter v1.14.1's template
     #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
     pub layout: Layout,
-    /// Which instance profiles the operator may write
+    /// Instance profiles that the operator may write
     #[arg(long, value_enum, value_name = "WHICH")]
     pub instance_profiles: Option<Profiles>,
     /// ARN of a KMS key that encrypts node volumes (may be repeated)
@@ -45,13 +45,13 @@ pub struct PrintArgs {
     /// ARN of the KMS key that encrypts the interruption queue
     #[arg(long, value_name = "ARN")]
     pub queue_key: Option<String>,
-    /// Leave out the permission to read zonal shifts
+    /// Omit the permission to read zonal shifts
     #[arg(long)]
     pub no_zonal_shift: bool,
-    /// The cluster's OIDC issuer: also print the trust policy for IRSA
+    /// OIDC issuer of the cluster: also print the trust policy for IRSA
     #[arg(long, value_name = "URL")]
     pub oidc_issuer: Option<String>,
-    /// Cut the operator's policies into pieces that IAM stores
+    /// Split the operator's policies to fit IAM's size limits
     #[arg(long, value_enum, value_name = "FORM")]
     pub split: Option<Form>,
     /// Write one file per document into this directory instead of printing
@@ -65,7 +65,7 @@ pub enum Layout {
     /// As `tenon install` grants them.
     #[default]
     Tenon,
-    /// As Karpenter v1.14.1's template does.
+    /// As Karpenter v1.14.1's template grants them.
     Upstream,
 }
 
@@ -76,7 +76,7 @@ pub enum Profiles {
     OfCluster,
     /// Any with the cluster's tags.
     Tagged,
-    /// None: somebody else makes them.
+    /// None: they are created by other means.
     Static,
 }
 
@@ -95,7 +95,7 @@ pub struct CallerArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// What the caller is going to run
+    /// Commands that the caller is going to run
     #[arg(long = "for", value_enum, default_value_t, value_name = "WHAT")]
     pub purpose: For,
 }
@@ -103,12 +103,12 @@ pub struct CallerArgs {
 /// What the caller is going to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum For {
-    /// `install`, for what is left to do right now.
+    /// `install`, limited to the steps that are currently necessary.
     #[default]
     Plan,
     /// `preflight`, `plan`, `status` and `doctor`.
     Look,
-    /// `install` and `upgrade`, whatever is there.
+    /// `install` and `upgrade`, from any state.
     Install,
     /// `uninstall`.
     Uninstall,
@@ -120,7 +120,7 @@ pub struct VerifyArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Only compare the documents, and ask IAM for no simulation
+    /// Only compare the documents, without a simulation by IAM
     #[arg(long)]
     pub no_simulation: bool,
 }

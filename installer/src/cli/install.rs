@@ -13,7 +13,7 @@ use super::settings::SettingArgs;
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
 pub struct InstallArgs {
-    /// A plan that `tenon plan --out` saved: it is applied exactly so, or not at all
+    /// Plan saved by `tenon plan --out`: it is applied exactly, or not at all
     #[arg(value_name = "PLAN", conflicts_with = "file")]
     pub plan: Option<PathBuf>,
     /// What is asked for.
@@ -31,13 +31,14 @@ pub struct InstallArgs {
     /// Don't wait until the operator and the NodeClasses are ready
     #[arg(long)]
     pub no_wait: bool,
-    /// Then launch one small node, see it join, and see it go by a message in the interruption queue
+    /// Test the installation with one small node: launch it, wait until it joins, and remove it
+    /// through the interruption queue
     #[arg(long, conflicts_with = "no_wait")]
     pub canary: bool,
     /// Give up waiting after this time, such as `90s`, `20m`
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
     pub timeout: Duration,
-    /// How many steps may run at once
+    /// Maximum number of concurrent steps
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32), value_name = "N")]
     pub parallel: u8,
 }

@@ -16,13 +16,13 @@ pub struct MoveArgs {
     /// Which preflight checks are made.
     #[command(flatten)]
     pub checks: CheckArgs,
-    /// Show differences and plan, and change nothing
+    /// Show differences and the plan, without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Give up waiting for the canary, for the pods or for the NodeClasses after this time each
+    /// Time limit for each wait: for the canary, for the pods, for the NodeClasses
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "10m", value_name = "TIME")]
     pub timeout: Duration,
-    /// How many steps may run at once
+    /// Maximum number of concurrent steps
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32), value_name = "N")]
     pub parallel: u8,
 }

@@ -12,7 +12,8 @@ pub struct PlanArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Save the plan: `tenon apply FILE` does exactly this, or nothing if the world has moved
+    /// Save the plan: `tenon apply FILE` makes exactly these changes, or none if the cluster or
+    /// account has changed
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

@@ -13,10 +13,10 @@ pub struct PreflightArgs {
     /// Which checks, and how strictly.
     #[command(flatten)]
     pub checks: CheckArgs,
-    /// Let warnings fail, too
+    /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
-    /// Also show the checks that pass
+    /// Also show passed checks
     #[arg(long)]
     pub all: bool,
 }
@@ -24,10 +24,10 @@ pub struct PreflightArgs {
 /// Which checks are made.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CheckArgs {
-    /// Leave out these checks, by id
+    /// Skip these checks, by id
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub skip: Vec<String>,
-    /// Also ask from inside the cluster what the operator's pods reach, by a Job that is removed again
+    /// Also check connectivity from inside the cluster, with a temporary Job
     #[arg(long)]
     pub in_cluster: bool,
     /// The proxy that this program was given

@@ -11,7 +11,8 @@ pub struct RollbackArgs {
     /// What was asked for; default: what the installation recorded.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Go back to this Helm revision; default: the one before, or, after an upgrade that did not end, the one that it began from
+    /// Roll back to this Helm revision; default: the previous one, or, after an unfinished upgrade,
+    /// the one from which it started
     #[arg(long, value_name = "N")]
     pub to_revision: Option<u32>,
     /// How it is done.

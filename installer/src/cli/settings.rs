@@ -21,46 +21,46 @@ pub struct SettingArgs {
         help_heading = "Settings"
     )]
     pub file: Option<PathBuf>,
-    /// Refuse to work in any other AWS account
+    /// Refuse to run against any other AWS account
     #[arg(long, value_name = "ID", help_heading = "Settings")]
     pub account_id: Option<String>,
-    /// First part of the names of everything made in AWS
+    /// Prefix of the names of all AWS resources
     #[arg(long, value_name = "TEXT", help_heading = "Settings")]
     pub name_prefix: Option<String>,
-    /// ARN of a permissions boundary for the roles
+    /// ARN of the permissions boundary for the roles
     #[arg(long, value_name = "ARN", help_heading = "Settings")]
     pub permissions_boundary: Option<String>,
     /// Path of the roles; default `/tenon/<cluster>/`
     #[arg(long, value_name = "PATH", help_heading = "Settings")]
     pub role_path: Option<String>,
-    /// How the operator's pods get their role
+    /// Mechanism by which the operator's pods get their role
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Settings")]
     pub identity: Option<IdentityMode>,
-    /// How the cluster lets nodes in
+    /// Mechanism by which the cluster authorizes nodes
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Settings")]
     pub node_authorization: Option<Authorization>,
-    /// Who makes instance profiles
+    /// Whether the operator (dynamic) or the installer (static) creates instance profiles
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Settings")]
     pub instance_profile: Option<ProfileMode>,
     /// Where the operator runs
     #[arg(long = "run-on", value_enum, value_name = "WHERE", help_heading = "Settings")]
     pub host_on: Option<Host>,
-    /// ARN of a KMS key for the interruption queue
+    /// ARN of the KMS key for the interruption queue
     #[arg(long, value_name = "ARN", help_heading = "Settings")]
     pub queue_kms_key: Option<String>,
     /// Install the EKS add-on for Pod Identity if the cluster has none
     #[arg(long, help_heading = "Settings")]
     pub install_agent: bool,
-    /// Use this role for the operator instead of making one
+    /// Use this role for the operator instead of creating one
     #[arg(long, value_name = "ARN", help_heading = "Settings")]
     pub controller_role_arn: Option<String>,
-    /// Use this role for nodes instead of making one
+    /// Use this role for nodes instead of creating one
     #[arg(long, value_name = "NAME", help_heading = "Settings")]
     pub node_role_name: Option<String>,
-    /// Make no interruption queue and rules
+    /// Don't create an interruption queue and rules
     #[arg(long, help_heading = "Settings")]
     pub no_interruption: bool,
-    /// How NodeClasses find subnets and security groups
+    /// How EC2NodeClasses select subnets and security groups
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Settings")]
     pub discovery: Option<Discovery>,
     /// Subnets for nodes; default: those of the cluster
@@ -78,7 +78,7 @@ pub struct SettingArgs {
     /// Tag of the operator's image
     #[arg(long, value_name = "TAG", help_heading = "Settings")]
     pub image_tag: Option<String>,
-    /// How many operators run, one of them active
+    /// Number of replicas of the operator, one of them active
     #[arg(long, value_name = "N", help_heading = "Settings")]
     pub replicas: Option<i32>,
     /// Set a value of the Helm chart, such as `logLevel=debug` (may be repeated)
@@ -87,7 +87,7 @@ pub struct SettingArgs {
     /// File with values of the Helm chart (may be repeated)
     #[arg(long = "values", value_name = "FILE", help_heading = "Settings")]
     pub values_files: Vec<PathBuf>,
-    /// Make no default NodePool and EC2NodeClass
+    /// Don't create a default NodePool and EC2NodeClass
     #[arg(long, help_heading = "Settings")]
     pub no_defaults: bool,
     /// Capacity types of the default NodePool
@@ -117,7 +117,7 @@ pub struct SettingArgs {
     /// Apply these NodePools and EC2NodeClasses instead of the default ones (may be repeated)
     #[arg(long = "nodepool-file", value_name = "FILE", help_heading = "Settings")]
     pub nodepool_files: Vec<PathBuf>,
-    /// Tag for everything made in AWS (may be repeated)
+    /// Tag for all AWS resources (may be repeated)
     #[arg(long = "tag", value_name = "KEY=VALUE", help_heading = "Settings")]
     pub tags: Vec<String>,
 }

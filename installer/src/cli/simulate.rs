@@ -12,22 +12,25 @@ use tenon_state::scheduler::SchedulerConfig;
 /// Where the objects come from.
 #[derive(Debug, Clone, Args)]
 pub struct SourceArgs {
-    /// Manifests (YAML or JSON), a folder of them, `-` for standard input, or a snapshot that --save wrote (may be repeated)
+    /// Manifests (YAML or JSON), a folder of manifests, `-` for standard input, or a snapshot saved
+    /// by --save (may be repeated)
     #[arg(short = 'f', long = "file", value_name = "FILE|DIR", help_heading = "Input")]
     pub files: Vec<PathBuf>,
-    /// Read the cluster of the current kubeconfig; files then add to it, or replace objects of the same name
+    /// Read the cluster of the current kubeconfig; files add objects to it, or replace objects of
+    /// the same name
     #[arg(long, help_heading = "Input")]
     pub live: bool,
     /// What can be launched.
     #[command(flatten)]
     pub catalog: CatalogArgs,
-    /// Plan for this moment, such as 2026-01-31T12:00:00Z; default: now
+    /// Time to plan for, such as 2026-01-31T12:00:00Z; default: now
     #[arg(long, value_name = "TIME", help_heading = "Input")]
     pub now: Option<Timestamp>,
-    /// What breaks ties: the same number gives the same plan
+    /// Seed for breaking ties: the same number gives the same plan
     #[arg(long, default_value_t = 0, value_name = "N", help_heading = "Input")]
     pub seed: u64,
-    /// The operator's option of this name: pods with resource claims (DRA) wait; with `=false` they are planned for
+    /// Ignore pods with resource claims (DRA), as the operator's option does; with `=false` they
+    /// are planned for
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Input")]
     pub ignore_dra_requests: bool,
     /// What the operator's administrator chose.
@@ -38,7 +41,8 @@ pub struct SourceArgs {
 /// Options of the operator that its plans depend on, under the operator's names.
 #[derive(Debug, Clone, Args)]
 pub struct PolicyArgs {
-    /// The operator's feature gates, such as SpotToSpotConsolidation=true; with NodeOverlay and CapacityBuffer --live reads these objects, too (those of files always count)
+    /// Feature gates of the operator, such as SpotToSpotConsolidation=true; with NodeOverlay and
+    /// CapacityBuffer, --live also reads these objects (those in files always count)
     #[arg(
         long,
         default_value = "",
@@ -47,25 +51,30 @@ pub struct PolicyArgs {
         help_heading = "Operator"
     )]
     pub feature_gates: FeatureGates,
-    /// Whether preferences of pods count
+    /// Whether to respect preferences of pods
     #[arg(long, value_enum, default_value_t, value_name = "POLICY", help_heading = "Operator")]
     pub preference_policy: Preferences,
-    /// What happens when minValues can't be met
+    /// How to handle minValues that can't be met
     #[arg(long, value_enum, default_value_t, value_name = "POLICY", help_heading = "Operator")]
     pub min_values_policy: MinValues,
-    /// What a further machine is taken to cost beyond its price, in dollars per hour; default: the operator's
+    /// Dollars per hour that an additional node is assumed to cost beyond its price; default: the
+    /// operator's
     #[arg(long, value_parser = dollars, value_name = "DOLLARS", help_heading = "Operator")]
     pub node_price: Option<MicroUsd>,
-    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; default: the operator's
+    /// Largest share of the cluster's pods, in percent, that one new node is planned for; default:
+    /// the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub largest_share: Option<u8>,
-    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; default: the operator's
+    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone
+    /// where room is short; default: the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub few_nodes: Option<u8>,
-    /// Whether pods are nominated to the nodes that they are planned for, as by the operator's option; false before Kubernetes 1.35
+    /// Whether pods are nominated to their planned nodes, as by the operator's option; false before
+    /// Kubernetes 1.35
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Operator")]
     pub nominate_pods: bool,
-    /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: podTopologySpread.defaultConstraints, or a KubeSchedulerConfiguration
+    /// Topology spread that kube-scheduler applies to pods without constraints of their own, as a
+    /// YAML or JSON document: podTopologySpread.defaultConstraints, or a KubeSchedulerConfiguration
     #[arg(
         long,
         default_value = "",
@@ -80,10 +89,10 @@ pub struct PolicyArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum Preferences {
-    /// They count as long as they can be met.
+    /// Respect them as long as they can be met.
     #[default]
     Respect,
-    /// They don't count.
+    /// Ignore them.
     Ignore,
 }
 
@@ -101,13 +110,16 @@ pub enum MinValues {
 /// What can be launched.
 #[derive(Debug, Clone, Args)]
 pub struct CatalogArgs {
-    /// Instance types: a list in the format of the kwok provider's instance-types file, or what `aws ec2 describe-instance-types` or `describe-capacity-reservations` prints (may be repeated)
+    /// Instance types: a list in the format of the kwok provider's instance-types file, or the
+    /// output of `aws ec2 describe-instance-types` or `describe-capacity-reservations` (may be
+    /// repeated)
     #[arg(id = "catalog", long = "catalog", value_name = "FILE", help_heading = "Input")]
     pub files: Vec<PathBuf>,
-    /// As the operator has it: the share of EC2's memory that nodes don't show
+    /// Share of an instance's memory that is not available to its node, as configured in the
+    /// operator
     #[arg(long, default_value_t = VM_MEMORY_OVERHEAD, value_name = "SHARE", help_heading = "Input")]
     pub vm_memory_overhead_percent: f64,
-    /// As the operator has it: network interfaces that pods get no addresses of
+    /// Number of network interfaces that pods can't use, as configured in the operator
     #[arg(long, default_value_t = 0, value_name = "N", help_heading = "Input")]
     pub reserved_enis: u32,
 }
@@ -118,10 +130,10 @@ pub struct SimulateArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// What to plan: machines for pending pods, nodes that could go, or both
+    /// What to plan: nodes for pending pods, nodes to remove, or both
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub what: What,
-    /// Also write the planner's input to this file
+    /// Save the planner's input to this file
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
 }
@@ -129,9 +141,9 @@ pub struct SimulateArgs {
 /// What to plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum What {
-    /// Machines for pending pods.
+    /// Nodes for pending pods.
     Provision,
-    /// Nodes that could go.
+    /// Nodes to remove.
     Disrupt,
     /// Both.
     #[default]
@@ -141,10 +153,10 @@ pub enum What {
 /// `tenon explain`
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What kind of object
+    /// Kind of the object
     #[arg(value_enum, value_name = "KIND")]
     pub kind: Explained,
-    /// Its name
+    /// Name of the object
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Namespace of the pod
@@ -158,14 +170,14 @@ pub struct ExplainArgs {
 /// Kinds that can be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Explained {
-    /// Where it runs, or where it would go, or why it waits.
+    /// Where it runs, where it would run, or why it is pending.
     Pod,
-    /// Why it stays, or why it would go.
+    /// Why it stays, or why it would be removed.
     Node,
     /// As for its Node.
     #[value(name = "nodeclaim")]
     NodeClaim,
-    /// What it has, what it may have, what it would launch, and whom it keeps out.
+    /// Its usage and limits, its launches, and the pods that it excludes.
     #[value(name = "nodepool")]
     NodePool,
 }

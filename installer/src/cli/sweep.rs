@@ -13,13 +13,13 @@ pub struct SweepArgs {
     /// What was asked for: names and paths, where they are not the default ones.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Remove without being asked; without it, and without a terminal, nothing is removed
+    /// Remove without confirmation; without this flag and without a terminal, nothing is removed
     #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
     pub yes: bool,
-    /// Refuse to terminate more instances than this
+    /// Refuse to terminate more instances than this number
     #[arg(long, default_value_t = 500, value_name = "N")]
     pub max_terminate: usize,
-    /// How long pods may take to leave a node before it goes
+    /// Time limit for draining a node before it is terminated
     #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "TIME")]
     pub drain_timeout: Duration,
 }

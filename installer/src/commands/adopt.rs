@@ -78,7 +78,7 @@ pub async fn run(
     }
     if !plan.steps.is_empty() && !args.how.yes {
         let what = if args.undo { "return to Karpenter" } else { "adoption" };
-        confirm(global, &format!("Do this {what}?")).await?;
+        confirm(global, &format!("Proceed with the {what}?")).await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "adopt", cleanup).await?);
@@ -108,13 +108,13 @@ pub async fn run(
     printer.json(&report);
     let leads = leader.map_or_else(
         || match found.operator.replicas {
-            0 => "nobody leads, because Karpenter's Deployment asks for no replica".to_owned(),
-            _ => "Karpenter works without a Lease".to_owned(),
+            0 => "there is no leader, because Karpenter's Deployment has no replicas".to_owned(),
+            _ => "Karpenter runs without a Lease".to_owned(),
         },
         |leader| format!("{leader} leads"),
     );
     printer.text(&match (done, args.undo) {
-        (0, _) => format!("Nothing was to be done: {leads}."),
+        (0, _) => format!("Nothing to do: {leads}."),
         (_, false) => format!(
             "Tenon leads now ({}; {leads}). `tenon adopt --undo` gives the cluster back to Karpenter.",
             counts(&plan)
@@ -190,7 +190,7 @@ fn unsuited(operator: &found::Operator, cluster: &str) -> Vec<String> {
     let of = operator.options.get("CLUSTER_NAME").filter(|of| of.value() != cluster);
     if let Some(of) = of {
         reasons.push(format!(
-            "{} works for cluster {}, and this is {cluster}: name the right one with --cluster",
+            "{} manages cluster {}, and this is {cluster}: set the right one with --cluster",
             operator.live.key(),
             of.shown()
         ));
@@ -200,7 +200,8 @@ fn unsuited(operator: &found::Operator, cluster: &str) -> Vec<String> {
     });
     if let Some(version) = old {
         reasons.push(format!(
-            "Karpenter {version} keeps its objects in versions before v1: upgrade it to 1.0 or later first"
+            "Karpenter {version} stores its objects in versions before v1: upgrade it to 1.0 or \
+             later first"
         ));
     }
     reasons
@@ -211,7 +212,7 @@ fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, Expe
     let seconds = args.how.timeout.as_secs();
     if args.undo {
         if found.operator.adopted_by.as_ref().is_some_and(|by| by != id) {
-            let reason = "it was handed over to another installation".to_owned();
+            let reason = "it was adopted by another installation".to_owned();
             return Err(unfit(args, vec![reason]));
         }
         let reasons = fit::against_return(found, &session.desired, &session.world);
@@ -244,7 +245,7 @@ async fn lines(
     let version = version::running(&operator.live.body);
     let version = version.map_or_else(String::new, |version| format!(" {version}"));
     let mut lines = vec![format!(
-        "Karpenter{version}: {}, {}, made by {}",
+        "Karpenter{version}: {}, {}, installed by {}",
         operator.live.key(),
         count(usize::try_from(operator.replicas).unwrap_or(0), "replica"),
         found.layout(&session.settings.cluster).in_words()

@@ -47,11 +47,11 @@ pub async fn run(
         printer.text(&path.display().to_string());
     }
     printer.note(&format!(
-        "Look through it before you pass it on. To pack it: tar czf tenon-bundle.tar.gz {}",
+        "Review it before you share it. To pack it: tar czf tenon-bundle.tar.gz {}",
         args.directory.display()
     ));
     printer.note(&format!(
-        "To judge it elsewhere: tenon doctor --from {}",
+        "To evaluate it on another machine: tenon doctor --from {}",
         args.directory.join("observed.json").display()
     ));
     Ok(0)

@@ -64,7 +64,9 @@ fn init(
     config.cluster.region =
         config.cluster.region.or(inferred.region).or_else(|| global.default_region.clone());
     let text = format!(
-        "# Settings of Tenon. `tenon config explain` lists all fields, `tenon plan -f FILE` shows what they do.\n{}",
+        "# Settings of Tenon. `tenon config explain` lists all fields, `tenon plan -f FILE` shows \
+         their effect.\n\
+         {}",
         config.to_yaml()
     );
     let Some(file) = file else {

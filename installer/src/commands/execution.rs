@@ -19,7 +19,9 @@ use crate::prompt;
 /// Asks whether to go on.
 pub(super) async fn confirm(global: &GlobalArgs, question: &str) -> Result<(), ExpectedError> {
     if !global.may_ask() {
-        return Err(ExpectedError::NotConfirmed { hint: "add --yes to go on without being asked" });
+        return Err(ExpectedError::NotConfirmed {
+            hint: "add --yes to continue without confirmation",
+        });
     }
     if prompt::confirm(question, false).await.map_err(ExpectedError::prompt)? {
         Ok(())

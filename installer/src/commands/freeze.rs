@@ -42,13 +42,14 @@ pub async fn run(
         "changed": changed,
     }));
     let what = match (changed.is_empty(), thaw) {
-        (true, false) => "All NodePools were frozen already.".to_owned(),
-        (true, true) => "No NodePool was frozen.".to_owned(),
+        (true, false) => "All NodePools were already paused.".to_owned(),
+        (true, true) => "No NodePool was paused.".to_owned(),
         (false, false) => format!(
-            "Frozen: {}. They launch nothing and disrupt nothing until `tenon unfreeze`; interruptions are still handled.",
+            "Paused: {}. They launch nothing and disrupt nothing until `tenon unfreeze`; \
+             interruptions are still handled.",
             changed.join(", ")
         ),
-        (false, true) => format!("As they were before: {}.", changed.join(", ")),
+        (false, true) => format!("Resumed with their previous settings: {}.", changed.join(", ")),
     };
     printer.text(&what);
     Ok(0)

@@ -126,7 +126,7 @@ pub async fn run(
         "canary": canary,
     }));
     printer.text(&match done {
-        0 => "Nothing was to be done: everything is as it should be.".to_owned(),
+        0 => "Nothing to do: the installation matches the settings.".to_owned(),
         _ => format!("Tenon is installed ({}).", counts(&plan)),
     });
     Ok(0)
@@ -183,7 +183,7 @@ fn says(class: &Value) -> String {
     let now = clock::now();
     let said = untrue(class).iter().map(|condition| condition.in_words(now)).collect::<Vec<_>>();
     if said.is_empty() {
-        "the operator has not looked at it yet".to_owned()
+        "the operator has not processed it yet".to_owned()
     } else {
         said.join(", ")
     }
@@ -196,7 +196,10 @@ async fn ask(
 ) -> Result<Source, ExpectedError> {
     let inferred = target::infer(&global.kubeconfig());
     let mut questions = wizard::ask::Terminal::default();
-    printer.note("An empty line takes what is in brackets, ? explains a question, < goes back. Nothing is changed before you have seen the plan.\n");
+    printer.note(
+        "Press Enter to accept the default in brackets, ? to explain a question, < to go \
+         back. Nothing is changed before you have seen the plan.\n",
+    );
     let (mut config, problems) = overlay(Source::default().config, global, &args.settings);
     if !problems.is_empty() {
         return Err(ExpectedError::Settings(SettingsError { problems }));
@@ -242,17 +245,18 @@ async fn subnets_in_words(aws: &Aws, ids: Vec<String>) -> Vec<(String, String)> 
 fn write_answers(settings: &Settings, printer: Printer) -> Result<(), ExpectedError> {
     let file = Path::new(WIZARD_FILE);
     let text = settings.config.to_yaml();
-    printer.note(&format!("\nThese answers as a settings file:\n\n{text}"));
+    printer.note(&format!("\nYour answers as a settings file:\n\n{text}"));
     let command = Settings::equivalent_command(file);
     if file.exists() {
         printer.note(&format!(
-            "{} exists and was left as it is. With the above in it, the same without questions is: {command}\n",
+            "{} exists and was not changed. With these settings in it, the same command without \
+             prompts is: {command}\n",
             file.display()
         ));
     } else {
         std::fs::write(file, &text).map_err(FileError::writing(file))?;
         printer.note(&format!(
-            "Written to {}. The same without questions: {command}\n",
+            "Written to {}. The same command without prompts: {command}\n",
             file.display()
         ));
     }

@@ -70,7 +70,8 @@ fn iam_in_words(session: &Session, found: &[Difference]) -> Vec<String> {
     let role = &session.desired.controller_role;
     if role.spec.is_none() {
         return vec![format!(
-            "IAM: role {} is yours and stays as it is; `tenon iam verify` says what it lacks",
+            "IAM: role {} was supplied by you and is not changed; `tenon iam verify` shows missing \
+             permissions",
             role.name
         )];
     }
@@ -138,7 +139,7 @@ pub(super) async fn run(
         printer.note(line);
     }
     if !plan.steps.is_empty() && !args.yes {
-        confirm(global, &format!("Do this {}?", journey.operation)).await?;
+        confirm(global, &format!("Proceed with the {}?", journey.operation)).await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, journey.operation, cleanup).await?);
@@ -165,8 +166,8 @@ pub(super) async fn run(
     }
     printer.json(&report(done, true, &session));
     printer.text(&match done {
-        0 => format!("Nothing was to be done: operator {} runs.", journey.to),
-        _ => format!("Operator {} runs ({}).", journey.to, counts(&plan)),
+        0 => format!("Nothing to do: operator {} is running.", journey.to),
+        _ => format!("Operator {} is running ({}).", journey.to, counts(&plan)),
     });
     Ok(0)
 }

@@ -33,7 +33,8 @@ pub async fn run(
         let directory = directory.unwrap_or(Path::new(""));
         let config = &session.settings.config;
         SavedPlan::new(&plan, target, config, directory, clock::now()).write(out)?;
-        printer.note(&format!("saved: `tenon apply {}` does exactly this", out.display()));
+        printer
+            .note(&format!("saved: `tenon apply {}` makes exactly these changes", out.display()));
     }
     Ok(0)
 }

@@ -76,7 +76,7 @@ pub(super) async fn before_install(
     }
     let counts = report.counts;
     printer.note(&format!(
-        "preflight: {} checks pass, {} warnings, {} unknown",
+        "preflight: {} checks passed, {} warnings, {} unknown",
         counts.passed, counts.warnings, counts.unknown
     ));
     if report.success {

@@ -12,9 +12,11 @@ fn page() -> String {
     let mut page = String::from(
         "# Command line\n\n\
          <!-- Written from the command line's definitions; a test fails when both differ. -->\n\n\
-         Results are on stdout, talk is on stderr. A flag wins over its environment variable, which wins over the settings file. How commands end is in the\n\
-         [exit codes](exit-codes.md), the fields of the file in the [settings reference](config.md).\n\n\
-         ## Every command understands\n\n",
+         Results are printed on stdout, messages on stderr. A flag takes precedence over its \
+         environment variable, which takes precedence over the settings file. See\n\
+         [Exit codes](exit-codes.md) for the outcome of commands and the [settings \
+         reference](config.md) for the fields of the file.\n\n\
+         ## Global options\n\n",
     );
     options(&mut page, root.get_arguments().filter(|arg| arg.is_global_set()));
     for command in root.get_subcommands() {

@@ -60,7 +60,8 @@ pub async fn run(
     };
     if !lost.is_empty() {
         let mut reasons = vec![format!(
-            "revision {} does not know these fields, and would do as if they were not there: take them out of the objects first",
+            "revision {} does not know these fields and would ignore them: remove them from the \
+             objects first",
             to.number
         )];
         reasons.extend(lost);
@@ -98,7 +99,11 @@ fn choose(args: &RollbackArgs, session: &Session) -> Result<Revision, Vec<String
     let deployed = deployed.max().unwrap_or(0);
     let earlier = releases.iter().filter(|one| one.number < deployed && one.status == "superseded");
     earlier.max_by_key(|one| one.number).cloned().ok_or_else(|| {
-        vec!["there is no revision before the deployed one: an older version is installed by the `tenon` of that version".to_owned()]
+        vec![
+            "there is no revision before the deployed one: to install an older version, use the \
+             `tenon` of that version"
+                .to_owned(),
+        ]
     })
 }
 
@@ -109,7 +114,7 @@ async fn release(session: &Session, revision: &Revision) -> Result<Value, Expect
     let found = secrets.get(&revision.secret).await;
     let what = format!("Secret {namespace}/{}", revision.secret);
     let secret = found.map_err(|source| observe_failed(failed("get", what.clone(), source)))?;
-    helm::decode(&secret).ok_or_else(|| unfit(vec![format!("{what} is no release of Helm's")]))
+    helm::decode(&secret).ok_or_else(|| unfit(vec![format!("{what} is not a Helm release")]))
 }
 
 /// Makes the operator's objects and the controller's policies what the revision says. The CRDs stay: fields are only ever added to them.

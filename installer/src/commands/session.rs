@@ -295,7 +295,11 @@ impl Session {
         if let Some(reasons) = reasons.filter(|reasons| !reasons.is_empty()) {
             return Err(ExpectedError::Refused {
                 reasons,
-                hints: vec!["what has the old names would be left: keep them, or run `tenon uninstall` with them first".to_owned()],
+                hints: vec![
+                    "the resources with the old names would be orphaned: keep the names, \
+                     or run `tenon uninstall` with the old settings first"
+                        .to_owned(),
+                ],
             });
         }
         let foreign =
@@ -343,12 +347,17 @@ impl Session {
             .filter(|endpoint| host(endpoint) != host(&self.target.endpoint))
         {
             warnings.push(format!(
-                "the kubeconfig leads to {}, and EKS says that cluster {} is at {endpoint}: make sure that both are the same cluster",
+                "the kubeconfig points to {}, but EKS reports {endpoint} as the endpoint of \
+                 cluster {}: make sure that both are the same cluster",
                 self.target.endpoint, cluster.name
             ));
         }
         if cluster.auto_mode {
-            warnings.push("EKS Auto Mode runs nodes in this cluster as well: keep its NodePools and Tenon's apart".to_owned());
+            warnings.push(
+                "EKS Auto Mode also manages nodes in this cluster: make sure that its \
+                 NodePools and Tenon's never match the same pods"
+                    .to_owned(),
+            );
         }
         warnings
     }
@@ -379,7 +388,7 @@ impl Session {
             self.target.by
         ));
         if let Some(interruption) = self.interruption() {
-            printer.note(&format!("{interruption}; what is done stays, and is not done again"));
+            printer.note(&format!("{interruption}; completed steps stay and are not repeated"));
         }
     }
 

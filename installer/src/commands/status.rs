@@ -178,14 +178,15 @@ async fn report(session: &Session) -> Result<Report, ExpectedError> {
         lines.push(Line {
             id: "installation".to_owned(),
             ok: true,
-            detail: "everything is there and as it should be".to_owned(),
+            detail: "everything exists and matches the settings".to_owned(),
         });
     }
     lines.extend(session.interruption().map(|how| Line {
         id: "last-run".to_owned(),
         ok: false,
         detail: format!(
-            "{how}: run `tenon install` with the same settings to go on, or `tenon uninstall` to take back what is done"
+            "{how}: run `tenon install` with the same settings to resume, or `tenon uninstall` to \
+             revert the completed steps"
         ),
     }));
     lines.extend(working(session).await?);
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn a_report_is_healthy_when_every_line_is() {
         let mut report = Report {
-            lines: vec![line("installation", true, "everything is there and as it should be")],
+            lines: vec![line("installation", true, "everything exists and matches the settings")],
             in_sync: true,
             warnings: Vec::new(),
         };
@@ -286,7 +287,7 @@ mod tests {
         report.lines.push(line("EC2NodeClass/default", false, "SubnetsNotFound: no subnets"));
         assert!(!report.healthy());
         insta::assert_snapshot!(report.text(), @r"
-         ✔ installation             everything is there and as it should be
+         ✔ installation             everything exists and matches the settings
          ✘ EC2NodeClass/default     SubnetsNotFound: no subnets
         ");
         assert_eq!(report.json(&json!({}))["healthy"], false);

@@ -53,7 +53,7 @@ impl Place {
         if let Some(wanted) = settings.account_id.as_ref().filter(|wanted| **wanted != account) {
             return Err(ExpectedError::Refused {
                 reasons: vec![format!(
-                    "the credentials are of account {account}, and the settings name {wanted}"
+                    "the credentials belong to account {account}, but the settings require {wanted}"
                 )],
                 hints: vec!["use the credentials of that account (--profile)".to_owned()],
             });
@@ -142,17 +142,19 @@ pub async fn run(
     if removable == 0 || !wanted(global, args, &place.settings.cluster, removable).await? {
         report(&place, &orphans, &[], &[], *printer);
         if removable > 0 {
-            printer.note("Nothing was removed: --yes removes all of it.");
+            printer.note("Nothing was removed: add --yes to remove all of it.");
         }
         return Ok(0);
     }
     if instances > args.max_terminate {
         return Err(ExpectedError::Refused {
             reasons: vec![format!(
-                "{instances} instances would be terminated, and {} are allowed",
+                "{instances} instances would be terminated, but only {} are allowed",
                 args.max_terminate
             )],
-            hints: vec![format!("look at the list; `--max-terminate {instances}` allows as many")],
+            hints: vec![format!(
+                "review the list; `--max-terminate {instances}` allows this number"
+            )],
         });
     }
     let lock = match (&place.cluster, lock) {
@@ -182,7 +184,7 @@ pub async fn run(
     report(&place, &orphans, &outcome.removed, &left, *printer);
     let is_left = left.iter().any(|orphan| orphan.removable);
     printer.text(&format!(
-        "{} removed. Looked again: {}.",
+        "{} removed. Checked again: {}.",
         count(outcome.removed.len(), "thing"),
         if is_left {
             format!("{} left", left.len())
@@ -259,7 +261,7 @@ async fn wanted(
         return Ok(false);
     }
     let question = format!(
-        "Type the cluster's name ({cluster}) to remove {}, or nothing to leave",
+        "Type the cluster's name ({cluster}) to remove {}, or press Enter to cancel",
         count(removable, "thing")
     );
     let answer = prompt::input(&question, Some("")).await.map_err(ExpectedError::prompt)?;

@@ -81,7 +81,10 @@ pub async fn run(
         printer.note(&line);
     }
     if mode.keep_nodes && inventory.nodes.has_any() {
-        printer.warn("nodes that are kept run, and cost, until somebody terminates them; an operator that is installed into this cluster later terminates them, because it knows no NodeClaim of theirs");
+        printer.warn(
+            "kept nodes run, and incur cost, until you terminate them; an operator that \
+             is installed into this cluster later terminates them, because they have no NodeClaim",
+        );
     }
     if !args.force_capacity {
         enough_room(&risk)?;
@@ -115,7 +118,7 @@ pub async fn run(
         printer.text(&line);
     }
     if let Some(audit) = audit.filter(|_| !proof.removed.is_empty()) {
-        printer.note(&format!("Every call that deleted something is in {}", audit.display()));
+        printer.note(&format!("Audit log of all deletions: {}", audit.display()));
     }
     let is_clean = proof.left.is_empty() && proof.abandoned.is_empty();
     Ok(if is_clean { 0 } else { crate::exit_codes::EXIT_PARTIAL })
@@ -170,9 +173,14 @@ fn enough_room(risk: &Risk) -> Result<(), ExpectedError> {
     }
     let pods = count(risk.without_room.len(), "pod");
     Err(ExpectedError::Refused {
-        reasons: vec![format!("the nodes that stay have no room for {pods}: {}", some(&risk.without_room, 5))],
+        reasons: vec![format!(
+            "the remaining nodes have no room for {pods}: {}",
+            some(&risk.without_room, 5)
+        )],
         hints: vec![
-            "add nodes or scale these workloads down first; --force-capacity goes on, and the pods wait".to_owned(),
+            "add nodes or scale these workloads down first; with --force-capacity the uninstall \
+             continues, and the pods stay pending"
+                .to_owned(),
         ],
     })
 }
@@ -265,14 +273,15 @@ async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Ri
 async fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
     if !global.may_ask() {
         return Err(ExpectedError::NotConfirmed {
-            hint: "add --yes to remove all of this without being asked",
+            hint: "add --yes to remove all of this without confirmation",
         });
     }
-    let question = format!("This removes all of it. Type the cluster's name ({cluster}) to go on");
+    let question =
+        format!("This removes all of it. Type the cluster's name ({cluster}) to continue");
     let answer = prompt::input(&question, None).await.map_err(ExpectedError::prompt)?;
     if answer == cluster {
         Ok(())
     } else {
-        Err(ExpectedError::NotConfirmed { hint: "the name was not the cluster's" })
+        Err(ExpectedError::NotConfirmed { hint: "the name does not match the cluster's" })
     }
 }

@@ -38,7 +38,10 @@ pub async fn run(
         return Err(ExpectedError::Unfit { what: format!("upgrade to {to}"), reasons });
     }
     if from.is_none() {
-        printer.warn("the version that runs can't be told, so neither whether this one is newer");
+        printer.warn(
+            "the running version can't be determined, so tenon can't tell whether this \
+             one is newer",
+        );
     }
     let journey = Journey {
         operation: "upgrade",
@@ -56,7 +59,9 @@ fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {
         }))
     };
     match (&args.to, &args.settings.image_tag) {
-        (Some(_), Some(_)) => problem("--image-tag", "--to says the same: leave one out".into()),
+        (Some(_), Some(_)) => {
+            problem("--image-tag", "--to sets the same value: omit one of them".into())
+        }
         (Some(text), None) | (None, Some(text)) => match text.parse() {
             Ok(version) => Ok(version),
             Err(error) => problem("--to", version::NotAVersion::to_string(&error)),
@@ -73,7 +78,11 @@ fn at_version(mut settings: Settings, to: &Version) -> Result<Settings, Expected
         })
     };
     if !settings.values.controller.image.digest.is_empty() {
-        return Err(refuse("controller.image.digest pins the image: leave it out, or give that of the new version with `tenon install --set`".to_owned()));
+        return Err(refuse(
+            "controller.image.digest pins the image: remove it, or set the digest of \
+             the new version with `tenon install --set`"
+                .to_owned(),
+        ));
     }
     settings.config.deploy.version = None;
     let plain = settings.config.values().map_err(&refuse)?.controller.image.tag;
@@ -92,7 +101,7 @@ pub(super) fn running(session: &Session) -> Result<Option<Version>, ExpectedErro
         .and_then(|deployment| session.world.objects.get(&deployment.key()));
     live.map(version::running).ok_or_else(|| ExpectedError::Preflight {
         reasons: vec![format!(
-            "there is no operator of Tenon's in namespace {}: `tenon install` makes one",
+            "there is no Tenon operator in namespace {}: run `tenon install`",
             session.settings.namespace
         )],
     })

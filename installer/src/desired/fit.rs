@@ -51,8 +51,9 @@ pub(super) fn unfit(settings: &Settings, facts: &Facts) -> Vec<String> {
         && settings.authorization == Authorization::AccessEntry
     {
         reasons.push(format!(
-            "the cluster knows no access entries: set nodes.authorization to aws-auth, or run `aws eks update-cluster-config --region {} --name {} --access-config \
-             authenticationMode=API_AND_CONFIG_MAP` (this can't be undone)",
+            "the cluster does not support access entries: set nodes.authorization to aws-auth, or \
+             run `aws eks update-cluster-config --region {} --name {} --access-config \
+             authenticationMode=API_AND_CONFIG_MAP` (irreversible)",
             cluster.region, cluster.name
         ));
     }
@@ -64,20 +65,20 @@ pub(super) fn unfit(settings: &Settings, facts: &Facts) -> Vec<String> {
     }
     if settings.host == Host::Fargate && settings.identity == IdentityMode::PodIdentity {
         reasons.push(
-            "there is no Pod Identity on Fargate: set identity.mode to irsa, or leave it out"
+            "Pod Identity is not available on Fargate: set identity.mode to irsa, or omit it"
                 .to_owned(),
         );
     }
     if cluster.oidc_issuer.is_none() && identity(settings) == Identity::Irsa {
-        reasons.push("EKS names no OIDC issuer for the cluster: use Pod Identity".to_owned());
+        reasons.push("EKS reports no OIDC issuer for the cluster: use Pod Identity".to_owned());
     }
     if let Some(name) = settings.node_role_name.as_ref().filter(|_| facts.node_role_arn.is_none()) {
         reasons.push(format!(
-            "there is no role {name}: correct nodes.roleName, or leave it out to have one made"
+            "there is no role {name}: correct nodes.roleName, or omit it to create a role"
         ));
     }
     if subnets(settings, facts).is_empty() {
-        reasons.push("the cluster names no subnets: set network.subnetIds".to_owned());
+        reasons.push("EKS reports no subnets for the cluster: set network.subnetIds".to_owned());
     }
     if security_groups(settings, facts).is_empty() {
         reasons.push(

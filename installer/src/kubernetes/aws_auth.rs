@@ -113,11 +113,11 @@ fn parse(text: Option<&str>) -> Result<Vec<Value>, String> {
         return Ok(Vec::new());
     }
     let parsed: Value =
-        serde_saphyr::from_str(text).map_err(|error| format!("mapRoles is no YAML: {error}"))?;
+        serde_saphyr::from_str(text).map_err(|error| format!("mapRoles is not YAML: {error}"))?;
     match parsed {
         Value::Null => Ok(Vec::new()),
         Value::Array(list) if list.iter().all(Value::is_object) => Ok(list),
-        _ => Err("mapRoles is no list of roles".to_owned()),
+        _ => Err("mapRoles is not a list of roles".to_owned()),
     }
 }
 
@@ -268,7 +268,7 @@ fn checked(text: String, wanted: &[Value]) -> Result<String, String> {
         .map_err(|error| format!("mapRoles can't be written: {error}"))?;
     match parse(Some(&anew)) {
         Ok(list) if list == wanted => Ok(anew),
-        _ => Err("mapRoles does not survive being written, so it is left as it is".to_owned()),
+        _ => Err("mapRoles does not round-trip, so it is not changed".to_owned()),
     }
 }
 

@@ -45,7 +45,7 @@ fn short(error: &Error) -> String {
         Error::Api(status) => status.message.clone(),
         other if let Some(plugin) = PluginError::behind(other) => plugin.to_string(),
         silent if is_silence(silent) => {
-            format!("the API server does not answer; it was given {} s", SILENCE.as_secs())
+            format!("the API server did not answer within {} s", SILENCE.as_secs())
         }
         other => {
             use std::error::Error as _;
@@ -159,7 +159,7 @@ where
     loop {
         match call().await {
             Err(error) if error.is_overload() && Instant::now() + pause < end => {
-                tracing::warn!("{error}; asking again in {} ms", pause.as_millis());
+                tracing::warn!("{error}; retrying in {} ms", pause.as_millis());
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(4));
             }

@@ -24,7 +24,7 @@ pub async fn of(cluster: &Cluster, namespace: &str, pod: &str, container: &str) 
         ..LogParams::default()
     };
     match api.logs(pod, &parameters).await {
-        Ok(log) => in_words(&log).unwrap_or_else(|| "it logged nothing".to_owned()),
+        Ok(log) => in_words(&log).unwrap_or_else(|| "its log is empty".to_owned()),
         Err(error) => format!("its log can't be read: {error}"),
     }
 }

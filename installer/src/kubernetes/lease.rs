@@ -79,15 +79,15 @@ pub fn leader(
     let holder = spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
     if holder.is_empty() {
         *before = None;
-        return Err("nobody holds it".to_owned());
+        return Err("it has no holder".to_owned());
     }
     let Some(pod) = pods.iter().find(|pod| holds(&holder, pod)) else {
         *before = None;
-        return Err(format!("{holder} holds it, which is none of its pods"));
+        return Err(format!("its holder {holder} is not one of the operator's pods"));
     };
     if pod.metadata.deletion_timestamp.is_some() || !is_ready(pod) {
         *before = None;
-        return Err(format!("{holder} holds it, and its pod is not ready"));
+        return Err(format!("its holder {holder} is not ready"));
     }
     let renewed = serde_json::to_value(spec.and_then(|spec| spec.renew_time.as_ref()));
     let seen = Sighting { holder: holder.clone(), renewed: renewed.unwrap_or_default() };
@@ -97,7 +97,7 @@ pub fn leader(
     } else if first.renewed != seen.renewed {
         return Ok(holder);
     }
-    Err(format!("{holder} holds it and has not renewed it yet"))
+    Err(format!("its holder {holder} has not renewed it yet"))
 }
 
 /// Whether a holder's identity is that of a pod: `<host name>_<unique>`, and the host's name is the pod's, or the node's where the pod uses its network.
@@ -165,12 +165,12 @@ mod tests {
         let pods = [pod("tenon-6d5f7c9b8-x2x9z", "True"), pod("tenon-6d5f7c9b8-aaaaa", "False")];
         let mut seen = None;
         let mut look = |lease: Option<Lease>| leader(lease.as_ref(), &pods, &mut seen);
-        assert_eq!(look(None), Err("nobody holds it".to_owned()));
+        assert_eq!(look(None), Err("it has no holder".to_owned()));
         // A pod that died in the moment of the hand-over: the name is right, and nobody is there.
         let dead = look(Some(lease("tenon-6d5f7c9b8-ddddd_1", 1))).expect_err("it is dead");
-        assert!(dead.contains("none of its pods"), "{dead}");
+        assert!(dead.contains("not one of the operator"), "{dead}");
         let other = look(Some(lease("karpenter-6d5f7c9b8-x2x9z_1", 1))).expect_err("another one");
-        assert!(other.contains("none of its pods"), "{other}");
+        assert!(other.contains("not one of the operator"), "{other}");
         let sick = look(Some(lease("tenon-6d5f7c9b8-aaaaa_1", 1))).expect_err("it is not ready");
         assert!(sick.contains("not ready"), "{sick}");
         let holder = "tenon-6d5f7c9b8-x2x9z_1";

@@ -36,7 +36,7 @@ pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, Ku
             Ok(keys) => Ok(keys),
             // Whoever may not list them still knows those that the settings ask for.
             Err(error) if error.is_denied() => {
-                tracing::debug!("{error}: objects of earlier settings are not looked for");
+                tracing::debug!("{error}: objects of earlier settings are not searched for");
                 Ok(Vec::new())
             }
             Err(error) => Err(error),

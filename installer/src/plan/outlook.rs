@@ -91,7 +91,8 @@ impl Outlook {
         if !self.cost.is_empty() {
             let sum = self.cost.iter().map(|cost| cost.monthly).sum::<f64>();
             lines.push(format!(
-                "Cost: about ${sum:.2} a month more, by list prices; nodes cost what pods ask for."
+                "Cost: about ${sum:.2} more per month at list prices; the cost of nodes depends on \
+                 the pods."
             ));
             lines.extend(
                 self.cost
@@ -113,10 +114,10 @@ impl Drift {
     fn line(&self) -> String {
         let claims = count(self.node_claims, "NodeClaim");
         let (verb, replaced, they) = match self.node_claims {
-            1 => ("drifts", "is replaced as disruption budgets let it go", "it no longer fits"),
-            _ => ("drift", "are replaced as disruption budgets let them go", "they no longer fit"),
+            1 => ("drifts", "is replaced as disruption budgets allow", "it no longer matches"),
+            _ => ("drift", "are replaced as disruption budgets allow", "they no longer match"),
         };
-        let so_far = if self.all { String::new() } else { format!(" as far as {they}") };
+        let so_far = if self.all { String::new() } else { format!(" if {they}") };
         format!("Nodes: {claims} of {} {verb}{so_far}, and {replaced}.", self.object)
     }
 }
@@ -136,7 +137,7 @@ fn cost(plan: &Plan, desired: &Desired) -> Vec<Cost> {
                     costs.push(Cost {
                         what: "requests to the queue's KMS key".to_owned(),
                         monthly: KEYS_A_MONTH / 1e4 * price::KMS_TEN_THOUSAND,
-                        basis: "one data key for five minutes; the key itself is yours already"
+                        basis: "one data key per five minutes; the key itself already exists"
                             .to_owned(),
                     });
                 }
@@ -302,7 +303,7 @@ mod tests {
         assert!(!Outlook::needs_claims(&plan));
         let outlook = Outlook::of(&plan, &desired, &untouched(), None);
         insta::assert_snapshot!(outlook.lines().join("\n"), @r"
-        Cost: about $0.05 a month more, by list prices; nodes cost what pods ask for.
+        Cost: about $0.05 more per month at list prices; the cost of nodes depends on the pods.
            $0.05  SQS queue (130,000 requests; nothing within the first million of the account)
         ");
     }
@@ -341,15 +342,13 @@ mod tests {
         assert_eq!(of(""), ["Nodes: none of 4 NodeClaims drifts."]);
         assert_eq!(
             of("tags:\n  team: a\n"),
-            [
-                "Nodes: 3 NodeClaims of EC2NodeClass default drift, and are replaced as disruption budgets let them go."
-            ]
+            ["Nodes: 3 NodeClaims of EC2NodeClass default drift, and are replaced as disruption \
+                 budgets allow."]
         );
         assert_eq!(
             of("defaults:\n  arch: [arm64]\n"),
-            [
-                "Nodes: 3 NodeClaims of NodePool default drift as far as they no longer fit, and are replaced as disruption budgets let them go."
-            ]
+            ["Nodes: 3 NodeClaims of NodePool default drift if they no longer match, and \
+                 are replaced as disruption budgets allow."]
         );
         assert_eq!(of("defaults:\n  cpuLimit: 7\n"), ["Nodes: none of 4 NodeClaims drifts."]);
     }

@@ -93,7 +93,7 @@ impl SavedPlan {
         let mut changes = gone.map(|step| line("no longer needed", step)).collect::<Vec<_>>();
         for step in &now {
             match find(&saved, &step["id"]) {
-                None => changes.push(line("needed now", step)),
+                None => changes.push(line("now needed", step)),
                 Some(before) if before != *step => changes.push(line("differs", step)),
                 Some(_) => {}
             }

@@ -178,7 +178,7 @@ fn a_node_pool_of_the_users_is_left_as_it_is() {
     }
     let plan = diff(&desired, &world).expect("nothing is in the way");
     assert!(plan.steps.is_empty());
-    assert_eq!(plan.warnings, ["NodePool default exists, and is left as it is"]);
+    assert_eq!(plan.warnings, ["NodePool default exists, and is not changed"]);
 }
 
 #[test]
@@ -193,7 +193,10 @@ fn a_frozen_node_pool_is_left_frozen() {
     }
     let plan = diff(&desired, &world).expect("nothing is in the way");
     assert!(plan.steps.is_empty());
-    assert_eq!(plan.warnings, ["NodePool default is frozen, and is left so: see `tenon unfreeze`"]);
+    assert_eq!(
+        plan.warnings,
+        ["NodePool default is paused and stays paused: see `tenon unfreeze`"]
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub fn plan_and_outlook(plan: &Plan, outlook: &Outlook) -> String {
     let mut lines =
         plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
     if plan.steps.is_empty() {
-        lines.push("Nothing to do: everything is as it should be.".to_owned());
+        lines.push("Nothing to do: everything matches the settings.".to_owned());
         return lines.join("\n");
     }
     let kind_width = plan.steps.iter().map(|step| step.kind.chars().count()).max().unwrap_or(0);

@@ -46,11 +46,11 @@ async fn a_plugin_that_hangs_is_given_up_and_named() {
     let error = ExpectedError::from(error);
     assert_eq!(
         error.to_string(),
-        "the kubeconfig's credential plugin gave no answer within 30 s and was stopped: `sleep 86400`"
+        "the kubeconfig's credential plugin did not answer within 30 s and was stopped: `sleep 86400`"
     );
     assert_eq!((error.exit_code(), error.kind()), (3, "credential"));
     let hints = error.hints().join("\n");
-    for hint in ["run `sleep 86400` by hand", "`aws sso login`", "without --kubeconfig"] {
+    for hint in ["run `sleep 86400` manually", "`aws sso login`", "without --kubeconfig"] {
         assert!(hints.contains(hint), "{hints}");
     }
 }
@@ -107,7 +107,7 @@ async fn what_a_failing_plugin_says_is_told() {
     assert!(error.to_string().contains("can't be started"), "{error}");
     assert_eq!(error.advice()[0], "get kops first");
     for (script, why) in [
-        ("echo hello", "no ExecCredential"),
+        ("echo hello", "other than an ExecCredential"),
         ("echo '{\"kind\":\"ExecCredential\"}'", "it has no status"),
         ("echo '{\"status\":{\"clientCertificateData\":\"x\"}}'", "neither a token nor"),
     ] {
@@ -221,7 +221,7 @@ async fn a_call_without_a_token_names_the_plugin_and_is_not_repeated() {
     );
     let error = ExpectedError::Observe(Failure::Kubernetes(error));
     assert!(error.details().concat().contains("No such file"), "{:?}", error.details());
-    assert!(error.hints().concat().contains("by hand"), "{:?}", error.hints());
+    assert!(error.hints().concat().contains("manually"), "{:?}", error.hints());
 }
 
 #[tokio::test(start_paused = true)]

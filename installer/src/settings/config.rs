@@ -18,7 +18,7 @@ use crate::settings::values::Values;
 /// The file format's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ApiVersion {
-    /// The only one.
+    /// The only version.
     #[default]
     #[serde(rename = "tenon.sh/v1alpha1")]
     V1Alpha1,
@@ -27,7 +27,7 @@ pub enum ApiVersion {
 /// The kind of document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
-    /// The only one.
+    /// The only version.
     #[default]
     Installation,
 }
@@ -43,28 +43,28 @@ pub struct Config {
     /// The cluster to install into.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cluster: Cluster,
-    /// How the operator gets its permissions.
+    /// The operator's permissions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub identity: Identity,
-    /// How nodes get theirs.
+    /// The permissions and authorization of nodes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub nodes: Nodes,
-    /// Whether and how the operator hears of interruptions.
+    /// Delivery of interruptions to the operator.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interruption: Interruption,
-    /// Where nodes are attached.
+    /// Subnets and security groups of nodes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub network: Network,
-    /// The operator itself.
+    /// Deployment of the operator.
     #[serde(default, skip_serializing_if = "is_default")]
     pub deploy: Deploy,
-    /// The first NodePool and EC2NodeClass.
+    /// The default NodePool and EC2NodeClass.
     #[serde(default, skip_serializing_if = "is_default")]
     pub defaults: DefaultsConfig,
-    /// Tags for everything that is made in AWS.
+    /// Tags for all AWS resources.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Guards.
+    /// Safeguards.
     #[serde(default, skip_serializing_if = "is_default")]
     pub protect: Protect,
 }
@@ -76,22 +76,22 @@ pub struct Cluster {
     /// Name of the EKS cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its region.
+    /// AWS region of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// What runs the cluster's control plane.
+    /// Provider of the cluster's control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
-    /// Refuse to work in any other account.
+    /// Refuse to run against any other AWS account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
 }
 
-/// What runs the control plane.
+/// Provider of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provider {
-    /// Find out.
+    /// Detect it.
     Auto,
     /// Amazon EKS.
     Eks,
@@ -101,38 +101,39 @@ pub enum Provider {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
-    /// How the operator's pods get the role.
+    /// Mechanism by which the operator's pods get their role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<IdentityMode>,
     /// Install the EKS add-on `eks-pod-identity-agent` if the cluster has none. It is never removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install_agent: Option<bool>,
-    /// Use this role instead of making one; it is never changed.
+    /// Use this role instead of creating one; it is never changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_role_arn: Option<String>,
-    /// ARN of a permissions boundary for the roles.
+    /// ARN of the permissions boundary for the roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<String>,
     /// Path of the roles; default `/tenon/<cluster>/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_path: Option<String>,
-    /// First part of all names in AWS; default `tenon`.
+    /// Prefix of the names of all AWS resources; default `tenon`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_prefix: Option<String>,
 }
 
-/// How the operator's pods get the role.
+/// Mechanism by which the operator's pods get their role.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum IdentityMode {
-    /// Pod Identity; IRSA on Fargate, where there is no Pod Identity.
+    /// Pod Identity; IRSA on Fargate, where Pod Identity is not available.
     #[default]
     Auto,
     /// EKS Pod Identity.
     PodIdentity,
-    /// IAM roles for service accounts: the cluster's OIDC issuer, which IAM is told about if it does not know it.
+    /// IAM roles for service accounts, through the cluster's OIDC issuer, which is registered in
+    /// IAM if necessary.
     Irsa,
 }
 
@@ -140,24 +141,26 @@ pub enum IdentityMode {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Nodes {
-    /// Use this role instead of making one; it is never changed.
+    /// Use this role instead of creating one; it is never changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
-    /// ARNs of more managed policies for the node role.
+    /// ARNs of additional managed policies for the node role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_policies: Vec<String>,
-    /// How the cluster lets nodes in.
+    /// Mechanism by which the cluster authorizes nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Authorization>,
-    /// Whether the operator makes instance profiles, or one is made for all nodes; default `dynamic`.
+    /// Whether the operator creates instance profiles, or the installer creates one for all nodes;
+    /// default `dynamic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<ProfileMode>,
-    /// Whether to make the service-linked role of EC2 Spot when it is missing and spot instances may be launched; default `manage`. It is never removed.
+    /// Whether to create the service-linked role of EC2 Spot if it does not exist and spot
+    /// instances may be launched; default `manage`. It is never removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot_role: Option<Switch>,
 }
 
-/// Who makes instance profiles.
+/// Creator of instance profiles.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
@@ -166,20 +169,21 @@ pub enum ProfileMode {
     /// The operator, one per EC2NodeClass.
     #[default]
     Dynamic,
-    /// The installer, one for all nodes: for networks without a way to IAM, and for accounts that forbid it at run time.
+    /// The installer, one for all nodes: for networks without a route to IAM, and for accounts that
+    /// forbid creating profiles at run time.
     Static,
 }
 
-/// How the cluster lets nodes in.
+/// Mechanism by which the cluster authorizes nodes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Authorization {
-    /// An access entry where the cluster knows them, else the ConfigMap.
+    /// An access entry if the cluster supports them, otherwise the ConfigMap.
     #[default]
     Auto,
-    /// An access entry of EKS.
+    /// An EKS access entry.
     AccessEntry,
     /// The ConfigMap `kube-system/aws-auth`.
     AwsAuth,
@@ -189,38 +193,40 @@ pub enum Authorization {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Interruption {
-    /// Make the queue and its rules; default true.
+    /// Create the queue and its rules; default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Whether queue and rules are ours to make; with `skip`, `queueName` is one that somebody else made with its rules. Default `manage`.
+    /// Whether the installer manages the queue and its rules; with `skip`, `queueName` is an
+    /// existing queue with its rules. Default `manage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manage: Option<Switch>,
     /// Name of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_name: Option<String>,
-    /// ARN of a customer managed KMS key that encrypts the queue; default: SQS's own encryption. The key's policy must let `events.amazonaws.com` use it.
+    /// ARN of a customer managed KMS key that encrypts the queue; default: SQS's own encryption.
+    /// The key's policy must allow `events.amazonaws.com` to use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kms_key: Option<String>,
-    /// Which events; default all.
+    /// Events to deliver; default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
 }
 
-/// A kind of event that the operator wants to hear of.
+/// A kind of event that the operator handles.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// A spot instance will be taken away.
+    /// A spot instance will be interrupted.
     Spot,
     /// An instance stops or is terminated.
     State,
     /// Maintenance is planned.
     Health,
-    /// A spot instance is likelier to be taken away.
+    /// A spot instance has an elevated risk of interruption.
     Rebalance,
-    /// A lent capacity reservation is taken back.
+    /// An interruptible capacity reservation is reclaimed.
     Capres,
 }
 
@@ -245,7 +251,7 @@ impl Event {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
-    /// How NodeClasses find subnets and security groups; default `tags`.
+    /// How EC2NodeClasses select subnets and security groups; default `tags`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery: Option<Discovery>,
     /// Subnets for nodes; default: those of the cluster.
@@ -256,7 +262,7 @@ pub struct Network {
     pub security_group_ids: Vec<String>,
 }
 
-/// How NodeClasses find subnets and security groups.
+/// How EC2NodeClasses select subnets and security groups.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
@@ -282,20 +288,20 @@ pub struct Deploy {
     /// Tag of the image; default: the installer's own version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How many operators run, one of them active; default 2.
+    /// Number of replicas of the operator, one of them active; default 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
     /// Where the operator runs; default `nodes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// Whether the CRDs are ours to write; default `manage`.
+    /// Whether the installer manages the CRDs; default `manage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<Switch>,
     /// Write a release record, so that `helm list`, `upgrade`, `rollback` and `uninstall` work on the installation; default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub helm_record: Option<bool>,
-    /// More values, as in the Helm chart.
+    /// Additional values of the Helm chart.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(with = "Values")]
     pub values: Map<String, Value>,
@@ -307,21 +313,21 @@ pub struct Deploy {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Host {
-    /// On nodes that somebody else sees to.
+    /// On nodes outside of Tenon's NodePools.
     #[default]
     Nodes,
-    /// On Fargate, by a profile that is made for it. The subnets have to be private.
+    /// On Fargate, with a profile that the installer creates. The subnets have to be private.
     Fargate,
 }
 
-/// Whether something is ours to write.
+/// Whether the installer manages something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Switch {
-    /// It is.
+    /// The installer manages it.
     #[default]
     Manage,
-    /// Somebody else sees to it.
+    /// It is managed by other means.
     Skip,
 }
 
@@ -329,7 +335,7 @@ pub enum Switch {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DefaultsConfig {
-    /// Make a NodePool and an EC2NodeClass named `default`; default true.
+    /// Create a NodePool and an EC2NodeClass named `default`; default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Capacity types of the NodePool; default both.
@@ -374,7 +380,7 @@ pub enum Architecture {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Protect {
-    /// Refuse to uninstall.
+    /// Refuse `tenon uninstall`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prevent_uninstall: Option<bool>,
 }
@@ -420,7 +426,7 @@ impl Config {
             ("interruptionQueue", &values.settings.interruption_queue),
         ];
         if let Some((key, _)) = own.iter().find(|(_, value)| !value.is_empty()) {
-            return Err(format!("settings.{key} is set by the installer itself"));
+            return Err(format!("settings.{key} is set by the installer"));
         }
         Ok(values)
     }

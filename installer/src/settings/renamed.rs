@@ -10,7 +10,7 @@ pub fn renamed(before: &Config, now: &Settings) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut differs = |field: &str, before: &str, now: &str| {
         if before != now {
-            reasons.push(format!("{field} was {before} when it was installed, and is {now} now"));
+            reasons.push(format!("{field} was {before} when it was installed, and is now {now}"));
         }
     };
     differs("identity.namePrefix", prefix, &now.name_prefix);
@@ -44,7 +44,7 @@ mod tests {
             assert_eq!(renamed(&now.config, &settings(same)), [""; 0], "{same}");
         }
         let prefix = renamed(&before("identity:\n  namePrefix: old\n"), &now);
-        assert_eq!(prefix, ["identity.namePrefix was old when it was installed, and is tenon now"]);
+        assert_eq!(prefix, ["identity.namePrefix was old when it was installed, and is now tenon"]);
         let queue = renamed(&before("interruption:\n  queueName: old\n"), &now);
         assert_eq!(queue.len(), 1, "{queue:?}");
     }

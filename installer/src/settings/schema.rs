@@ -82,7 +82,7 @@ impl<'a> Checker<'a> {
         for (i, (key, value)) in entries.iter().enumerate() {
             let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             if entries[..i].iter().any(|(earlier, _)| earlier == key) {
-                self.report(value, &inner, "is there twice".to_owned());
+                self.report(value, &inner, "is duplicated".to_owned());
             }
             match (
                 properties.and_then(|properties| properties.get(key)),

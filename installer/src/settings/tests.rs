@@ -98,7 +98,7 @@ fn defaults_fill_what_the_file_leaves_out() {
 #[test]
 fn what_the_installer_fills_in_cannot_be_set() {
     let text = format!("{MINIMAL}deploy:\n  values:\n    settings:\n      clusterName: other\n");
-    insta::assert_snapshot!(resolve(&text).expect_err("set by the installer"), @"deploy.values: settings.clusterName is set by the installer itself");
+    insta::assert_snapshot!(resolve(&text).expect_err("set by the installer"), @"deploy.values: settings.clusterName is set by the installer");
 }
 
 #[test]

@@ -181,17 +181,17 @@ pub fn orphans(seen: &Seen, cluster: &ClusterSeen, name: &str, now: Timestamp) -
     for request in &seen.spot_requests {
         let has_instance = request.instance.as_deref().is_some_and(|id| live.contains(id));
         let why = (!has_instance && settled(request.created_at))
-            .then(|| "it is open, and has no instance".to_owned());
+            .then(|| "it is open and has no instance".to_owned());
         add(Kind::SpotRequest, &request.id, why);
     }
     for interface in &seen.interfaces {
         let old = settled(interface.created_at) || matches!(cluster, ClusterSeen::Gone);
-        let why =
-            old.then(|| "it is attached to nothing, and holds its security groups".to_owned());
+        let why = old
+            .then(|| "it is unattached and blocks the deletion of its security groups".to_owned());
         add(Kind::NetworkInterface, &interface.id, why);
     }
     for volume in &seen.volumes {
-        let why = "it is attached to nothing; it may hold data, so it is only reported";
+        let why = "it is unattached; it may contain data, so it is only reported";
         add(Kind::Volume, volume, Some(why.to_owned()));
     }
     let unused = match cluster {
@@ -218,7 +218,7 @@ fn of_installations(seen: &Seen, cluster: &ClusterSeen, name: &str) -> Vec<Orpha
         match cluster {
             ClusterSeen::Gone => Some(GONE.to_owned()),
             ClusterSeen::There { install_id, .. } => (of != install_id)
-                .then(|| format!("installation {of} was of an earlier cluster of this name")),
+                .then(|| format!("installation {of} belongs to an earlier cluster of this name")),
         }
     };
     let orphan = |kind, id: &str, tags: &Tags, handle| {

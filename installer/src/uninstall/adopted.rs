@@ -21,7 +21,7 @@ pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), 
     adopted.retain(|operator| operator.adopted_by.as_ref() == Some(&context.install_id));
     if adopted.len() > 1 {
         return stays(format!(
-            "marks of the adoption on several Deployments: {}; remove those that are not used",
+            "marks of the adoption on several Deployments: {}; remove the unused ones",
             found::names(&adopted)
         ));
     }

@@ -171,7 +171,7 @@ async fn provider(
     let users = match observe::iam::roles_trusting(&context.aws, arn).await {
         Ok(users) => users,
         Err(error) if error.is_denied() => {
-            return Ok(Some(Err(format!("{arn}: who else uses it can't be seen ({error})"))));
+            return Ok(Some(Err(format!("{arn}: its other users can't be determined ({error})"))));
         }
         Err(error) => return Err(error),
     };

@@ -28,14 +28,20 @@ pub fn guard(
             if inventory.nodes.has_any() {
                 let instances = count(inventory.nodes.instances.len(), "EC2 instance");
                 let claims = count(inventory.nodes.claims.len(), "NodeClaim");
-                reasons.push(format!("{claims} and {instances} are left, and nobody could remove them without the operator's role"));
+                reasons.push(format!(
+                    "{claims} and {instances} are left, and can't be removed \
+                     without the operator's role"
+                ));
                 hints.push("delete the NodePools and wait until their nodes are gone".to_owned());
             }
             if let Some((name, live)) = live {
-                reasons.push(format!("{name} is still there and works with what would be removed"));
+                reasons.push(format!(
+                    "{name} still exists and uses the resources that would be \
+                     removed"
+                ));
                 hints.push(match git_ops(live) {
-                    Some(owner) => format!("remove it by {owner}, then run this again"),
-                    None => "leave --aws-only out to remove it, too".to_owned(),
+                    Some(owner) => format!("remove it through {owner}, then run the command again"),
+                    None => "omit --aws-only to remove it as well".to_owned(),
                 });
             }
         }
@@ -44,11 +50,20 @@ pub fn guard(
         {
             let owner = git_ops(live);
             reasons.push(match &owner {
-                Some(owner) => format!("{name} is {owner}'s: removed here, it would come back without its nodes and its role"),
-                None => format!("{name} is not this installation's, and would go on without its role"),
+                Some(owner) => format!(
+                    "{name} is managed by {owner}, which would restore it \
+                     without its nodes and its role"
+                ),
+                None => format!(
+                    "{name} does not belong to this installation, and would keep \
+                     running without its role"
+                ),
             });
-            let by = owner.map_or_else(|| "whatever made it".to_owned(), str::to_owned);
-            hints.push(format!("delete the NodePools and wait until their nodes are gone, remove the operator by {by}, then run `tenon uninstall --aws-only`"));
+            let by = owner.map_or_else(|| "the tool that installed it".to_owned(), str::to_owned);
+            hints.push(format!(
+                "delete the NodePools and wait until their nodes are gone, remove \
+                 the operator through {by}, then run `tenon uninstall --aws-only`"
+            ));
         }
         _ => {}
     }

@@ -95,7 +95,7 @@ fn named(kind: &str, object: &kube::api::DynamicObject) -> String {
 
 /// A node without its role, its instance profile or its access entry loses the cluster; without the record nobody would know that they are ours.
 fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
-    let why = "nodes that stay need it";
+    let why = "the kept nodes need it";
     let id = |what: &'static str| move |name: &String| format!("{what} {name}");
     // Nodes from before the settings named another role go on with the one that was made for them.
     let node_roles = [&desired.node_role.name, &desired.own_roles.node];
@@ -124,7 +124,11 @@ fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
         "it holds the record",
     ));
     inventory.has_record = false;
-    kept.push("the record of the installation (`tenon uninstall` finds by it what is kept, and removes it)".to_owned());
+    kept.push(
+        "the record of the installation (`tenon uninstall` uses it to find and remove the \
+         kept resources)"
+            .to_owned(),
+    );
     kept
 }
 
@@ -195,7 +199,7 @@ mod tests {
         };
         let kept = Mode { keep_nodes: true, ..Mode::default() }.narrow(&mut left, &desired);
         let role = &desired.own_roles.node;
-        let why = format!("IAM role {role} (nodes that stay need it)");
+        let why = format!("IAM role {role} (the kept nodes need it)");
         assert!(kept.contains(&why), "{kept:?}");
         assert_eq!(left.roles, std::slice::from_ref(&desired.controller_role.name));
     }

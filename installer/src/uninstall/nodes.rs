@@ -167,7 +167,8 @@ impl Drain<'_> {
                 alive_at = Instant::now();
             } else if !was_there || alive_at.elapsed() >= GIVEN_UP_AFTER {
                 self.printer.warn(
-                    "the operator is not running: draining and terminating its nodes from here (--repair-first brings it back)",
+                    "the operator is not running: tenon drains and terminates its nodes itself \
+                     (--repair-first restores the operator)",
                 );
                 self.remove_stranded(desired, &claims, self.evict_for).await?;
                 continue;
@@ -288,7 +289,7 @@ async fn no_instances(
         if Instant::now() >= end {
             let what = "EC2 instances to be gone".to_owned();
             for id in &left {
-                let last = format!("still there: {}", left.join(", "));
+                let last = format!("still present: {}", left.join(", "));
                 abandoned.instead_of(Err(Failure::Wait { what: what.clone(), last }), id)?;
             }
             return Ok(());
@@ -325,7 +326,7 @@ async fn remove_classes(
             let names = left.iter().map(ResourceExt::name_any).collect::<Vec<_>>().join(", ");
             return Err(Failure::Wait {
                 what: "EC2NodeClasses to be gone".to_owned(),
-                last: format!("still there: {names}"),
+                last: format!("still present: {names}"),
             });
         }
         tokio::time::sleep(POLL).await;

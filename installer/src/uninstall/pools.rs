@@ -53,10 +53,13 @@ pub(crate) async fn set_motion(
 
 /// What to do if what froze NodePools does not come to its end; nothing if none was frozen.
 pub(crate) fn frozen_in_words(frozen: &[String]) -> Option<String> {
-    let (names, it) = (frozen.join(", "), if frozen.len() == 1 { "it goes" } else { "they go" });
-    let is = if frozen.len() == 1 { "stands" } else { "stand" };
+    let (names, it) = (frozen.join(", "), if frozen.len() == 1 { "it" } else { "them" });
+    let stay = if frozen.len() == 1 { "stays" } else { "stay" };
     (!frozen.is_empty()).then(|| {
-        format!(" {names} {is} still from here on; if this uninstall is given up, {it} on with `tenon unfreeze`")
+        format!(
+            " {names} {stay} paused from now on; if you abort this uninstall, resume {it} with \
+             `tenon unfreeze`"
+        )
     })
 }
 
@@ -68,6 +71,6 @@ mod tests {
     fn who_gives_up_is_told_how_pools_go_on() {
         assert_eq!(frozen_in_words(&[]), None);
         let text = frozen_in_words(&["a".to_owned(), "b".to_owned()]).expect("words");
-        assert!(text.contains("a, b stand still") && text.contains("`tenon unfreeze`"), "{text}");
+        assert!(text.contains("a, b stay paused") && text.contains("`tenon unfreeze`"), "{text}");
     }
 }

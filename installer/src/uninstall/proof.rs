@@ -93,21 +93,21 @@ impl Proof {
         let mut lines = Vec::new();
         lines.extend(self.kept.iter().map(|kept| format!("kept: {kept}")));
         if !self.queries.is_empty() {
-            let besides = if self.kept.is_empty() { "" } else { ", besides what is kept" };
-            lines.push(format!("Looked again{besides}:"));
+            let besides = if self.kept.is_empty() { "" } else { ", except for kept resources" };
+            lines.push(format!("Verified{besides}:"));
             lines.extend(
                 self.queries.iter().map(|query| format!("  {:>3}  {}", query.found, query.query)),
             );
         }
         if !self.abandoned.is_empty() {
             lines.push(format!(
-                "Abandoned, and maybe still running: {}. `tenon sweep` finds and removes them.",
+                "Abandoned, and possibly still running: {}. `tenon sweep` finds and removes them.",
                 self.abandoned.join(", ")
             ));
         }
         let removed = count(self.removed.len(), "thing");
         if !self.left.is_empty() {
-            lines.push("Still there:".to_owned());
+            lines.push("Still present:".to_owned());
             lines.extend(self.left.iter().map(|left| format!("  {left}")));
         } else if !self.abandoned.is_empty() {
             lines.push(format!(

@@ -45,18 +45,18 @@ impl Risk {
             }
         };
         let of = |names: &[String], noun: &str| count(names.len(), noun);
-        add(format!("{} to be moved", of(&self.pods, "pod")), &self.pods);
+        add(format!("{} to move", of(&self.pods, "pod")), &self.pods);
         add(
-            format!("{} held up by a disruption budget", of(&self.blocking_budgets, "set")),
+            format!("{} blocked by a disruption budget", of(&self.blocking_budgets, "set")),
             &self.blocking_budgets,
         );
         add(
             format!("{} not to be disrupted", of(&self.do_not_disrupt, "pod")),
             &self.do_not_disrupt,
         );
-        add(format!("{} that nobody starts again", of(&self.unmanaged, "pod")), &self.unmanaged);
+        add(format!("{} without a controller", of(&self.unmanaged, "pod")), &self.unmanaged);
         add(
-            format!("{} with data that goes with the node", of(&self.local_volumes, "pod")),
+            format!("{} with data on the node's local disk", of(&self.local_volumes, "pod")),
             &self.local_volumes,
         );
         add(
@@ -275,7 +275,7 @@ mod tests {
         let pods = [pod("a", "ours", "500m"), pod("b", "system", "500m")];
         let risk = Risk::of(&nodes, &pods, &[budget(1)]);
         assert_eq!(risk, Risk { pods: vec!["default/a".to_owned()], ..Risk::default() });
-        assert_eq!(risk.lines(), [" ! 1 pod to be moved: default/a"]);
+        assert_eq!(risk.lines(), [" ! 1 pod to move: default/a"]);
     }
 
     #[test]

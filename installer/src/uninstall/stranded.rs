@@ -236,7 +236,7 @@ pub(super) async fn remove_classes(
         let names = claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>().join(", ");
         return Err(Failure::Wait {
             what: "NodeClaims to be gone".to_owned(),
-            last: format!("still there: {names}"),
+            last: format!("still present: {names}"),
         });
     }
     for name in

@@ -149,7 +149,7 @@ fn goes(canary: &Object) -> Step {
     let key = canary.key();
     let action = Action::RemoveCanary { canary: canary.clone() };
     Step::new(CANARY_GOES, "Deployment", &key.path(), Op::Delete, action)
-        .because(["the canary, once all pods are new"])
+        .because(["the canary, once all pods are replaced"])
         .needs(&["delete"], &key.to_string())
 }
 
@@ -163,7 +163,9 @@ fn widened(
     let old = documents(state);
     let inline = union(&old, &role.inline).map_err(|error| {
         format!(
-            "role {} can't hold what both versions need: {error}. `tenon install` changes it at once; until the new pods run, the old ones may be denied calls",
+            "the permissions of both versions exceed the limits of role {}: {error}. `tenon \
+             install` changes it in one step; until the new pods run, calls of the old ones may be \
+             denied",
             role.name
         )
     })?;
@@ -188,7 +190,7 @@ fn widened(
         &format!("{}/narrow", step.id),
         role,
         narrow,
-        "without what only the old version needed",
+        "without the permissions that only the old version needed",
     );
     let wide = (first != RoleChanges::default())
         .then(|| split(&step.id, &wide, first, "for both versions"));

@@ -94,12 +94,14 @@ pub fn refusals(from: Option<&Version>, to: &Version, own: &Version) -> Vec<Stri
     if from.is_some_and(|from| from.is_newer_than(to)) {
         let from = from.map(ToString::to_string).unwrap_or_default();
         reasons.push(format!(
-            "{to} is older than {from}, which runs: `tenon rollback` goes back to the revision before"
+            "{to} is older than the running version {from}: use `tenon rollback` to return to the \
+             previous revision"
         ));
     }
     if !to.is_of_release(own) {
         reasons.push(format!(
-            "this is tenon {own}, and knows roles, CRDs and chart of the same minor release only: use tenon {to} to go there"
+            "this is tenon {own}, which contains roles, CRDs and chart of its own minor release \
+             only: use tenon {to} for that version"
         ));
     }
     reasons

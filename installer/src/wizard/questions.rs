@@ -82,16 +82,17 @@ impl Step {
             ),
             Self::Agent => (
                 format!(
-                    "The add-on {AGENT}, which hands the operator its permissions, is missing. Install it?"
+                    "The add-on {AGENT}, which provides credentials to the operator, is missing. \
+                     Install it?"
                 ),
                 vec![],
                 "yes".to_owned(),
             ),
             Self::Discovery => (
-                "How are subnets and security groups found?".to_owned(),
+                "How should subnets and security groups be selected?".to_owned(),
                 vec![
-                    "by the tag karpenter.sh/discovery, which is added to them".to_owned(),
-                    "by their ids, written into the EC2NodeClass (nothing is tagged)".to_owned(),
+                    "by the tag karpenter.sh/discovery, which tenon adds to them".to_owned(),
+                    "by their ids in the EC2NodeClass (nothing is tagged)".to_owned(),
                 ],
                 "1".to_owned(),
             ),
@@ -101,12 +102,12 @@ impl Step {
                 "all".to_owned(),
             ),
             Self::Interruption => (
-                "Replace nodes in time when AWS announces an interruption?".to_owned(),
+                "Replace nodes in advance when AWS announces an interruption?".to_owned(),
                 vec![],
                 "yes".to_owned(),
             ),
             Self::Defaults => (
-                "Make a first NodePool and EC2NodeClass, both named default?".to_owned(),
+                "Create a NodePool and an EC2NodeClass named default?".to_owned(),
                 vec![],
                 "yes".to_owned(),
             ),
@@ -121,7 +122,7 @@ impl Step {
                 "1".to_owned(),
             ),
             Self::CpuLimit => (
-                "Most CPU cores that the NodePool may have at once".to_owned(),
+                "CPU limit of the NodePool, in cores".to_owned(),
                 vec![],
                 config.defaults.cpu_limit.unwrap_or(1000).to_string(),
             ),
@@ -133,34 +134,52 @@ impl Step {
     fn help(self) -> &'static str {
         match self {
             Self::Cluster => {
-                "The name as `aws eks list-clusters` shows it. The default is the cluster of your kubeconfig's current context."
+                "The name as shown by `aws eks list-clusters`. The default is the cluster of your \
+                 kubeconfig's current context."
             }
             Self::Region => {
-                "The AWS region that the cluster is in, such as eu-central-1. Everything is made there; IAM roles belong to the whole account."
+                "The AWS region of the cluster, such as eu-central-1. All resources are created \
+                 there; IAM roles belong to the whole account."
             }
             Self::Agent => {
-                "EKS Pod Identity gives the operator's pods the credentials of an IAM role. A small DaemonSet hands them out on each node; EKS installs it as an add-on, without cost. Other pods are not affected. It is never removed again, because others may use it too."
+                "EKS Pod Identity provides the operator's pods with the credentials of an IAM \
+                 role, through a small DaemonSet that EKS installs as a free add-on. Other pods \
+                 are not affected. tenon never removes the add-on, because other workloads may use \
+                 it too."
             }
             Self::Discovery => {
-                "An EC2NodeClass finds subnets and security groups by a tag or by id. With the tag you can add a subnet later without touching Kubernetes. A subnet that several clusters share can carry the tag of one only: choose ids then."
+                "An EC2NodeClass selects subnets and security groups by a tag or by id. With the \
+                 tag you can add a subnet later without changing Kubernetes objects. A subnet that \
+                 several clusters share can carry the tag of only one of them: choose ids in that \
+                 case."
             }
             Self::Subnets => {
-                "Nodes are launched into these subnets, in whichever zone has capacity at the best price. Private subnets are the usual choice. Every pod takes an address, so small subnets fill up."
+                "Nodes are launched into these subnets, in the zone with available capacity at the \
+                 best price. Private subnets are the usual choice. Every pod uses an address, so \
+                 small subnets fill up."
             }
             Self::Interruption => {
-                "AWS announces two minutes ahead when it takes back a spot instance, and earlier when it plans maintenance. One SQS queue and five EventBridge rules bring these messages to the operator, which replaces the node in time. They cost next to nothing."
+                "AWS announces a spot interruption two minutes in advance, and maintenance \
+                 earlier. One SQS queue and five EventBridge rules deliver these messages to the \
+                 operator, which replaces the node in time. They cost next to nothing."
             }
             Self::Defaults => {
-                "A NodePool says which machines may be launched, an EC2NodeClass how. Without any, nothing is launched. You can change or delete both later; they are yours."
+                "A NodePool defines which instances may be launched, an EC2NodeClass how. Without \
+                 them, nothing is launched. You can change or delete both later."
             }
             Self::Capacity => {
-                "Spot instances cost a fraction and can be taken back with two minutes' notice. With both, spot is tried first, and workloads that must not be interrupted can ask for on-demand."
+                "Spot instances cost a fraction of the on-demand price and can be interrupted with \
+                 two minutes' notice. With both, spot is tried first, and workloads that must not \
+                 be interrupted can require on-demand."
             }
             Self::Architectures => {
-                "arm64 is cheaper for the same work, if all your images exist for it. With both, a pod whose image lacks one architecture may land on the wrong one, unless it says which it needs."
+                "arm64 is cheaper for the same work, if all your images support it. With both, a \
+                 pod whose image lacks one architecture may be scheduled on the wrong one, unless \
+                 it requires the right one."
             }
             Self::CpuLimit => {
-                "A guard against mistakes: the NodePool launches nothing beyond it. Nodes that are there stay."
+                "A safeguard against mistakes: the NodePool launches nothing beyond this limit. \
+                 Existing nodes stay."
             }
         }
     }
@@ -175,7 +194,7 @@ impl Step {
         match self {
             Self::Cluster | Self::Region => {
                 let value = Some(answer.to_owned()).filter(|text| !text.is_empty());
-                let value = value.ok_or("Please type it: it can't be found out.")?;
+                let value = value.ok_or("Please enter a value: it can't be detected.")?;
                 let slot = match self {
                     Self::Cluster => &mut config.cluster.name,
                     _ => &mut config.cluster.region,
@@ -215,7 +234,7 @@ impl Step {
             }
             Self::CpuLimit => {
                 let cores = answer.parse().ok().filter(|cores| *cores > 0);
-                let cores = cores.ok_or_else(|| format!("{answer} is no number of cores."))?;
+                let cores = cores.ok_or_else(|| format!("{answer} is not a number of cores."))?;
                 config.defaults.cpu_limit = Some(cores);
             }
         }
@@ -248,7 +267,7 @@ fn many(answer: &str, n: usize) -> Result<Vec<usize>, String> {
     let mut chosen = words
         .map(|word| match word.parse::<usize>() {
             Ok(number) if (1..=n).contains(&number) => Ok(number - 1),
-            _ => Err(format!("{word} is no number from 1 to {n}.")),
+            _ => Err(format!("{word} is not a number from 1 to {n}.")),
         })
         .collect::<Result<Vec<_>, _>>()?;
     chosen.sort_unstable();

@@ -110,8 +110,8 @@ async fn an_answer_that_makes_no_sense_is_asked_again() {
         script.said,
         [
             "perhaps is neither yes nor no.",
-            "3 is no number from 1 to 2.",
-            "0 is no number from 1 to 3."
+            "3 is not a number from 1 to 2.",
+            "0 is not a number from 1 to 3."
         ]
     );
 }

@@ -113,13 +113,13 @@ async fn a_cluster_that_is_not_as_it_should_be(bed: &Bed, verdicts: &mut Verdict
         &report,
         &[
             ("CL-01", "it is FAILED"),
-            ("CL-03", "when standard support ends"),
+            ("CL-03", "end of standard support"),
             ("CL-04", "it is on"),
-            ("CL-05", "has no way out, and the private endpoint is off"),
+            ("CL-05", "has no route to the internet, and the private endpoint is off"),
             ("CL-07", "on an Outpost"),
             ("CL-08", "it is IPv6"),
             ("SN-02", &format!("{isolated} has 11 left")),
-            ("SN-03", &format!("{public} is public and gives no public addresses")),
+            ("SN-03", &format!("{public} is public and assigns no public addresses")),
             ("SN-04", &format!("public: {public}; private: {private}")),
             ("SN-05", "no endpoint for ecr.api"),
             ("SN-09", &format!("{isolated} is not one")),
@@ -272,14 +272,14 @@ async fn things_in_the_way(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     verdicts.fails(
         &report,
         &[
-            ("CL-07", "made by kOps"),
+            ("CL-07", "created by kOps"),
             ("CL-11", "aws-node doesn't tolerate every taint"),
             ("CL-13", "for namespace elsewhere"),
-            ("EX-02", "provisioners.karpenter.sh may hold objects in v1alpha5"),
+            ("EX-02", "provisioners.karpenter.sh may contain objects in v1alpha5"),
             ("EX-06", "belongs to Helm release karpenter-crd"),
             ("EX-08", "Flux owns provisioners.karpenter.sh"),
             ("EX-09", "-controller"),
-            ("EX-11", "runs and has no NodeClaim"),
+            ("EX-11", "is running and has no NodeClaim"),
             ("IA-09", "it blocks ec2:CreateFleet"),
             ("QU-01", "5 vCPUs of on-demand instances"),
             ("QU-02", "1 TiB"),
@@ -344,7 +344,7 @@ async fn remains(bed: &Bed, verdicts: &mut Verdicts<'_>) {
         &report,
         &[
             ("EX-13", "NodePool left is being deleted"),
-            ("NP-01", "refers to EC2NodeClass default, which does not exist"),
+            ("NP-01", "references EC2NodeClass default, which does not exist"),
         ],
     );
 }
@@ -378,7 +378,7 @@ async fn each_fault_of_an_account_a_network_and_a_cluster_fails_its_check() {
         &report,
         &[
             ("AC-01", "cluster.accountId is 999999999999"),
-            ("AC-09", "NO_PROXY does not hold 169.254.170.23"),
+            ("AC-09", "NO_PROXY does not contain 169.254.170.23"),
         ],
     );
     passes(&report, ["AC-03", "CL-02"]);

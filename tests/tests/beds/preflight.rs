@@ -123,8 +123,8 @@ const FAULTS: [(&str, &str); 17] = [
     ("QS-03", "is off"),
     ("NP-01", "boundless has no limits"),
     ("OP-01", "none of 0 pods is ready"),
-    ("OP-03", "nobody ever did"),
-    ("QS-02", "tenon-bed in kube-system/karpenter is no name"),
+    ("OP-03", "no replica has ever led"),
+    ("QS-02", "tenon-bed in kube-system/karpenter is not a name"),
 ];
 
 fn no_fault_is_left(report: &Value, but: &[&str]) {
@@ -302,7 +302,7 @@ async fn refused_by_the_organisation(bed: &Bed) {
     control.fault(Fault::new("iam:CreateRole", effect));
     let (finished, _) = tenon_with(bed, &["install", "--yes"], &[]).await;
     assert_eq!(finished.code, 4, "{}", finished.stderr);
-    for part in ["a policy of the organisation denies iam:CreateRole", "--permissions-boundary"] {
+    for part in ["a policy of the organization denies iam:CreateRole", "--permissions-boundary"] {
         assert!(finished.stderr.contains(part), "{part} is not in:\n{}", finished.stderr);
     }
     control.heal_all();
@@ -316,11 +316,11 @@ async fn settings_that_do_not_fit(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let both = [seed.cluster_security_group_id, seed.node_security_group_id].join(",");
     let zonal_shift = ["--set", "settings.enableZonalShift=true"];
     for (id, flags, part) in [
-        ("AM-01", &["--ami-alias", "al2023@v20200101"][..], "has no image"),
+        ("AM-01", &["--ami-alias", "al2023@v20200101"][..], "resolves to no image"),
         ("ZS-01", &zonal_shift, "it is not"),
-        ("IA-10", &["--controller-role-arn", SYSTEM_ROLE], "bed-system-nodes doesn't let"),
+        ("IA-10", &["--controller-role-arn", SYSTEM_ROLE], "bed-system-nodes doesn't allow"),
         ("SG-02", &["--security-groups", &both], "2 do"),
-        ("CL-09", &["--replicas", "5"], "5 replicas are wanted"),
+        ("CL-09", &["--replicas", "5"], "5 replicas are configured"),
     ] {
         let (_, report) = verdicts.preflight(flags, &[]).await;
         verdicts.fails(&report, &[(id, part)]);

@@ -94,7 +94,9 @@ pub(super) async fn cluster(sources: &Sources<'_>) -> Seen<ClusterView> {
         Ok(answer) => answer,
         Err(error) => return Seen::Unknown(error.to_string()),
     };
-    let Some(cluster) = answer.cluster else { return Seen::Unknown("EKS says nothing".to_owned()) };
+    let Some(cluster) = answer.cluster else {
+        return Seen::Unknown("EKS reports nothing".to_owned());
+    };
     let vpc = cluster.resources_vpc_config();
     let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
     Seen::Known(ClusterView {

@@ -231,7 +231,7 @@ async fn vpc_attribute(aws: &Aws, vpc: &str, attribute: VpcAttributeName) -> Res
     let value = if is_support { found.enable_dns_support() } else { found.enable_dns_hostnames() };
     value
         .and_then(aws_sdk_ec2::types::AttributeBooleanValue::value)
-        .ok_or_else(|| "EC2 says nothing".into())
+        .ok_or_else(|| "EC2 reports nothing".into())
 }
 
 /// How many types of the families c, m and r each zone offers: those of the default NodePool.
@@ -286,7 +286,7 @@ async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, Unread> 
         let output = call.send(sources.aws).await?.output();
         let output = output.map_err(|error| format!("servicequotas:GetServiceQuota: {error}"))?;
         let value = output.pointer("/Quota/Value").and_then(serde_json::Value::as_f64);
-        Ok::<_, Unread>((code.to_owned(), value.ok_or("Service Quotas names no value")?))
+        Ok::<_, Unread>((code.to_owned(), value.ok_or("Service Quotas reports no value")?))
     });
     Ok(futures::future::try_join_all(asked).await?.into_iter().collect())
 }
@@ -377,7 +377,11 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, Unread> {
         let architecture = format!("{architecture:?}").to_lowercase();
         let Some(parameter) = parameter(&pair.ami_alias, &facts.cluster.version, &architecture)
         else {
-            return Err(format!("the alias {} is not known here", pair.ami_alias).into());
+            return Err(format!(
+                "the alias {} is unknown to this version of tenon",
+                pair.ami_alias
+            )
+            .into());
         };
         let call = Call::new(region, "ssm", "AmazonSSM.GetParameter", json!({"Name": parameter}));
         let id = match call.send(sources.aws).await?.output() {

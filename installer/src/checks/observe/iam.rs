@@ -161,7 +161,8 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, Unread> {
             |who: &str| Document::parse(&trust).is_ok_and(|trust| lets_act(&trust, who, action));
         if !who.iter().any(|who| lets_in(who)) {
             let who = who.join(" or ");
-            problems.push(format!("role {} doesn't let {who} take it ({action})", role.name));
+            problems
+                .push(format!("role {} doesn't allow {who} to assume it ({action})", role.name));
         }
     }
     Ok(problems)

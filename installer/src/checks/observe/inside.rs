@@ -139,7 +139,7 @@ async fn report(client: &Client, namespace: &str, job: &str) -> Result<ProbeRepo
     let every = Duration::from_millis(500);
     wait::until("the probe to end", PATIENCE, every, has_ended).await?;
     let message = pod().await?.as_ref().and_then(ended);
-    parse(&message.ok_or("the probe's pod is gone")?)
+    parse(&message.ok_or("the probe's pod was deleted")?)
 }
 
 /// The message of the pod's end, once it has ended.
@@ -156,7 +156,7 @@ fn ended(pod: &Value) -> Option<String> {
 
 fn parse(message: &str) -> Result<ProbeReport, Unread> {
     let report: ProbeReport = serde_json::from_str(message).map_err(|_| {
-        format!("the probe left no report: {message}; is the operator's image of this version?")
+        format!("the probe left no report: {message}; does the operator's image have this version?")
     })?;
     if report.schema == SCHEMA {
         Ok(report)

@@ -42,7 +42,7 @@ pub(super) fn read(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<
 /// When a command on this machine last deleted the queue of that name, by what was written down of it.
 pub(super) fn deleted(sources: &Sources<'_>) -> Seen<Option<i64>> {
     let Some(file) = &sources.audit else {
-        return Seen::Unknown("it is not known where deletions are written down".to_owned());
+        return Seen::Unknown("the location of the audit log is unknown".to_owned());
     };
     let name = sources.settings.queue_name.as_deref().unwrap_or_default();
     let last = audit::read(file).map(|entries| {

@@ -9,13 +9,17 @@ pub(super) fn check(desired: &Desired) -> Result<(), ExpectedError> {
     let Some(mapping) = &desired.aws_auth else { return Ok(()) };
     Err(ExpectedError::Refused {
         reasons: vec![format!(
-            "nodes are let in by the ConfigMap kube-system/aws-auth, which is no resource of AWS: without an element for {} no node joins",
+            "nodes are authorized by the ConfigMap kube-system/aws-auth, which is not an AWS \
+             resource: without an element for {} no node joins",
             mapping.role_arn
         )],
         hints: vec![
-            "use an access entry: --node-authorization access-entry, where the cluster's authentication mode is API or API_AND_CONFIG_MAP".to_owned(),
+            "use an access entry: --node-authorization access-entry, if the cluster's \
+             authentication mode is API or API_AND_CONFIG_MAP"
+                .to_owned(),
             format!(
-                "or let `tenon install` do it; by hand: eksctl create iamidentitymapping --cluster {} --region {} --arn {} --username '{}' --group {}",
+                "or use `tenon install`; to do it manually: eksctl create iamidentitymapping \
+                 --cluster {} --region {} --arn {} --username '{}' --group {}",
                 desired.scope.cluster,
                 desired.scope.region,
                 mapping.role_arn,
@@ -32,7 +36,9 @@ pub(super) fn outside_of_template(desired: &Desired) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "CloudFormation can't tag subnets and security groups that it did not make. Without the discovery tag no EC2NodeClass finds them: aws ec2 create-tags --region {} --resources {} --tags Key={DISCOVERY},Value={}   # or --discovery ids",
+        "CloudFormation can't tag subnets and security groups that it did not create. Without the \
+         discovery tag no EC2NodeClass finds them: aws ec2 create-tags --region {} --resources {} \
+         --tags Key={DISCOVERY},Value={}   # or --discovery ids",
         desired.scope.region,
         desired.discovery.join(" "),
         desired.scope.cluster

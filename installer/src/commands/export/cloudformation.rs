@@ -126,7 +126,7 @@ pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
     }
     json!({
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": format!("What Tenon needs in AWS for cluster {cluster}"),
+        "Description": format!("AWS resources of Tenon for cluster {cluster}"),
         "Resources": resources,
         "Outputs": {
             "ControllerRoleArn": {"Value": arn(&desired.controller_role, "ControllerRole")},

@@ -78,7 +78,7 @@ async fn of_plan(
     let (document, unknown) =
         caller_document_for(&scope, aws.iter().map(|one| one.action.as_str()));
     for action in unknown {
-        printer.warn(&format!("{action} is needed as well, on resources of your choice"));
+        printer.warn(&format!("{action} is also needed, on resources of your choice"));
     }
     let kubernetes =
         kubernetes.into_iter().map(|one| format!("{} {}", one.action, one.resource)).collect();

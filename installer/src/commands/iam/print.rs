@@ -112,7 +112,7 @@ fn sheets(
             &piece.document,
         );
     }
-    let role = |role: &crate::desired::RoleUse| format!("who may take role {}", role.name);
+    let role = |role: &crate::desired::RoleUse| format!("trust policy of role {}", role.name);
     let trust = match args.layout {
         Layout::Tenon => identity::pod_identity_trust(&scope, &service_account),
         Layout::Upstream => identity::pod_identity_trust_upstream(),

@@ -72,11 +72,11 @@ fn entry((key, values): &(String, Vec<String>)) -> ContextEntry {
 /// What is wrong when a call is allowed or not; `None` when IAM says neither.
 fn surprise(case: &Case, allowed: Option<bool>) -> Option<Surprise> {
     let problem = match (&case.expected, allowed) {
-        (_, None) => "IAM was asked about it and did not answer".to_owned(),
+        (_, None) => "IAM's simulation returned no result for it".to_owned(),
         (Expected::Allowed, Some(true)) | (Expected::Refused { .. }, Some(false)) => return None,
-        (Expected::Allowed, Some(false)) => "it is denied, and the operator needs it".to_owned(),
+        (Expected::Allowed, Some(false)) => "it is denied, but the operator needs it".to_owned(),
         (Expected::Refused { key }, Some(true)) => {
-            format!("it is allowed without {key}: something grants more than is needed")
+            format!("it is allowed without {key}: some policy grants more than is needed")
         }
     };
     Some(Surprise {
@@ -110,7 +110,7 @@ mod tests {
             surprise(&refused(), Some(true)).unwrap().problem.contains("without aws:ResourceTag/x")
         );
         for case in [case(Expected::Allowed), refused()] {
-            assert!(surprise(&case, None).unwrap().problem.contains("did not answer"));
+            assert!(surprise(&case, None).unwrap().problem.contains("returned no result"));
         }
     }
 }

@@ -96,7 +96,7 @@ fn untouched(desired: &Desired) -> World {
 fn the_callers_policy_covers_every_call_of_a_plan_and_is_part_of_the_whole() {
     let (settings, mut desired) = example();
     desired.install_agent = true;
-    let plan = diff(&desired, &untouched(&desired)).expect("nothing is in the way");
+    let plan = diff(&desired, &untouched(&desired)).expect("no quota blocks them");
     let needed = plan.caller_actions();
     let actions = needed.iter().map(|one| one.action.as_str()).filter(|one| one.contains(':'));
     let scope = caller_scope(&settings, &desired);

@@ -107,10 +107,10 @@ fn show(verdict: &Verdict, role: &str, attached: &BTreeMap<String, Document>, pr
     }
     if verdict.missing.is_empty() && verdict.surprises.is_empty() {
         let simulated = match verdict.simulated {
-            Some(n) => format!("; {n} simulated calls came out as they have to"),
+            Some(n) => format!("; {n} simulated calls had the expected results"),
             None => String::new(),
         };
-        printer.text(&format!(" ✔ everything that the operator needs is allowed{simulated}"));
+        printer.text(&format!(" ✔ all required permissions are granted{simulated}"));
     }
 }
 

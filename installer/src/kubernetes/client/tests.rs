@@ -55,7 +55,7 @@ async fn a_server_that_accepts_and_never_answers_is_given_up_with_advice() {
     assert!(error.is_silence());
     assert_eq!(
         error.to_string(),
-        "get ConfigMap kube-system/x: the API server does not answer; it was given 60 s"
+        "get ConfigMap kube-system/x: the API server did not answer within 60 s"
     );
     let hints = ExpectedError::Observe(Failure::Kubernetes(error)).hints();
     assert!(hints.concat().contains("kubectl get --raw /readyz"), "{hints:?}");

@@ -76,8 +76,10 @@ pub fn refusals(wanted: &[Object], live: &BTreeMap<Key, Value>) -> Vec<String> {
         for version in stored.into_iter().flatten().filter_map(Value::as_str) {
             if !wanted.contains(version) {
                 reasons.push(format!(
-                    "{name} holds objects stored as {version}, and the new CRD has no such version: with the version that runs, write every object anew \
-                     (`kubectl get {name} -A -o yaml | kubectl replace -f -`), take {version} out of status.storedVersions, then upgrade"
+                    "{name} has objects stored as {version}, and the new CRD has no such version: \
+                     with the running version, rewrite every object (`kubectl get {name} -A -o \
+                     yaml | kubectl replace -f -`), remove {version} from status.storedVersions, \
+                     then upgrade"
                 ));
             }
         }
@@ -88,7 +90,8 @@ pub fn refusals(wanted: &[Object], live: &BTreeMap<Key, Value>) -> Vec<String> {
         for version in lost {
             if !reasons.iter().any(|reason| reason.starts_with(&format!("{name} "))) {
                 reasons.push(format!(
-                    "{name} would no longer serve {version}, which the operator that runs reads: upgrade to the release in between first"
+                    "{name} would no longer serve {version}, which the running operator reads: \
+                     upgrade to an intermediate release first"
                 ));
             }
         }

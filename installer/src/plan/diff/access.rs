@@ -37,7 +37,7 @@ impl Differ<'_> {
             // An entry keeps the id of the role that it was made for, and its type can't be changed.
             self.add(
                 step(Op::Update, create(true))
-                    .because(["made for a role that is no more, or of another type"])
+                    .because(["created for a role that no longer exists, or of another type"])
                     .after(["node-role"])
                     .needs(
                         &["eks:DeleteAccessEntry", "eks:CreateAccessEntry", "eks:TagResource"],
@@ -65,7 +65,7 @@ impl Differ<'_> {
                     Op::Delete,
                     Action::DeleteAccessEntry { arn: arn.clone() },
                 )
-                .because(["nodes are let in by aws-auth"])
+                .because(["nodes are authorized by aws-auth"])
                 .after(["aws-auth"])
                 .needs(&["eks:DeleteAccessEntry"], &entry),
             );

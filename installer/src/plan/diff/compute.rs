@@ -84,7 +84,7 @@ impl Differ<'_> {
                 let deployment = self.desired.deployment().map(super::objects::step_id);
                 self.add(
                     Step::new("old-fargate", FARGATE, name, Op::Delete, action)
-                        .because(["the operator runs on nodes"])
+                        .because(["the operator is running on nodes"])
                         .after(deployment)
                         .needs(&["eks:DeleteFargateProfile"], &profile),
                 );
@@ -138,7 +138,7 @@ impl Differ<'_> {
                     Op::Delete,
                     Action::DeleteRole { name: name.to_owned() },
                 )
-                .because(["the operator runs on nodes"])
+                .because(["the operator is running on nodes"])
                 .after(["old-fargate"])
                 .needs(&["iam:DetachRolePolicy", "iam:DeleteRole"], arn),
             );

@@ -64,7 +64,7 @@ impl Differ<'_> {
                 if self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
                     self.add(
                         step(Op::Delete, Action::DeleteAssociation { id: state.id.clone() })
-                            .because(["the service account gets its role by IRSA"])
+                            .because(["the service account gets its role through IRSA"])
                             .needs(&["eks:DeletePodIdentityAssociation"], &association),
                     );
                 }

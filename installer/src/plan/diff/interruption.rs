@@ -86,7 +86,7 @@ impl Differ<'_> {
         let arn = self.desired.scope.rule_arn(name);
         self.add(
             Step::new(&rule_id(name), RULE, name, Op::Delete, action)
-                .because(["its events are not wanted"])
+                .because(["its events are disabled in the settings"])
                 .needs(&["events:RemoveTargets", "events:DeleteRule"], &arn),
         );
     }

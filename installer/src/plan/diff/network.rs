@@ -18,7 +18,7 @@ impl Differ<'_> {
             let tags = self.desired.discovery_tags.clone();
             self.add(
                 step(id, Op::Delete, Action::Untag { id: id.clone(), tags })
-                    .because([format!("{DISCOVERY} is not wanted there any more")])
+                    .because([format!("{DISCOVERY} is no longer needed there")])
                     .needs(&["ec2:DeleteTags"], id),
             );
         }
@@ -36,7 +36,8 @@ impl Differ<'_> {
         match (tags.get(DISCOVERY), tags.get(DISCOVERY_MARK)) {
             (Some(value), _) if value != cluster => {
                 self.conflicts.push(format!(
-                    "{id} has the tag {DISCOVERY}={value} for another cluster, and one key holds one value: use --discovery ids"
+                    "{id} has the tag {DISCOVERY}={value} for another cluster, and a tag has only \
+                     one value: use --discovery ids"
                 ));
             }
             // There before us, with the right value: used, never removed.

@@ -81,7 +81,8 @@ impl Differ<'_> {
             if key.kind == "ServiceAccount" && self.desired.association.is_some() {
                 // Its association would stay, and in another namespace so would the record.
                 self.conflicts.push(format!(
-                    "{key} is this installation's, and the settings name {}/{}: keep the name, or run `tenon uninstall` with the old one first",
+                    "{key} belongs to this installation, but the settings name {}/{}: keep the \
+                     name, or run `tenon uninstall` with the old one first",
                     account.namespace, account.name
                 ));
                 continue;
@@ -94,7 +95,7 @@ impl Differ<'_> {
                     Op::Delete,
                     Action::Delete(object.clone()),
                 )
-                .because(["no longer asked for"])
+                .because(["no longer in the settings"])
                 .after(deployment.clone())
                 .needs(&["delete"], &key.to_string()),
             );
@@ -115,7 +116,7 @@ impl Differ<'_> {
                     Op::Delete,
                     Action::RemoveCanary { canary: canary.clone() },
                 )
-                .because(["the canary of a change of versions"])
+                .because(["the canary of an upgrade or rollback"])
                 .after(self.desired.deployment().map(step_id))
                 .needs(&["delete"], &canary.key().to_string()),
             );
@@ -139,7 +140,7 @@ impl Differ<'_> {
                 .map(|by| format!(", managed by {by}"))
                 .unwrap_or_default();
             if matches!(kind, "NodePool" | "EC2NodeClass") {
-                self.plan.warnings.push(format!("{key} exists{by}, and is left as it is"));
+                self.plan.warnings.push(format!("{key} exists{by}, and is not changed"));
             } else {
                 self.conflicts.push(format!(
                     "{key} exists{by}, and has no label {INSTALL_ID}={}",
@@ -151,11 +152,11 @@ impl Differ<'_> {
         if freeze::is_frozen(live) {
             self.plan
                 .warnings
-                .push(format!("{key} is frozen, and is left so: see `tenon unfreeze`"));
+                .push(format!("{key} is paused and stays paused: see `tenon unfreeze`"));
             return;
         }
         let difference = if annotation(live, SPEC_HASH) != annotation(&object.body, SPEC_HASH) {
-            Some("asked for differently".to_owned())
+            Some("the settings changed".to_owned())
         } else if kind == "CustomResourceDefinition" {
             // The API server fills in and drops so much of a CRD that only its hash can be compared.
             None

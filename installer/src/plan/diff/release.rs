@@ -23,7 +23,7 @@ impl Differ<'_> {
                         Op::Delete,
                         Action::DeleteRelease { namespace, secrets },
                     )
-                    .because(["it is not wanted"])
+                    .because(["disabled in the settings"])
                     .needs(&["delete"], "secrets"),
                 );
             }

@@ -111,7 +111,7 @@ impl Config {
             !nameless,
             "interruption.manage",
             "skip",
-            "manage, or skip with queueName: the name of the queue that somebody else made",
+            "manage, or skip with queueName: the name of an existing queue",
         );
         for (i, subnet) in self.network.subnet_ids.iter().enumerate() {
             expect(

@@ -100,8 +100,8 @@ pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
         &[
             ("AC-04", "\"aws-iso\""),
             ("SN-01", "there is none"),
-            ("IA-01", "there is none for the cluster's issuer"),
-            ("CL-16", "the cluster names no subnets: set network.subnetIds"),
+            ("IA-01", "IAM has none for the cluster's issuer"),
+            ("CL-16", "EKS reports no subnets for the cluster: set network.subnetIds"),
         ],
     );
     control(bed).heal_all();
@@ -112,7 +112,7 @@ pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     assert_eq!(finished.code, 3, "{}", finished.stderr);
     verdicts.fails(
         &report,
-        &[("CL-06", "only aws-auth"), ("CL-16", "the cluster knows no access entries")],
+        &[("CL-06", "only aws-auth"), ("CL-16", "the cluster does not support access entries")],
     );
     eks.set_authentication_mode(AuthenticationMode::ApiAndConfigMap);
 }
@@ -182,10 +182,10 @@ pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let (_, report) = verdicts.preflight(&flags, &[]).await;
     verdicts.fails(
         &report,
-        &[("IA-05", "and IAM takes 10240 for one role"), ("IM-01", "is not there for amd64")],
+        &[("IA-05", "and IAM takes 10240 for one role"), ("IM-01", "does not exist for amd64")],
     );
     let (_, report) = verdicts.preflight(&["--image", &image("other")], &[]).await;
-    verdicts.fails(&report, &[("IM-01", "doesn't know")]);
+    verdicts.fails(&report, &[("IM-01", "doesn't have")]);
 }
 
 /// What is wrong before anything can be looked at is said at once, and names what to set.
@@ -222,7 +222,7 @@ pub(super) async fn of_nobody(bed: &Bed, verdicts: &mut Verdicts<'_>) {
 
     let finished = run(&["--region", "eu-central-x"]).await;
     let report = serde_json::from_slice(&finished.stdout).expect("a report");
-    verdicts.fails(&report, &[("AC-02", "\"eu-central-x\" is no region")]);
+    verdicts.fails(&report, &[("AC-02", "\"eu-central-x\" is not a region")]);
 }
 
 /// A kubeconfig that leads to an API server of another cluster, and of another age.
@@ -249,6 +249,6 @@ pub(super) async fn of_another_api_server(bed: &Bed, verdicts: &mut Verdicts<'_>
     assert_eq!(finished.code, 3, "{}", finished.stderr);
     verdicts.fails(
         &report,
-        &[("AC-03", &format!("it leads to {url}")), ("CL-02", "it is 1.21+, and 1.29 to")],
+        &[("AC-03", &format!("it points to {url}")), ("CL-02", "it is 1.21+, and 1.29 to")],
     );
 }

@@ -173,7 +173,7 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     assert_eq!(again.code, 0, "{}", again.stderr);
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
 
-    interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to go on").await;
+    interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to continue").await;
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
     let removed = tenon(&bed, &["uninstall", "--yes"], None).await;
     assert_eq!(removed.code, 0, "{}", removed.stderr);
@@ -218,13 +218,13 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
 /// The wizard's questions in a cluster that has the agent, and in an environment that names the region.
 const QUESTIONS: [&str; 8] = [
     "Name of the EKS cluster",
-    "How are subnets and security groups found?",
+    "How should subnets and security groups be selected?",
     "Which subnets may nodes use?",
     "when AWS announces an interruption?",
-    "Make a first NodePool and EC2NodeClass",
+    "Create a NodePool and an EC2NodeClass",
     "Capacity",
     "Architectures",
-    "Most CPU cores",
+    "CPU limit of the NodePool",
 ];
 
 /// What AWS answers when it has no time, and when it is broken, by service.

@@ -194,7 +194,7 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     let running = instances(&bed);
     assert!(!running.is_empty());
     let refused = run(&bed, &["uninstall", "--aws-only", "--yes"], 6).await;
-    assert!(refused.stderr.contains("is still there"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("still exists"), "{}", refused.stderr);
     killed_on_the_way(&bed, &["uninstall", "--keep-nodes", "--yes"]).await;
     let kept = run(&bed, &["uninstall", "--keep-nodes", "--yes", "-o", "json"], 0).await;
     let kept = json_of(&kept);
@@ -282,7 +282,7 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     let repaired = ["uninstall", "--yes", "--repair-first", "--force-capacity", "-o", "json"];
     let too_short = [&repaired[..], &["--timeout", "0s"]].concat();
     let too_short = run(&bed, &too_short, 4).await;
-    assert!(too_short.stderr.contains("default, second stand still"), "{}", too_short.stderr);
+    assert!(too_short.stderr.contains("default, second stay paused"), "{}", too_short.stderr);
     let repaired = [&repaired[..], &["--parallel", "1"]].concat();
     let repaired = run(&bed, &repaired, 0).await;
     assert!(repaired.stderr.contains("the last `tenon uninstall` ended"), "{}", repaired.stderr);

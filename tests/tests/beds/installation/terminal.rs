@@ -16,8 +16,11 @@ pub(super) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str
     let mut turns = answers.to_vec();
     turns.push((at, "\u{3}"));
     let screen = converse(bed, command, &turns).await;
-    let parts =
-        ["exit code 130", "interrupted; what is done stays", "run the same command again to go on"];
+    let parts = [
+        "exit code 130",
+        "interrupted; completed steps stay",
+        "run the same command again to resume",
+    ];
     for part in parts {
         assert!(screen.contains(part), "{part} is not on the screen at {at}:\n{screen}");
     }

@@ -29,14 +29,14 @@ const MANY_RESTARTS: i32 = 3;
 /// By which words the doctor names what [`breaks`] does.
 pub(super) const FAULTS: [(&str, &str); 9] = [
     ("AM-03", "is encrypted with arn:aws:kms:eu-central-1:123456789012:key/golden"),
-    ("EX-12", "was made after its access entry"),
+    ("EX-12", "was created after its access entry"),
     ("IM-01", "403 Forbidden"),
     ("NC-01", "SubnetsReady is not true since"),
     ("NO-01", "the volume's KMS key can't be used"),
     ("NP-02", "lost is not ready"),
     ("OP-02", "was started"),
     ("OP-04", "a call to AWS is denied"),
-    ("OP-05", "AWS has none of the wanted instances left"),
+    ("OP-05", "AWS currently has no capacity for the requested instances"),
 ];
 
 fn control(bed: &Bed) -> &Control {

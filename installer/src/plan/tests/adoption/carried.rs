@@ -386,7 +386,7 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
         (
             "no resources",
             vec![("/spec/containers/0/resources", json!({}))],
-            Told("asks for no CPU"),
+            Told("requests no CPU"),
         ),
         (
             "labels",
@@ -669,7 +669,7 @@ fn two_that_would_lead_by_different_leases_are_refused_there_and_back() {
     assert_eq!(fit::against_return(&after, &desired, &world), [""; 0]);
     // Somebody changed Karpenter's Deployment after the hand-over.
     for (variable, text, expected) in [
-        ("LEADER_ELECTION_NAME", "mine", "by the Lease kube-system/mine"),
+        ("LEADER_ELECTION_NAME", "mine", "uses the Lease kube-system/mine"),
         ("DISABLE_LEADER_ELECTION", "true", "DISABLE_LEADER_ELECTION=true"),
     ] {
         let mut changed = after.clone();
