@@ -90,6 +90,11 @@ impl Master {
         })
     }
 
+    /// What one of a column costs.
+    pub(crate) fn price_of(&self, column: usize) -> f64 {
+        self.columns[column].0
+    }
+
     /// A new column: its price and what it holds of each row. Returns its number.
     pub(crate) fn offer(
         &mut self,

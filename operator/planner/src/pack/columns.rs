@@ -30,12 +30,12 @@ const FILLED: usize = 12;
 /// After the first rounding only machines are filled whose loads of pieces are worth so much of their price at the values that proved most.
 const STILL_PROMISING: f64 = 0.97;
 
-/// So many steps a search for a load takes at most.
-const STEPS: usize = 240;
+/// So many beginnings of a load a search has in view.
+const WIDTH: usize = 8;
 
 /// So many steps it takes at most to make a load better; with less than four times as many pods, a quarter of their number: the more machines have the same load, the more a
 /// better one saves.
-const IMPROVING: usize = 4_000;
+const IMPROVING: usize = 1_000;
 
 /// So many rounds there are at most, at first and after each rounding.
 const ROUNDS: (usize, usize) = (60, 3);
@@ -52,8 +52,8 @@ const FEW: f64 = 24.0;
 /// Unless it takes more than so many.
 const SOME: usize = 48;
 
-/// A load that the problem buys so nearly is bought where none is bought whole.
-const NEARLY: f64 = 0.7;
+/// So many loads are tried where none is bought whole.
+const TRIED: usize = 8;
 
 /// A load that the problem knows, by cluster.
 #[derive(Clone, Debug)]
@@ -79,8 +79,8 @@ pub(super) fn open(
     cancel: &dyn Cancel,
 ) -> Option<f64> {
     let table = Table::new(solver, demands, parts)?;
-    let worth = table.worth();
-    for Bought { bin, takes, mut machines } in buy(&table, cancel) {
+    let (bought, worth) = buy(&table, cancel);
+    for Bought { bin, takes, mut machines } in bought {
         let Bin { cell, .. } = table.bins[bin];
         while machines > 0 {
             let template = solver.cells[cell].template;
@@ -153,79 +153,28 @@ struct Market<'t> {
     effort: Effort,
 }
 
-/// What to buy, and how often.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "amounts of machines"
-)]
-fn buy(table: &Table, cancel: &dyn Cancel) -> Vec<Bought> {
+/// What to buy, and how often; and what the pods are worth as far as loads of whole pods tell.
+fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
     let mut dealer = Dealer::new(table);
-    let mut left = table.by_cluster(&dealer.left);
-    let mut bought: Vec<Bought> = Vec::new();
+    let left = table.by_cluster(&dealer.left);
     let mut market = Market::new(table, &left, work(&left));
+    let mut bought = None;
     if market.is_about_few_machines() {
-        let (mut one, values) = (Dealer::new(table), market.center.1.clone());
-        if let Some(mut bought) = one_after_the_other(&mut market, &mut one, SOME, cancel) {
-            bought.sort_by_key(|bought| bought.takes[0].0);
-            return bought;
-        }
+        let values = market.center.1.clone();
+        let mut one = dealer.clone();
+        bought = one_after_the_other(&mut market, &mut one, SOME, cancel);
         market.center.1 = values;
     }
-    market.generate(&left, ROUNDS.0, cancel);
-    market.narrow();
-    // Even a pass that is cut short buys something, so that the next one has less to do.
-    let mut cancelled = false;
-    while left.iter().any(|&pods| pods > 0) && market.master.work() > 0 && !cancelled {
-        cancelled = cancel.is_cancelled();
-        let mut solution: Vec<(usize, f64)> = market.master.bought().collect();
-        solution.sort_by(|a, b| b.1.fract().total_cmp(&a.1.fract()).then(a.0.cmp(&b.0)));
-        let whole = solution.iter().any(|&(_, amount)| amount >= 1.0 - 1e-6);
-        let mut any = false;
-        for (column, amount) in solution {
-            if any && cancelled {
-                break;
-            }
-            let Known { bin, ref takes } = market.known[column];
-            let wanted = if whole {
-                (amount + 1e-6).floor() as usize
-            } else {
-                usize::from(!any || amount >= NEARLY)
-            };
-            let most = takes.iter().map(|&(cluster, n)| left[cluster] / n).min().unwrap_or(0);
-            let mut missing = most.min(wanted);
-            while missing > 0 {
-                let (takes, machines) = dealer.deal(bin, takes, missing.div_ceil(2));
-                if takes.is_empty() {
-                    break;
-                }
-                missing -= machines;
-                any = true;
-                bought.push(Bought { bin, takes, machines });
-            }
-            left = table.by_cluster(&dealer.left);
-        }
-        if !any {
-            break;
-        }
-        for (column, known) in market.known.iter().enumerate() {
-            if known.takes.iter().any(|&(row, n)| n > left[row]) {
-                market.master.close(column);
-            }
-        }
-        let demand: Vec<f64> = left.iter().map(|&pods| pods as f64).collect();
-        market.master.set_demand(&demand);
-        market.generate(&left, ROUNDS.1, cancel);
-    }
-    // What is left when the work is done is filled by what pods are worth.
-    if !cancelled {
-        let rest = one_after_the_other(&mut market, &mut dealer, usize::MAX, cancel);
-        bought.extend(rest.into_iter().flatten());
-    }
+    let mut worth = table.worth();
+    let mut bought = bought.unwrap_or_else(|| {
+        market.generate(&left, ROUNDS.0, cancel);
+        market.narrow();
+        worth = worth.max(market.center.0);
+        market.round(&mut dealer, cancel)
+    });
     // The largest pods first, as ever: where there are limits, they get what is left of them.
     bought.sort_by_key(|bought| bought.takes[0].0);
-    bought
+    (bought, worth)
 }
 
 /// Buys for all pods that are left the load that is worth most of its price, again and again; values are worked out anew each time an eighth of the pods has a place. Nothing
@@ -262,6 +211,29 @@ fn one_after_the_other(
         }
     }
     Some(bought)
+}
+
+/// Closes the loads for which there are too few pods left. Those that are bought are offered without the pods that there are no more; returns these.
+#[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+fn shorten(master: &mut Master, known: &[Known], left: &[usize]) -> Vec<Known> {
+    let too_few = |known: &Known| known.takes.iter().any(|&(cluster, n)| n > left[cluster]);
+    let mut shorter = Vec::new();
+    for (column, _) in master.bought().filter(|&(column, _)| too_few(&known[column])) {
+        let Known { bin, ref takes } = known[column];
+        let takes = takes.iter().map(|&(cluster, n)| (cluster, n.min(left[cluster])));
+        let takes: Takes = takes.filter(|&(_, n)| n > 0).collect();
+        if !takes.is_empty() {
+            shorter.push((column, Known { bin, takes }));
+        }
+    }
+    for (column, _) in known.iter().enumerate().filter(|(_, known)| too_few(known)) {
+        master.close(column);
+    }
+    for (column, known) in &shorter {
+        let holds = known.takes.iter().map(|&(cluster, n)| (cluster, n as f64));
+        master.offer(master.price_of(*column), holds);
+    }
+    shorter.into_iter().map(|(_, known)| known).collect()
 }
 
 /// How much work a problem is worth: it grows with the pods up to some.
@@ -301,7 +273,7 @@ impl<'t> Market<'t> {
         let active =
             (0..table.bins.len()).map(|bin| (bin, table.bins[bin].clusters.clone())).collect();
         let pods: usize = left.iter().sum();
-        let effort = Effort { search: STEPS, improve: (pods / 4).min(IMPROVING) };
+        let effort = Effort { width: WIDTH, improve: (pods / 4).min(IMPROVING) };
         Self { table, master, known, active, center: (proved, table.worths.clone()), effort }
     }
 
@@ -313,6 +285,91 @@ impl<'t> Market<'t> {
             let units = Units::new(bin.room, rows, &table.requests, values);
             (units.worth[0] + units.worth[1]) / bin.price > STILL_PROMISING
         });
+    }
+
+    /// Buys whole machines: of each load as many as the solution says, rounded down; where that is none, the one of some loads after which all together cost least.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "amounts of machines"
+    )]
+    fn round(&mut self, dealer: &mut Dealer<'_>, cancel: &dyn Cancel) -> Vec<Bought> {
+        let table = self.table;
+        let mut left = table.by_cluster(&dealer.left);
+        let mut bought: Vec<Bought> = Vec::new();
+        // Even a pass that is cut short buys something, so that the next one has less to do.
+        let mut cancelled = false;
+        while left.iter().any(|&pods| pods > 0) && self.master.work() > 0 && !cancelled {
+            cancelled = cancel.is_cancelled();
+            let mut solution: Vec<(usize, f64)> = self.master.bought().collect();
+            solution.sort_by(|a, b| b.1.fract().total_cmp(&a.1.fract()).then(a.0.cmp(&b.0)));
+            let whole = solution.iter().any(|&(_, amount)| amount >= 1.0 - 1e-6);
+            let mut any = false;
+            let best = if whole { None } else { self.loses_least(&solution, &left) };
+            for (column, amount) in solution {
+                if any && cancelled {
+                    break;
+                }
+                let Known { bin, ref takes } = self.known[column];
+                let wanted = if whole {
+                    (amount + 1e-6).floor() as usize
+                } else {
+                    usize::from(best == Some(column))
+                };
+                let most = takes.iter().map(|&(cluster, n)| left[cluster] / n).min().unwrap_or(0);
+                let mut missing = most.min(wanted);
+                while missing > 0 {
+                    let (takes, machines) = dealer.deal(bin, takes, missing.div_ceil(2));
+                    if takes.is_empty() {
+                        break;
+                    }
+                    missing -= machines;
+                    any = true;
+                    bought.push(Bought { bin, takes, machines });
+                }
+                left = table.by_cluster(&dealer.left);
+            }
+            if !any {
+                break;
+            }
+            let shorter = shorten(&mut self.master, &self.known, &left);
+            self.known.extend(shorter);
+            let demand: Vec<f64> = left.iter().map(|&pods| pods as f64).collect();
+            self.master.set_demand(&demand);
+            self.generate(&left, ROUNDS.1, cancel);
+        }
+        // What is left when the work is done is filled by what pods are worth.
+        if !cancelled {
+            let rest = one_after_the_other(self, dealer, usize::MAX, cancel);
+            bought.extend(rest.into_iter().flatten());
+        }
+        bought
+    }
+
+    /// Of the loads that are bought in parts the one after which all together cost least.
+    #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+    fn loses_least(&mut self, solution: &[(usize, f64)], left: &[usize]) -> Option<usize> {
+        let mut best: Option<(f64, usize)> = None;
+        let there = |&&(column, _): &&(usize, f64)| {
+            self.known[column].takes.iter().all(|&(cluster, n)| n <= left[cluster])
+        };
+        for &(column, _) in solution.iter().filter(there).take(TRIED) {
+            let Known { bin, takes } = &self.known[column];
+            let mut after = left.to_vec();
+            takes.iter().for_each(|&(cluster, n)| after[cluster] -= n);
+            let mut master = self.master.clone();
+            shorten(&mut master, &self.known, &after);
+            let demand: Vec<f64> = after.iter().map(|&pods| pods as f64).collect();
+            master.set_demand(&demand);
+            let own = self.table.bins[*bin].price;
+            let price = (own + master.price() - self.master.price()) / own;
+            self.master.charge(usize::try_from(self.master.work() - master.work()).unwrap_or(0));
+            if best.is_none_or(|(least, _)| price < least) {
+                best = Some((price, column));
+            }
+        }
+        best.map(|(_, column)| column)
     }
 
     /// Looks for loads that make what is bought cheaper.

@@ -1,10 +1,10 @@
 //! The load of one machine that is worth most at given values of pods.
 //!
-//! Pods come in the order of what they are worth per what they take, as many as fit, and then some fewer of the last ones (depth first), as long as the room that is left
-//! may still be worth more than the best load so far. What room is worth at most is known from the relaxation ([`Units`]): there, no pod is worth
-//! more than what it takes. A search ends after a number of steps; the best load so far is then made better by exchanging a few of its pods (`improve`), which finds
-//! what the search would come to last: it leaves the pods that it chose first where they are.
+//! Pods come in the order of what they are worth per what they take, as long as the room that is left may still be worth more than the best load so far. What room is worth at
+//! most is known from the relaxation ([`Units`]): there, no pod is worth more than what it takes. A search looks at so many beginnings of a load at a time (`beam`); what it finds
+//! is then made better by exchanging a few of its pods (`improve`), the room of which is filled depth first.
 
+mod beam;
 mod improve;
 
 use smallvec::SmallVec;
@@ -41,14 +41,16 @@ struct Entry<'s> {
     of: &'s Row,
     /// The least that this row or one after it takes of processors and of memory.
     least: [i64; 2],
+    /// The most that this row or one after it is worth per processor and per memory that it takes.
+    dearest: [f64; 2],
 }
 
-/// How many steps are taken at most.
+/// How much is done for a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// By the search for a load.
-    pub(super) search: usize,
-    /// By making it better afterwards.
+    /// So many beginnings of a load are kept in view.
+    pub(super) width: usize,
+    /// So many steps are taken at most to make it better afterwards.
     pub(super) improve: usize,
 }
 
@@ -97,14 +99,16 @@ pub(super) fn best_load(
             let [cpu, memory] = of.amounts();
             let takes = per_unit[0] * cpu + per_unit[1] * memory;
             let ratio = if takes > 0.0 { value / takes } else { 1.0 };
-            Entry { ratio, row, value, left: left[row], of, least: [0; 2] }
+            Entry { ratio, row, value, left: left[row], of, least: [0; 2], dearest: [0.0; 2] }
         })
         .collect();
     entries.sort_unstable_by(|a, b| b.ratio.total_cmp(&a.ratio).then(a.row.cmp(&b.row)));
-    let mut least = [i64::MAX; 2];
+    let (mut least, mut dearest) = ([i64::MAX; 2], [0.0; 2]);
     for entry in entries.iter_mut().rev() {
         least = [0, 1].map(|at| entry.of.requests[at].min(least[at]));
-        entry.least = least;
+        let each = entry.of.amounts().map(|amount| entry.value / amount);
+        dearest = [0, 1].map(|at| f64::max(each[at], dearest[at]));
+        (entry.least, entry.dearest) = (least, dearest);
     }
     let mut search = Search {
         entries,
@@ -112,11 +116,10 @@ pub(super) fn best_load(
         groups: SmallVec::new(),
         takes: Takes::new(),
         best: Load::default(),
-        steps: effort.search,
+        steps: 0,
     };
     let mut room: Room = room.iter().copied().collect();
-    search.descend(0, &mut room, 0.0);
-    let searched = effort.search - search.steps;
+    let searched = search.beam(&room, effort.width);
     let improved = search.improve(&mut room, effort.improve);
     let Search { best: Load { worth, takes }, entries, .. } = search;
     let mut takes: Takes = takes.into_iter().map(|(at, n)| (entries[at].row, n)).collect();
@@ -125,20 +128,30 @@ pub(super) fn best_load(
 }
 
 impl Search<'_> {
+    /// What pods that are worth so much may be worth at most together with others from an entry on. Nothing where none of these fits.
+    #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
+    fn may_be_worth(&self, from: usize, room: &Room, worth: f64) -> Option<f64> {
+        let &Entry { ratio, least, dearest, .. } = self.entries.get(from)?;
+        if least[0] > room[0] || least[1] > room[1] {
+            return None;
+        }
+        // Where hardly anything of one resource is left, that counts, and not what the other one is worth.
+        let have = [room[0] as f64, room[1] as f64];
+        let rest = self.per_unit[0] * have[0] + self.per_unit[1] * have[1];
+        Some(worth + (rest * ratio).min(have[0] * dearest[0]).min(have[1] * dearest[1]))
+    }
+
+    /// Fills what is left of the room depth first: as many pods as fit, then some fewer of the last ones.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     fn descend(&mut self, from: usize, room: &mut Room, worth: f64) {
         if worth > self.best.worth {
             self.best.worth = worth;
             self.best.takes.clone_from(&self.takes);
         }
-        let rest = self.per_unit[0] * room[0] as f64 + self.per_unit[1] * room[1] as f64;
         for at in from..self.entries.len() {
-            let Entry { ratio, value, left, of, least, .. } = self.entries[at];
-            if self.steps == 0
-                || worth + rest * ratio <= self.best.worth * MORE
-                || least[0] > room[0]
-                || least[1] > room[1]
-            {
+            let Entry { value, left, of, .. } = self.entries[at];
+            let most = self.may_be_worth(at, room, worth);
+            if self.steps == 0 || most.is_none_or(|most| most <= self.best.worth * MORE) {
                 return;
             }
             let Row { requests, groups } = of;
@@ -248,17 +261,40 @@ mod tests {
     fn a_pod_that_is_worth_most_leaves_for_two_that_fill_the_room() {
         let (rows, left) = ([row(6, 6, &[]), row(5, 5, &[])], [1, 2]);
         let find = |improve| {
-            let effort = Effort { search: 1, improve };
+            let effort = Effort { width: 0, improve };
             search(&rows, &left, &[6.6, 5.0], [10, 10, 9], effort).1
         };
         assert_eq!(find(0).as_slice(), [(0, 1)]);
         assert_eq!(find(10).as_slice(), [(1, 2)]);
     }
 
+    #[test]
+    fn a_machine_is_filled_though_as_many_as_fit_of_the_first_pods_leave_gaps() {
+        // What a pod takes, in millicores and MiB, and is worth; five of the first, twelve of the fourth, and some of three others fill the machine exactly.
+        let pods = [
+            (2_070, 496, 38_089.0),
+            (650, 3_056, 25_086.0),
+            (620, 3_264, 24_043.0),
+            (350, 1_680, 13_782.0),
+            (270, 1_248, 10_305.0),
+            (260, 1_680, 11_653.0),
+            (250, 1_200, 9_843.0),
+            (150, 2_880, 12_907.0),
+            (140, 1_392, 7_943.0),
+            (60, 688, 3_706.0),
+            (40, 336, 2_054.0),
+        ];
+        let rows = pods.map(|(cpu, memory, _)| row(cpu, memory, &[]));
+        let values = pods.map(|(.., value)| value);
+        let effort = Effort { width: 8, improve: 250 };
+        let (worth, ..) = search(&rows, &[1_000; 11], &values, [15_900, 32_758, 256], effort);
+        assert!(worth > 420_000.0, "{worth}");
+    }
+
     proptest! {
         #[test]
-        fn with_enough_steps_no_load_is_worth_more((rows, left, values, room) in problem()) {
-            let effort = Effort { search: 1_000_000, improve: 0 };
+        fn with_everything_in_view_no_load_is_worth_more((rows, left, values, room) in problem()) {
+            let effort = Effort { width: 1_000_000, improve: 0 };
             let (most, takes, _) = search(&rows, &left, &values, room, effort);
             prop_assert!((most - worth(&values, &takes)).abs() < 1e-9);
             let best = by_trying(&rows, &left, &values, room, &[]);
@@ -268,13 +304,12 @@ mod tests {
         #[test]
         fn a_load_that_was_made_better_fits(
             (rows, left, values, room) in problem(),
-            steps in 0..12_usize,
+            width in 0..12_usize,
             improve in 0..200_usize,
         ) {
-            let effort = Effort { search: steps, improve };
+            let effort = Effort { width, improve };
             let (most, takes, taken) = search(&rows, &left, &values, room, effort);
             prop_assert!((most - worth(&values, &takes)).abs() < 1e-6);
-            prop_assert!(taken <= steps + improve);
             for (column, &have) in room.iter().enumerate() {
                 let of = |&(row, n): &(usize, usize)| {
                     rows[row].requests[column] * i64::try_from(n).unwrap()
@@ -284,8 +319,9 @@ mod tests {
             prop_assert!(takes.iter().all(|&(row, n)| 0 < n && n <= left[row]));
             let apart = takes.iter().filter(|&&(row, _)| !rows[row].groups.is_empty());
             prop_assert!(apart.map(|&(_, n)| n).sum::<usize>() <= 1);
-            let before = search(&rows, &left, &values, room, Effort { search: steps, improve: 0 });
+            let before = search(&rows, &left, &values, room, Effort { width, improve: 0 });
             prop_assert!(most >= before.0);
+            prop_assert!(taken <= before.2 + improve);
         }
     }
 }

@@ -188,7 +188,7 @@ fn most_scale_ins_settle_in_two_waves() {
         above / i64::try_from(n).expect("few runs"),
     );
     let within = |most: usize| waves.range(..=most).map(|(_, runs)| runs).sum::<usize>();
-    assert!(within(3) * 100 >= n * 99 && within(2) * 100 >= n * 80, "{waves:?}");
+    assert!(within(3) * 100 >= n * 98 && within(2) * 100 >= n * 80, "{waves:?}");
     assert!(launched * 20 <= n, "machines launched for evicted pods: {launched}");
 }
 

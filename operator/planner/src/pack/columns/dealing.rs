@@ -13,6 +13,7 @@ use super::table::{Bin, Table};
 const EXCHANGES: usize = 4;
 
 /// Pods that are dealt out to machines.
+#[derive(Clone)]
 pub(super) struct Dealer<'t> {
     table: &'t Table,
     /// Pods by row.

@@ -21,7 +21,7 @@ const CELLS: usize = 16;
 const BINS: usize = 64;
 
 /// So are those whose loads are worth so little of their price left out.
-const PROMISING: f64 = 0.9;
+const PROMISING: f64 = 0.7;
 
 /// How much the relaxation may cost, see [`exact`].
 const WORK: u64 = 2_000_000;
@@ -122,6 +122,11 @@ impl Table {
             .iter()
             .map(|(_, of)| of.iter().map(|&demand| demands[demand].left()).sum())
             .collect();
+        Some(Self::of(alike, bins, left))
+    }
+
+    /// For rows with so many pods each and the machines that hold them.
+    fn of(alike: Vec<(Alike, Vec<usize>)>, mut bins: Vec<Bin>, left: Vec<usize>) -> Self {
         let clusters = clusters_of(&alike, &left);
         let (mut rows, mut by_row) = (Vec::new(), Vec::new());
         for ((.., requests, groups), demands_of) in alike {
@@ -155,7 +160,7 @@ impl Table {
             bins,
         };
         table.keep_promising();
-        Some(table)
+        table
     }
 
     /// What the pods are worth in the relaxation.
