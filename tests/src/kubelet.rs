@@ -35,6 +35,7 @@ use crate::process::{Process, Signal};
 mod container;
 mod environment;
 pub mod identity;
+mod images;
 pub mod isolation;
 pub mod logs;
 mod nodes;
@@ -45,6 +46,7 @@ mod volumes;
 
 pub use nodes::{NodeError, SystemNode};
 
+use images::Images;
 use isolation::Isolation;
 use logs::LogServer;
 
@@ -143,6 +145,7 @@ impl Running {
 struct Shared {
     config: KubeletConfig,
     isolation: Isolation,
+    pulled: Images,
     running: Mutex<BTreeMap<(String, String), Running>>,
     addresses: Mutex<Vec<bool>>,
 }
@@ -173,6 +176,7 @@ impl Kubelet {
         }
         let shared = Arc::new(Shared {
             isolation: Isolation::detect().await,
+            pulled: Images::new(config.dir.join("images")),
             config,
             running: Mutex::default(),
             addresses: Mutex::new(vec![false; 256]),

@@ -28,6 +28,7 @@ pub mod ports;
 pub mod process;
 pub mod programs;
 pub mod progress;
+pub mod registry;
 pub mod sandbox;
 pub mod scenarios;
 pub mod user;

@@ -1,5 +1,5 @@
 //! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built from the Go module in
-//! `tests/control-plane` by the machine's Go.
+//! `tests/control-plane` by the machine's Go. The registry is built in the same way from a module of its own, `tests/registry`.
 //!
 //! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum: another set of versions gets another
 //! directory, and a program that is there is complete (it is built under another name and then renamed).
@@ -18,6 +18,24 @@ use crate::progress::Progress;
 
 const GO_MOD: &str = include_str!("../../control-plane/go.mod");
 const GO_SUM: &str = include_str!("../../control-plane/go.sum");
+
+/// A Go module, and where what is built of it is kept.
+struct Module {
+    name: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+const CONTROL_PLANE: Module =
+    Module { name: "control-plane", files: &[("go.mod", GO_MOD), ("go.sum", GO_SUM)] };
+
+const REGISTRY: Module = Module {
+    name: "registry",
+    files: &[
+        ("go.mod", include_str!("../../registry/go.mod")),
+        ("go.sum", include_str!("../../registry/go.sum")),
+        ("main.go", include_str!("../../registry/main.go")),
+    ],
+};
 
 /// The newest Go language version that go.mod asks for.
 pub const GO_VERSION: &str = "1.26";
@@ -97,18 +115,20 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// There is no Go.
-    #[error("can't run `go`, which builds {}: install Go {GO_VERSION} or newer and put it in PATH", .program.name())]
+    #[error(
+        "can't run `go`, which builds {program}: install Go {GO_VERSION} or newer and put it in PATH"
+    )]
     NoGo {
         /// What was to be built.
-        program: Program,
+        program: &'static str,
         /// Why.
         source: io::Error,
     },
     /// Go says no.
-    #[error("`go build` of {} failed ({status}); its last words:\n{output}", .program.name())]
+    #[error("`go build` of {program} failed ({status}); its last words:\n{output}")]
     Build {
         /// What was to be built.
-        program: Program,
+        program: &'static str,
         /// How go ended.
         status: std::process::ExitStatus,
         /// The end of what it said.
@@ -129,12 +149,15 @@ impl Programs {
     /// When Go is missing or a build fails.
     pub async fn provide(progress: &Progress) -> Result<Self, ProgramError> {
         let environment = Environment::read().map_err(ProgramError::Environment)?;
-        let dir = directory(&cache::dir()?);
+        let dir = CONTROL_PLANE.directory(&cache::dir()?);
         let mut paths = Vec::new();
         for program in Program::ALL {
             paths.push(match find(program, &dir, environment.kubebuilder_assets.as_deref()) {
                 Some(path) => path,
-                None => build(program, &dir, progress).await?,
+                None => {
+                    let (name, package) = (program.name(), program.package());
+                    CONTROL_PLANE.build(name, package, &link_flags(), progress).await?
+                }
             });
         }
         Ok(Self { paths })
@@ -146,7 +169,7 @@ impl Programs {
     /// When there is no place for the cache.
     pub fn missing() -> Result<Vec<Program>, ProgramError> {
         let environment = Environment::read().map_err(ProgramError::Environment)?;
-        let dir = directory(&cache::dir()?);
+        let dir = CONTROL_PLANE.directory(&cache::dir()?);
         let assets = environment.kubebuilder_assets.as_deref();
         Ok(Program::ALL
             .into_iter()
@@ -169,9 +192,12 @@ impl Programs {
     }
 }
 
-fn directory(cache: &Path) -> PathBuf {
-    let hash = Sha256::new().chain_update(GO_MOD).chain_update(GO_SUM).finalize();
-    cache.join("control-plane").join(&hex::encode(hash)[..16])
+/// The program of a registry (`registry serve <configuration>`), built if it is missing.
+///
+/// # Errors
+/// When Go is missing or the build fails.
+pub async fn registry(progress: &Progress) -> Result<PathBuf, ProgramError> {
+    REGISTRY.build("registry", ".", "-s -w", progress).await
 }
 
 fn find(program: Program, dir: &Path, assets: Option<&Path>) -> Option<PathBuf> {
@@ -182,55 +208,77 @@ fn find(program: Program, dir: &Path, assets: Option<&Path>) -> Option<PathBuf> 
         .find(|path| path.is_file())
 }
 
-async fn build(program: Program, dir: &Path, progress: &Progress) -> Result<PathBuf, ProgramError> {
-    let target = dir.join(program.name());
-    let step = progress.step(format!("building {} (once)", program.name()));
-    let _lock =
-        Lock::acquire(&dir.join("lock"), || step.update("waiting for another bed that builds"))
-            .await?;
-    if target.is_file() {
-        step.done();
-        return Ok(target);
-    }
-    let write = |path: PathBuf, text: &str| {
-        std::fs::write(&path, text).map_err(|source| ProgramError::Write { path, source })
-    };
-    let module = dir.join("module");
-    std::fs::create_dir_all(&module)
-        .map_err(|source| ProgramError::Write { path: module.clone(), source })?;
-    write(module.join("go.mod"), GO_MOD)?;
-    write(module.join("go.sum"), GO_SUM)?;
-    let unfinished = dir.join(format!("{}.unfinished", program.name()));
-    let mut child = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", &link_flags(), "-o"])
-        .arg(&unfinished)
-        .arg(program.package())
-        .current_dir(&module)
-        .env("GOWORK", "off")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|source| ProgramError::NoGo { program, source })?;
-    let failed = |source| ProgramError::NoGo { program, source };
-    let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
-    let mut last = Vec::new();
-    while let Some(line) = lines.next_line().await.map_err(failed)? {
-        step.update(&line);
-        last.push(format!("  | {line}"));
-        if last.len() > 20 {
-            last.remove(0);
+impl Module {
+    fn directory(&self, cache: &Path) -> PathBuf {
+        let mut hash = Sha256::new();
+        for (_, text) in self.files {
+            hash.update(text);
         }
+        cache.join(self.name).join(&hex::encode(hash.finalize())[..16])
     }
-    let status = child.wait().await.map_err(failed)?;
-    if !status.success() {
-        return Err(ProgramError::Build { program, status, output: last.join("\n") });
+
+    /// Builds a package, unless it is there, and answers where.
+    async fn build(
+        &self,
+        program: &'static str,
+        package: &str,
+        link_flags: &str,
+        progress: &Progress,
+    ) -> Result<PathBuf, ProgramError> {
+        let dir = self.directory(&cache::dir()?);
+        let target = dir.join(program);
+        if target.is_file() {
+            return Ok(target);
+        }
+        let step = progress.step(format!("building {program} (once)"));
+        let _lock =
+            Lock::acquire(&dir.join("lock"), || step.update("waiting for another bed that builds"))
+                .await?;
+        if target.is_file() {
+            step.done();
+            return Ok(target);
+        }
+        let write = |path: PathBuf, text: &str| {
+            std::fs::write(&path, text).map_err(|source| ProgramError::Write { path, source })
+        };
+        let module = dir.join("module");
+        std::fs::create_dir_all(&module)
+            .map_err(|source| ProgramError::Write { path: module.clone(), source })?;
+        for (name, text) in self.files {
+            write(module.join(name), text)?;
+        }
+        let unfinished = dir.join(format!("{program}.unfinished"));
+        let mut child = Command::new("go")
+            .args(["build", "-trimpath", "-ldflags", link_flags, "-o"])
+            .arg(&unfinished)
+            .arg(package)
+            .current_dir(&module)
+            .env("GOWORK", "off")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| ProgramError::NoGo { program, source })?;
+        let failed = |source| ProgramError::NoGo { program, source };
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let mut last = Vec::new();
+        while let Some(line) = lines.next_line().await.map_err(failed)? {
+            step.update(&line);
+            last.push(format!("  | {line}"));
+            if last.len() > 20 {
+                last.remove(0);
+            }
+        }
+        let status = child.wait().await.map_err(failed)?;
+        if !status.success() {
+            return Err(ProgramError::Build { program, status, output: last.join("\n") });
+        }
+        std::fs::rename(&unfinished, &target)
+            .map_err(|source| ProgramError::Write { path: target.clone(), source })?;
+        step.done();
+        Ok(target)
     }
-    std::fs::rename(&unfinished, &target)
-        .map_err(|source| ProgramError::Write { path: target.clone(), source })?;
-    step.done();
-    Ok(target)
 }
 
 /// The version of Kubernetes that go.mod pins (`v1.36.3`).

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::environment::{self, ConfigError, Facts};
-use super::isolation::Mount;
+use super::images::Pulled;
+use super::isolation::{Mount, Root};
 use super::probes::{Prober, Streak};
 use super::{Running, Shared};
 use crate::process::{Process, ProcessSpec};
@@ -124,12 +125,21 @@ impl Restart {
     }
 }
 
+/// What a container runs.
+#[derive(Clone, Debug)]
+pub(super) enum Program {
+    /// A program of this machine, which stands for the image's.
+    Local(PathBuf),
+    /// The image's own, in the image's files.
+    Image(Arc<Pulled>),
+}
+
 /// All that a container's run needs.
 pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
     pub(super) pod: Arc<Pod>,
     pub(super) container: Container,
-    pub(super) program: PathBuf,
+    pub(super) program: Program,
     pub(super) address: Ipv4Addr,
     pub(super) mounts: Vec<Mount>,
     /// The file that becomes the message of its end.
@@ -307,12 +317,21 @@ impl Runner {
 
     async fn process_spec(&self, facts: Facts<'_>) -> Result<ProcessSpec, ConfigError> {
         let mut env = environment::resolve(&self.shared, facts, &self.container).await?;
-        // The first word of `command` is the image's program, for which ours stands.
-        let command = self.container.command.iter().flatten().skip(1);
-        let args: Vec<String> = command
-            .chain(self.container.args.iter().flatten())
-            .map(|arg| environment::expand(arg, &env))
-            .collect();
+        let mut command: Vec<String> = self.container.command.iter().flatten().cloned().collect();
+        if let Program::Image(image) = &self.program {
+            for (name, value) in &image.process.env {
+                // The kubelet has a search path for every container; the image's own comes first.
+                if name == "PATH" || !env.contains_key(name) {
+                    env.insert(name.clone(), value.clone());
+                }
+            }
+            if command.is_empty() {
+                command.clone_from(&image.process.entrypoint);
+            }
+        }
+        // The first word of `command` is the image's program.
+        let words = command.iter().skip(1).chain(self.container.args.iter().flatten());
+        let args: Vec<String> = words.map(|arg| environment::expand(arg, &env)).collect();
         let isolation = &self.shared.isolation;
         let api_server =
             format!("https://{}:{}", environment::HOST_ADDRESS, self.shared.config.api_server_port);
@@ -324,7 +343,16 @@ impl Runner {
             env.insert("KUBECONFIG".to_owned(), path.display().to_string());
         }
         let name = self.pod.name_any();
-        let invocation = isolation.command(&self.program, &args, &self.mounts, &name);
+        let invocation = match &self.program {
+            Program::Local(program) => isolation.command(program, &args, &self.mounts, &name),
+            Program::Image(image) => {
+                let root = Root { dir: &image.root, user: &image.process.user };
+                let program = command.first().map(PathBuf::from);
+                let program =
+                    program.ok_or_else(|| ConfigError("the image has no program".to_owned()))?;
+                isolation.command_in(root, &program, &args, &self.mounts, &name)
+            }
+        };
         let config = &self.shared.config;
         let log = format!(
             "{}_{name}_{}.log",

@@ -32,6 +32,38 @@ shift
 exec "$@"
 "#;
 
+/// The same for a container with a root of its own: `$1` is the host name, `$2` the root, `$3` user and group; then as above. What a runtime adds to an image
+/// is there, and nothing can be written but volumes, `/run` and the devices' own file system.
+const ROOTED_SCRIPT: &str = r#"
+set -e
+path=$PATH PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+chroot=$(command -v chroot)
+echo "$1" >/proc/sys/kernel/hostname
+root=$2 user=$3
+shift 3
+mkdir -p "$root/dev" "$root/proc" "$root/sys" "$root/run" "$root/var/run" "$root/etc"
+mount --bind "$root" "$root"
+mount --rbind /proc "$root/proc"
+mount --rbind /sys "$root/sys"
+for directory in run var/run dev; do mount -t tmpfs -o mode=755 tmpfs "$root/$directory"; done
+for file in dev/null dev/zero dev/full dev/random dev/urandom etc/hosts etc/resolv.conf; do
+  [ -e "/$file" ] || continue
+  [ -e "$root/$file" ] || : >"$root/$file"
+  mount --bind "/$file" "$root/$file"
+done
+while [ "$1" != -- ]; do
+  [ -e "$root$2" ] || {
+    if [ -d "$1" ]; then mkdir -p "$root$2"; else mkdir -p "$root${2%/*}" && : >"$root$2"; fi
+  }
+  mount --bind "$1" "$root$2"
+  shift 2
+done
+shift
+mount -o remount,bind,ro "$root"
+PATH=$path
+exec "$chroot" --userspec="$user" "$root" "$@"
+"#;
+
 /// Where in-cluster clients look for their service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -51,6 +83,15 @@ pub struct Mount {
     pub source: PathBuf,
     /// Where the container expects it.
     pub path: PathBuf,
+}
+
+/// A root file system of a container's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Root<'a> {
+    /// The directory with its files.
+    pub dir: &'a Path,
+    /// The user and group that run in it (`65532:65532`).
+    pub user: &'a str,
 }
 
 /// What to run, inside of whatever isolation.
@@ -115,6 +156,37 @@ impl Isolation {
                 args: args.iter().map(|arg| rewrite(arg, mounts).into()).collect(),
             },
         }
+    }
+
+    /// The command that runs `program`, a path inside of `root`, with its volumes, and without anything else of this machine. Where no namespace can be made,
+    /// the program is run where it lies.
+    pub fn command_in(
+        &self,
+        root: Root<'_>,
+        program: &Path,
+        args: &[String],
+        mounts: &[Mount],
+        hostname: &str,
+    ) -> Invocation {
+        let Self::Namespace(flags) = self else {
+            let inside = program.strip_prefix("/").unwrap_or(program);
+            return self.command(&root.dir.join(inside), args, mounts, hostname);
+        };
+        let mut all: Vec<OsString> = flags.iter().map(Into::into).collect();
+        all.extend(["/bin/sh", "-c", ROOTED_SCRIPT, "sh", hostname].map(Into::into));
+        // Whoever is no root may only be themselves, which they are called root for.
+        let is_own_user = flags.iter().any(|flag| flag == "--map-root-user");
+        let user = if is_own_user { "0:0" } else { root.user };
+        all.extend([root.dir.into(), user.into()]);
+        let mut mounts: Vec<&Mount> = mounts.iter().collect();
+        mounts.sort_by_key(|mount| mount.path.components().count());
+        for mount in mounts {
+            all.extend([mount.source.clone().into(), mount.path.clone().into()]);
+        }
+        all.push("--".into());
+        all.push(program.into());
+        all.extend(args.iter().map(Into::into));
+        Invocation { program: "unshare".into(), args: all }
     }
 
     /// A kubeconfig that stands for the in-cluster configuration where the service account's files are not at their place; `None` where

@@ -1,5 +1,6 @@
 //! One pod's life on a system node: volumes, init containers, containers, status, termination.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::container::{Board, End, Phase, Restart, Runner};
+use super::container::{Board, End, Phase, Program, Restart, Runner};
 use super::environment::{ConfigError, Facts, HOST_ADDRESS};
 use super::identity::Identity;
+use super::images::Pulled;
 use super::status::{self, Seen};
 use super::volumes::Volumes;
 
@@ -46,6 +48,7 @@ pub(super) async fn run(
         )),
         grace: Arc::new(Mutex::new(Duration::from_secs(grace.unsigned_abs()))),
         stop: CancellationToken::new(),
+        images: BTreeMap::new(),
         shared: Arc::clone(&shared),
         pod,
         address,
@@ -69,6 +72,8 @@ struct Life {
     main: Arc<Board>,
     grace: Arc<Mutex<Duration>>,
     stop: CancellationToken,
+    /// What was pulled for its containers.
+    images: BTreeMap<String, Arc<Pulled>>,
     published: Option<Value>,
 }
 
@@ -178,8 +183,33 @@ impl Life {
         let identity = Identity::of(found.annotations(), associated, &config.credentials_url);
         identity.inject(&mut spec, &config.region);
         self.spec = Arc::new(spec);
+        self.pull().await?;
         let facts = Facts { pod: &self.pod, address: self.address };
         Volumes::write(&self.shared, facts, &self.spec, self.dir.clone()).await
+    }
+
+    /// Pulls what its containers need; the state of one whose image is not there says so.
+    async fn pull(&mut self) -> Result<(), ConfigError> {
+        let init = self.spec.init_containers.iter().flatten().enumerate();
+        let init = init.map(|(index, container)| (&self.init, index, container));
+        let main = self.spec.containers.iter().enumerate();
+        let main = main.map(|(index, container)| (&self.main, index, container));
+        for (board, index, container) in init.chain(main) {
+            let Some(image) = container.image.as_deref() else { continue };
+            match self.shared.pulled.get(image).await {
+                Ok(pulled) => {
+                    self.images.extend(pulled.map(|pulled| (image.to_owned(), pulled)));
+                }
+                Err(error) => {
+                    let message = error.to_string();
+                    board.update(index, |state| {
+                        state.phase = Phase::Waiting { reason: "ErrImagePull", message };
+                    });
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs the init containers one after the other; the ones of other images count as done.
@@ -238,8 +268,12 @@ impl Life {
         restart: Restart,
     ) -> Run {
         let now = self.shared.config.clock.now();
-        let Some(program) = container.image.as_deref().and_then(|image| self.shared.program(image))
-        else {
+        let image = container.image.as_deref().unwrap_or_default();
+        let program = match self.images.get(image) {
+            Some(pulled) => Some(Program::Image(Arc::clone(pulled))),
+            None => self.shared.program(image).map(Program::Local),
+        };
+        let Some(program) = program else {
             return Run::Played { board: Arc::clone(board), index, now };
         };
         let files = volumes

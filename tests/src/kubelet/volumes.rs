@@ -129,6 +129,9 @@ impl Volumes {
         };
         let source = self.dir.join(format!("message of {}", container.name));
         let made = std::fs::create_dir_all(&self.dir).and_then(|()| std::fs::write(&source, ""));
+        // Whoever the container runs as writes it.
+        let anybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let made = made.and_then(|()| std::fs::set_permissions(&source, anybody));
         made.map_err(|error| ConfigError(format!("can't write {}: {error}", source.display())))?;
         Ok(Some(Mount { source, path: path.into() }))
     }
@@ -277,6 +280,9 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
         std::fs::create_dir_all(parent)?;
         let mut file = tempfile::NamedTempFile::new_in(parent)?;
         file.write_all(bytes)?;
+        // As a kubelet has them: the container's user is seldom the kubelet's. The bed's directory is closed to all others.
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        file.as_file().set_permissions(readable)?;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     };

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Failure, INTERRUPTED, Output, interrupted};
 use crate::bed::{Bed, BedConfig, Parts};
-use crate::control_plane::programs::Programs;
+use crate::control_plane::programs::{Programs, registry};
 use crate::moto;
 use crate::programs::TenonPrograms;
 use crate::progress::Progress;
@@ -86,8 +86,9 @@ pub(super) async fn build(output: Output, progress: &Progress) -> Result<ExitCod
     let tenon = TenonPrograms::provide(progress).await?;
     let moto = moto::install(progress).await?;
     let programs = Programs::provide(progress).await?;
+    let registry = registry(progress).await?;
     if output == Output::Json {
-        let built = json!({ "tenon": tenon.tenon, "operator": tenon.operator, "moto": moto, "programs": programs.directories() });
+        let built = json!({ "tenon": tenon.tenon, "operator": tenon.operator, "moto": moto, "programs": programs.directories(), "registry": registry });
         anstream::println!("{built}");
     }
     Ok(ExitCode::SUCCESS)

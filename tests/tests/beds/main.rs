@@ -21,6 +21,7 @@ mod oracle;
 mod placement_groups;
 mod preflight;
 mod recovery;
+mod release;
 mod scale;
 mod seeds;
 mod simulate;
