@@ -180,7 +180,7 @@ pub async fn run(cli: Cli) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            let mut cause: Option<&dyn std::error::Error> = Some(&error);
+            let mut cause: Option<&dyn std::error::Error> = Some(error.as_ref());
             let mut text = String::from("error");
             while let Some(one) = cause {
                 text = format!("{text}: {one}");
@@ -192,9 +192,9 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-async fn carry_out(cli: Cli) -> Result<Vec<String>, Error> {
+async fn carry_out(cli: Cli) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let common = &cli.common;
-    match cli.verb {
+    let made = match cli.verb {
         Verb::All(finish) => all(common, &finish),
         Verb::Archive { program, target } => archive(common, &program, &target),
         Verb::Image(args) => image(common, &args),
@@ -216,7 +216,8 @@ async fn carry_out(cli: Cli) -> Result<Vec<String>, Error> {
             let digest = Registry::of(reference, login, proxies).push(&Layout::at(&layout)).await?;
             Ok(vec![format!("{name}@{digest}")])
         }
-    }
+    }?;
+    Ok(made)
 }
 
 fn archive(common: &Common, program: &Path, target: &str) -> Result<Vec<String>, Error> {

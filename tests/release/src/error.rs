@@ -74,9 +74,6 @@ pub enum Error {
     /// An image layout, a layer or a chart has what this program does not understand.
     #[error("{0}")]
     Unsupported(String),
-    /// A registry does not answer, or not as it should.
-    #[error("{0}")]
-    Registry(#[from] crate::registry::RegistryError),
 }
 
 impl Error {

@@ -21,6 +21,9 @@ const MANIFESTS: &str =
 /// A registry does not do what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
+    /// What is sent or came can't be read or written, or has another digest.
+    #[error(transparent)]
+    Content(#[from] Error),
     /// It can't be asked.
     #[error("can't ask {url}")]
     Ask {
@@ -152,7 +155,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the layout is not complete, or the registry refuses.
-    pub async fn push(&self, layout: &Layout) -> Result<String, Error> {
+    pub async fn push(&self, layout: &Layout) -> Result<String, RegistryError> {
         let (image, _) = layout.image()?;
         if image.media_type == INDEX {
             let index: Index = layout.document(&image)?;
@@ -171,7 +174,7 @@ impl Registry {
         layout: &Layout,
         manifest: &Descriptor,
         name: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<(), RegistryError> {
         let document: Manifest = layout.document(manifest)?;
         for blob in document.layers.iter().chain([&document.config]) {
             self.push_blob(layout, blob).await?;
@@ -179,7 +182,7 @@ impl Registry {
         self.put_manifest(manifest, layout.blob(manifest)?, name).await
     }
 
-    async fn push_blob(&self, layout: &Layout, blob: &Descriptor) -> Result<(), Error> {
+    async fn push_blob(&self, layout: &Layout, blob: &Descriptor) -> Result<(), RegistryError> {
         let url = self.reference.url(&format!("blobs/{}", blob.digest));
         let there = self.ask(Method::HEAD, &url, None, Vec::new()).await?;
         if there.status() == StatusCode::OK {
@@ -219,7 +222,7 @@ impl Registry {
         manifest: &Descriptor,
         content: Vec<u8>,
         name: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<(), RegistryError> {
         let url = self.reference.url(&format!("manifests/{name}"));
         let answer = self.ask(Method::PUT, &url, Some(&manifest.media_type), content).await?;
         accepted(answer, &Method::PUT, &url, StatusCode::CREATED)?;
@@ -230,7 +233,11 @@ impl Registry {
     ///
     /// # Errors
     /// When the registry has no such image, or what it sends has another digest.
-    pub async fn pull(&self, layout: &Layout, architecture: &str) -> Result<Descriptor, Error> {
+    pub async fn pull(
+        &self,
+        layout: &Layout,
+        architecture: &str,
+    ) -> Result<Descriptor, RegistryError> {
         let version = &self.reference.version;
         let image = self.fetch_manifest(layout, version).await?;
         layout.set_image(&image, version)?;
@@ -251,17 +258,21 @@ impl Registry {
         Ok(manifest)
     }
 
-    async fn fetch_manifest(&self, layout: &Layout, version: &str) -> Result<Descriptor, Error> {
+    async fn fetch_manifest(
+        &self,
+        layout: &Layout,
+        version: &str,
+    ) -> Result<Descriptor, RegistryError> {
         let url = self.reference.url(&format!("manifests/{version}"));
         let (kind, content) = self.get(&url).await?;
         if version.starts_with("sha256:") {
             verified(&url, version, &content)?;
         }
         match kind.as_deref() {
-            Some(kind @ (INDEX | MANIFEST)) => layout.add(kind, &content),
+            Some(kind @ (INDEX | MANIFEST)) => Ok(layout.add(kind, &content)?),
             other => {
                 let why = format!("it sends {other:?} instead of an OCI manifest");
-                Err(RegistryError::Answer { url, why }.into())
+                Err(RegistryError::Answer { url, why })
             }
         }
     }

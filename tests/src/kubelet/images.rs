@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenon_release::image::own_architecture;
 use tenon_release::layout::Layout;
 use tenon_release::proxy::Proxies;
-use tenon_release::registry::{Reference, Registry};
+use tenon_release::registry::{Reference, Registry, RegistryError};
 use tenon_release::unpack::{Process, unpack};
 use tokio::sync::Mutex;
 
@@ -48,14 +48,14 @@ impl Images {
             return Ok(Some(Arc::clone(known)));
         }
         let dir = self.dir.join(pulled.len().to_string());
-        let failed = |error: tenon_release::error::Error| {
+        let failed = |error: RegistryError| {
             ConfigError(format!("failed to pull image {image:?}: {}", crate::wait::chain(&error)))
         };
-        let layout = Layout::create(&dir.join("layout")).map_err(failed)?;
+        let layout = Layout::create(&dir.join("layout")).map_err(|error| failed(error.into()))?;
         let registry = Registry::of(reference, None, Proxies::default());
         let manifest = registry.pull(&layout, own_architecture().name()).await.map_err(failed)?;
         let root = dir.join("root");
-        let process = unpack(&layout, &manifest, &root).map_err(failed)?;
+        let process = unpack(&layout, &manifest, &root).map_err(|error| failed(error.into()))?;
         let image_of = Arc::new(Pulled { root, process });
         pulled.insert(image.to_owned(), Arc::clone(&image_of));
         Ok(Some(image_of))

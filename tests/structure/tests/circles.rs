@@ -41,7 +41,6 @@ const LEFT: &[(&str, &[&[&str]])] = &[
             &["demo", "installation", "kwok_operators", "logs", "sandbox", "user"],
         ],
     ),
-    ("tests/release", &[&["error", "layout", "registry"]]),
 ];
 
 fn root() -> PathBuf {
