@@ -102,7 +102,9 @@ impl Counts {
     ) -> Result<Narrowed, Exclusion> {
         let groups = &problem.rules.groups;
         let mut rules: SmallVec<[Rule; 8]> = problem.rules.about_domains(shape, dropped).collect();
-        rules.sort_by_key(|rule| groups[rule.group].key);
+        // By name, so that it does not matter in what order the keys were met.
+        let name = |rule: &Rule| problem.symbols.key_name(groups[rule.group].key);
+        rules.sort_by(|a, b| name(a).cmp(name(b)));
         let mut by_key: SmallVec<[&[Rule]; 4]> =
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
         let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);

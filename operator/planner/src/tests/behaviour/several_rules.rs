@@ -230,3 +230,19 @@ fn pods_on_machines_that_limits_keep_small_do_not_count_for_a_spread_over_large_
     assert_eq!(plan.report.pods, []);
     assert_eq!(counted(&plan, |launch| is_larger(launch, 4)), [2, 2, 2]);
 }
+
+#[test]
+fn the_topology_key_that_keeps_a_pod_waiting_does_not_depend_on_the_order_of_shapes() {
+    let both = near(near(app("web", 100), "example.com/team", "web", false), RACK, "web", false);
+    let snapshot = builder()
+        .pool(pool("default"))
+        .pending("web", both)
+        .pending("other", near(app("other", 100), RACK, "ghost", true))
+        .build();
+    let mut reversed = snapshot.clone();
+    reversed.shapes.reverse();
+    for pod in &mut reversed.pods {
+        pod.shape.0 = 1 - pod.shape.0;
+    }
+    assert_eq!(plan(&snapshot).report.pods, plan(&reversed).report.pods);
+}
