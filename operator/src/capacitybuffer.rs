@@ -259,7 +259,8 @@ fn quotas(set: &mut Conditions<'_>, room: &Room) {
         Some(Limited { wanted, quotas }) => {
             let (pods, quotas) = (room.replicas, quotas.join(", "));
             let message = format!(
-                "Room is kept for {pods} of {wanted} pod(s), for more could not be created: ResourceQuota {quotas}"
+                "Room is reserved for {pods} of {wanted} pod(s), because more could not be \
+                 created: ResourceQuota {quotas}"
             );
             set.set_true_because(LIMITED_BY_QUOTAS, REASON, &message)
         }
@@ -293,7 +294,7 @@ fn provisioning(
         // The operator has just started.
         None if still_holds => {}
         None | Some(_) => {
-            let message = "No room was looked for yet for the pods as they are now";
+            let message = "The current pods have not been planned for yet";
             set.set_unknown(PROVISIONING, "AwaitingReconciliation", message);
         }
     }
@@ -406,7 +407,11 @@ mod tests {
         let mut conditions = status.conditions.iter();
         let found = conditions.find(|it| it.type_ == LIMITED_BY_QUOTAS).unwrap();
         assert_eq!((found.status, status.replicas), (ConditionStatus::True, Some(2)));
-        assert!(found.message.starts_with("Room is kept for 2 of 5 pod(s)"), "{}", found.message);
+        assert!(
+            found.message.starts_with("Room is reserved for 2 of 5 pod(s)"),
+            "{}",
+            found.message
+        );
         assert!(found.message.ends_with("ResourceQuota compute, pods"), "{}", found.message);
         let gone = Unresolved::PodTemplateNotFound("PodTemplate unit does not exist".to_owned());
         let after = judged(&object(7, Some(status)), &Err(gone), None, jiff::Timestamp::UNIX_EPOCH);

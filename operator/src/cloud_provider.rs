@@ -93,7 +93,7 @@ pub struct NodeClassState {
 #[derive(Debug, thiserror::Error)]
 pub enum CloudError {
     /// The machine does not exist (any more). The normal end of a deletion.
-    #[error("no machine {0} exists in the cloud")]
+    #[error("no instance {0} exists in the cloud")]
     NotFound(String),
     /// Nothing of what the claim allows can be had now: delete the claim, plan again without these offerings.
     #[error("insufficient capacity, {0}")]
@@ -102,7 +102,7 @@ pub enum CloudError {
     #[error("NodeClass not ready, {0}")]
     NodeClassNotReady(String),
     /// The launch failed for a reason that is worth a condition: `reason` is a CamelCase word, `message` is for people.
-    #[error("creating the machine, {message}")]
+    #[error("creating the instance, {message}")]
     Create {
         /// Reason of the condition Launched.
         reason: String,
@@ -113,7 +113,7 @@ pub enum CloudError {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// Machines of this cloud can't be restarted in place.
-    #[error("the cloud does not reboot machines")]
+    #[error("the cloud does not reboot instances")]
     RebootNotSupported,
     /// The cloud refuses to restart the machine, and asking again does not help.
     #[error("{0}")]

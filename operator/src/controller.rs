@@ -223,7 +223,7 @@ fn settle<E: Failure>(
     result.or_else(|error| {
         let key = key.to_string();
         if error.is_conflict() {
-            tracing::debug!(controller, key, error = %error, "has changed meanwhile, looking again");
+            tracing::debug!(controller, key, error = %error, "has changed in the meantime, retrying");
             return Ok(Action::After(SOON));
         }
         if error.is_reported() {

@@ -330,9 +330,9 @@ fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &
         reason = lower(command.reason),
         candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
         why = ?reason,
-        "abandoned a command, it does not hold any more"
+        "abandoned a command that is no longer valid"
     );
-    let message = format!("Consolidation was rejected when it was checked again: {reason:?}");
+    let message = format!("Consolidation was rejected by its validation: {reason:?}");
     tell_candidates(operator, command, Reason::ConsolidationRejected, &message);
 }
 

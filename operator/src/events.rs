@@ -238,9 +238,9 @@ impl Recorder {
 const METRICS: [(&str, &str); 2] = [
     (
         "tenon_events",
-        "Events by what became of them: published, refused by the API server, or dropped",
+        "Number of events, by result: published, refused by the API server, or dropped",
     ),
-    ("tenon_events_waiting", "Events that are to be published"),
+    ("tenon_events_waiting", "Number of events that wait to be published"),
 ];
 
 /// The names of these metrics.

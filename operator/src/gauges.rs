@@ -31,19 +31,23 @@ const GAUGES: [(&str, &str); 13] = [
     ("karpenter_cluster_state_synced", "1 when the cluster's state is complete"),
     (
         "karpenter_cluster_state_unsynced_time_seconds",
-        "For how long the cluster's state has not been complete",
+        "Time for which the cluster's state has been incomplete",
     ),
-    ("karpenter_cluster_state_node_count", "Nodes in the cluster's state"),
-    ("karpenter_cluster_utilization_percent", "Share of what nodes have that their pods request"),
-    ("karpenter_nodepools_usage", "What the nodes of a nodepool have together"),
-    ("karpenter_nodepools_limit", "What the nodes of a nodepool may have together"),
-    ("karpenter_nodes_allocatable", "What pods may use of a node"),
-    ("karpenter_nodes_system_overhead", "What a node keeps for itself"),
-    ("karpenter_nodes_total_pod_requests", "What the pods of a node request"),
-    ("karpenter_nodes_total_daemon_requests", "What the daemons of a node request"),
+    ("karpenter_cluster_state_node_count", "Number of nodes in the cluster's state"),
+    (
+        "karpenter_cluster_utilization_percent",
+        "Share of the nodes' resources that their pods \
+         request",
+    ),
+    ("karpenter_nodepools_usage", "Total resources of the nodes of a nodepool"),
+    ("karpenter_nodepools_limit", "Limit of the total resources of the nodes of a nodepool"),
+    ("karpenter_nodes_allocatable", "Allocatable resources of a node"),
+    ("karpenter_nodes_system_overhead", "Resources that a node reserves for the system"),
+    ("karpenter_nodes_total_pod_requests", "Requests of the pods of a node"),
+    ("karpenter_nodes_total_daemon_requests", "Requests of the daemons of a node"),
     ("karpenter_nodes_current_lifetime_seconds", "Age of a node"),
-    ("karpenter_nodes_total_pod_limits", "What the pods of a node may use at most"),
-    ("karpenter_nodes_total_daemon_limits", "What the daemons of a node may use at most"),
+    ("karpenter_nodes_total_pod_limits", "Limits of the pods of a node"),
+    ("karpenter_nodes_total_daemon_limits", "Limits of the daemons of a node"),
 ];
 
 /// Where each of them stands in [`GAUGES`].

@@ -60,7 +60,7 @@ pub async fn serve_health(
     async fn ready(Shared(state): Shared<State>) -> (StatusCode, &'static str) {
         let state = state.read();
         if !state.has_found_crds() {
-            (StatusCode::SERVICE_UNAVAILABLE, "the CRDs of NodePool and NodeClaim are not found\n")
+            (StatusCode::SERVICE_UNAVAILABLE, "the CRDs of NodePool and NodeClaim do not exist\n")
         } else if !state.has_listed_all() {
             (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet\n")
         } else {
@@ -98,7 +98,7 @@ async fn scrape(Shared(scrapes): Shared<Scrapes>) -> Response {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let Scrapes { metrics, room, stop } = scrapes;
     let Ok(permit) = room.try_acquire_owned() else {
-        let message = "other scrapes are under way, try again later\n";
+        let message = "other scrapes are in progress, try again later\n";
         return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
     // One piece waits while the next is written.

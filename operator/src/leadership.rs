@@ -66,7 +66,7 @@ pub async fn run(
             continue;
         }
         if tokio::time::timeout(GRACE, tasks.join()).await.is_err() {
-            tracing::info!("cutting off what is under way, to hand the lease over");
+            tracing::info!("aborting the work in progress to release the lease");
             tasks.abort().await;
         }
         replica.step_down();

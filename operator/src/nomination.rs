@@ -90,7 +90,8 @@ async fn is_known<P: CloudProvider>(operator: &Operator<P>) -> bool {
                 if !known {
                     tracing::info!(
                         version = version.git_version,
-                        "pods are not nominated to the nodes that they are planned for: that takes Kubernetes 1.{SINCE_MINOR}"
+                        "pods are not nominated to their planned nodes: this requires Kubernetes \
+                         1.{SINCE_MINOR}"
                     );
                 }
                 return known;

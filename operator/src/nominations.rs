@@ -83,7 +83,8 @@ impl Nominations {
             state.apply(Change::Nominating(false)).await;
             tracing::error!(
                 error = error.message(),
-                "pods are not nominated to the nodes that they are planned for: grant the operator's ClusterRole the verb patch on pods/status, or set settings.nominatePods to false"
+                "pods are not nominated to their planned nodes: grant the operator's ClusterRole \
+                 the verb patch on pods/status, or set settings.nominatePods to false"
             );
         }
         forbidden

@@ -34,7 +34,7 @@ pub struct Options {
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are switches on a command line")]
 pub struct CoreOptions {
-    /// Which machines to launch: `aws`, or `kwok` for pretended ones on any cluster.
+    /// Cloud provider: `aws`, or `kwok` for simulated nodes on any cluster.
     #[arg(long, env = "CLOUD_PROVIDER", value_enum, default_value_t = Provider::Aws)]
     pub cloud_provider: Provider,
     /// Name of the cluster, used in tags and in the nodes' user data. Required with the AWS provider.
@@ -43,13 +43,14 @@ pub struct CoreOptions {
     /// Address that the servers for metrics and health listen on.
     #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port of the metrics.
+    /// Port for metrics.
     #[arg(long, env = "METRICS_PORT", default_value_t = 8080)]
     pub metrics_port: u16,
-    /// Port of /healthz and /readyz.
+    /// Port for /healthz and /readyz.
     #[arg(long, env = "HEALTH_PROBE_PORT", default_value_t = 8081)]
     pub health_probe_port: u16,
-    /// Port of /debug, on the pod's loopback address only; 0 for none. It gives way to the ports of metrics and probes.
+    /// Port for /debug, on the pod's loopback address only; 0 disables it. It yields to the ports
+    /// for metrics and probes.
     #[arg(long, env = "DEBUG_PORT", default_value_t = 8082)]
     pub debug_port: u16,
     /// Accepted for compatibility; the API server's own fairness limits the client.
@@ -58,13 +59,13 @@ pub struct CoreOptions {
     /// Accepted for compatibility; the API server's own fairness limits the client.
     #[arg(long, env = "KUBE_CLIENT_BURST", default_value_t = 300)]
     pub kube_client_burst: u32,
-    /// Serve what the allocator knows about memory, under /debug/pprof/heap on the debug port.
+    /// Serve the allocator's memory statistics under /debug/pprof/heap on the debug port.
     #[arg(long, env = "ENABLE_PROFILING", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_profiling: bool,
     /// Accepted for compatibility; the caches of a standby are always warm.
     #[arg(long, env = "DISABLE_CONTROLLER_WARMUP", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub disable_controller_warmup: bool,
-    /// Work without holding the lease. Only for a single replica.
+    /// Run without leader election. Only for a single replica.
     #[arg(long, env = "DISABLE_LEADER_ELECTION", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub disable_leader_election: bool,
     /// Don't expose the gauges about pods, nodes and nodepools.
@@ -73,22 +74,22 @@ pub struct CoreOptions {
     /// Name of the lease.
     #[arg(long, env = "LEADER_ELECTION_NAME", default_value = "karpenter-leader-election")]
     pub leader_election_name: String,
-    /// Namespace of the lease; empty is the operator's own.
+    /// Namespace of the lease; the operator's own when empty.
     #[arg(long, env = "LEADER_ELECTION_NAMESPACE", default_value = "")]
     pub leader_election_namespace: String,
     /// The operator's own namespace.
     #[arg(long, env = "SYSTEM_NAMESPACE", default_value = "")]
     pub system_namespace: String,
-    /// The operator's own pod: its name in the lease and in events. Empty is the host name.
+    /// Name of the operator's own pod in the lease and in events; the host name when empty.
     #[arg(long, env = "HOSTNAME", default_value = "")]
     pub pod_name: String,
     /// Accepted for compatibility; memory is not garbage collected.
     #[arg(long, env = "MEMORY_LIMIT", default_value_t = -1, allow_negative_numbers = true)]
     pub memory_limit: i64,
-    /// CPU request of the operator's pod in millicores: how much it does at once.
+    /// CPU request of the operator's pod in millicores: determines its concurrency.
     #[arg(long, env = "CPU_REQUESTS", default_value_t = 1000, allow_negative_numbers = true)]
     pub cpu_requests: i64,
-    /// How much to log.
+    /// Log level.
     #[arg(long, env = "LOG_LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub log_level: LogLevel,
     /// Accepted for compatibility; logs go to standard output.
@@ -97,28 +98,32 @@ pub struct CoreOptions {
     /// Accepted for compatibility.
     #[arg(long, env = "LOG_ERROR_OUTPUT_PATHS", default_value = "stderr")]
     pub log_error_output_paths: String,
-    /// A batch of pending pods is planned at the latest after this time.
+    /// Maximum duration of a batch of pending pods.
     #[arg(long, env = "BATCH_MAX_DURATION", default_value = "10s")]
     pub batch_max_duration: PositiveDuration,
-    /// A batch of pending pods is planned when no pod came for this time.
+    /// A batch of pending pods ends when no new pod has arrived for this time.
     #[arg(long, env = "BATCH_IDLE_DURATION", default_value = "1s")]
     pub batch_idle_duration: PositiveDuration,
-    /// Whether preferences of pods count.
+    /// Whether to respect preferences of pods.
     #[arg(long, env = "PREFERENCE_POLICY", value_enum, default_value_t = Preference::Respect)]
     pub preference_policy: Preference,
-    /// What to do when `minValues` can't be met.
+    /// How to handle `minValues` that can't be met.
     #[arg(long, env = "MIN_VALUES_POLICY", value_enum, default_value_t = MinValues::Strict)]
     pub min_values_policy: MinValues,
-    /// What a further machine is taken to cost beyond its price, in dollars per hour: higher values make for fewer, larger machines.
+    /// Dollars per hour that an additional node is assumed to cost beyond its price: higher values
+    /// result in fewer, larger nodes.
     #[arg(long, env = "NODE_PRICE", default_value = "0.0005", value_parser = dollars)]
     pub node_price: MicroUsd,
-    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; 100 sets no limit.
+    /// Largest share of the cluster's pods, in percent, that one new node is planned for; 100 sets
+    /// no limit.
     #[arg(long, env = "LARGEST_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub largest_share: u8,
-    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; 0 takes every node that can go.
+    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone
+    /// where room is short; 0 removes every node that can be removed.
     #[arg(long, env = "FEW_NODES", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub few_nodes: u8,
-    /// Tell kube-scheduler which node each pod was planned for, by the pod's `status.nominatedNodeName`. From Kubernetes 1.35 on.
+    /// Write the planned node into each pod's `status.nominatedNodeName`, so that kube-scheduler
+    /// tries it first. Requires Kubernetes 1.35.
     #[arg(long, env = "NOMINATE_PODS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub nominate_pods: bool,
     /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: `podTopologySpread.defaultConstraints`,
@@ -152,16 +157,17 @@ pub struct AwsOptions {
     /// Certificate of the API server's CA for nodes, base64; the operator's own when empty.
     #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
     pub cluster_ca_bundle: String,
-    /// The VPC has no way to the pricing and IAM APIs.
+    /// The VPC has no route to the pricing and IAM APIs.
     #[arg(long, env = "ISOLATED_VPC", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub isolated_vpc: bool,
-    /// Somebody else makes the instance profiles, and EC2NodeClasses name them: profiles are neither made nor listed.
+    /// Instance profiles are created by other means and set in EC2NodeClasses: the operator neither
+    /// creates nor lists them.
     #[arg(long, env = "STATIC_INSTANCE_PROFILES", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub static_instance_profiles: bool,
     /// Take the cluster's version from EKS.
     #[arg(long, env = "EKS_CONTROL_PLANE", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub eks_control_plane: bool,
-    /// Share of an instance's memory that its hypervisor and kernel are taken to use.
+    /// Share of an instance's memory that its hypervisor and kernel are assumed to use.
     #[arg(long, env = "VM_MEMORY_OVERHEAD_PERCENT", default_value_t = 0.075, value_parser = share)]
     pub vm_memory_overhead_percent: f64,
     /// Name of the SQS queue with interruption messages; none when empty.
@@ -173,13 +179,13 @@ pub struct AwsOptions {
     /// Don't check EC2NodeClasses by dry runs.
     #[arg(long, env = "DISABLE_DRY_RUN", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub disable_dry_run: bool,
-    /// Launch nothing in zones that a zonal shift of the cluster moves away from.
+    /// Launch nothing in zones from which a zonal shift moves the cluster away.
     #[arg(long, env = "ENABLE_ZONAL_SHIFT", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_zonal_shift: bool,
-    /// How often images are looked up.
+    /// Interval for looking up images.
     #[arg(long, env = "AMI_REFRESH_INTERVAL", default_value = "1m", value_parser = at_least_a_minute)]
     pub ami_refresh_interval: PositiveDuration,
-    /// How often subnets are looked up.
+    /// Interval for looking up subnets.
     #[arg(long, env = "SUBNET_REFRESH_INTERVAL", default_value = "1m", value_parser = at_least_a_minute)]
     pub subnet_refresh_interval: PositiveDuration,
 }
@@ -201,7 +207,7 @@ pub enum Provider {
     Kwok,
 }
 
-/// How much to log.
+/// Log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     /// Why nothing happens, too.
@@ -256,7 +262,7 @@ impl FromStr for PositiveDuration {
     fn from_str(text: &str) -> Result<Self, String> {
         let duration: tenon_crds::Duration = text.parse().map_err(|error| format!("{error}"))?;
         if duration.as_nanos() <= 0 {
-            return Err("must be more than nothing".to_owned());
+            return Err("must be more than 0".to_owned());
         }
         Ok(Self(duration.as_std()))
     }

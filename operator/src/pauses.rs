@@ -73,7 +73,7 @@ impl Pauses {
                 return false;
             }
             match (before.map(|before| before.reason), &why) {
-                (Some(_), None) => tracing::info!(?source, "planning goes on"),
+                (Some(_), None) => tracing::info!(?source, "planning is resumed"),
                 (before, Some(why)) if before != Some(why.reason) => {
                     tracing::warn!(reason = why.reason, why = why.message, "planning is paused");
                 }
@@ -144,7 +144,8 @@ fn incomplete(cluster: &Cluster) -> Option<Why> {
         named.push(format!("and {} more", launching.len() - NAMED));
     }
     let message = format!(
-        "waiting for the machines of NodeClaims that have no provider ID yet, because what is planned without them would be launched twice: {}",
+        "waiting for the instances of NodeClaims that have no provider ID yet, because planning \
+         without them would launch nodes twice: {}",
         named.join(", ")
     );
     Some(Why { reason: LAUNCHING, message })
@@ -164,12 +165,12 @@ fn describe_launch(claim: &NodeClaim) -> String {
 /// A planner that panics whatever it is given.
 pub fn panics(source: Source) -> Option<Why> {
     let what = match source {
-        Source::Disruption => "for nodes that may go",
-        Source::State | Source::Provisioning => "for pods that wait",
+        Source::Disruption => "for nodes that may be removed",
+        Source::State | Source::Provisioning => "for pending pods",
     };
     let message = format!(
-        "a defect of the operator: planning {what} panics. It is tried again; please report it with the operator's log and the output of: tenon simulate \
-         --live --save snapshot.json"
+        "a defect of the operator: planning {what} panics. It is retried; please report it with \
+         the operator's log and the output of: tenon simulate --live --save snapshot.json"
     );
     Some(Why { reason: "PlannerPanics", message })
 }
@@ -197,7 +198,8 @@ pub fn judge(set: &mut Conditions<'_>, found: &Found) {
         set.set_false(type_, "InstanceTypesUnknown", why);
     } else if let Some(until) = found.left_out {
         let message = format!(
-            "planning for some pods panics, and goes on without them until {until}; they have an event FailedScheduling"
+            "planning for some pods panics, and continues without them until {until}; they have an \
+             event FailedScheduling"
         );
         set.set_true_because(type_, "PodsLeftOut", &message);
     } else {
@@ -242,7 +244,7 @@ pub fn news(
         .is_some_and(|before| lasted(before, now) >= TOLD_AFTER);
     let resumed = || {
         let since = after.last_transition_time.0.to_string();
-        Event::normal(pool, Reason::PlanningResumed, "Planning goes on").distinct_by(since)
+        Event::normal(pool, Reason::PlanningResumed, "Planning is resumed").distinct_by(since)
     };
     (was_told.then(resumed), None)
 }

@@ -89,8 +89,9 @@ pub fn tell(panicked: &Panicked) {
     tracing::error!(
         controller = tasks::current(),
         error = %panicked,
-        "a defect of the operator: this pass panicked, and what it had not done yet is left to the next one. Please report it with the log line before \
-         this one, which says where it happened, and with the planner's input: tenon simulate --live --save snapshot.json"
+        "a defect of the operator: this pass panicked, and its remaining steps are left to the \
+         next one. Please report it with the preceding log line, which contains the location, and \
+         with the planner's input: tenon simulate --live --save snapshot.json"
     );
 }
 

@@ -236,7 +236,8 @@ async fn set_aside<P: CloudProvider>(
     let Some((snapshot, bad)) = found else {
         if !stop.is_cancelled() {
             tracing::error!(
-                "planning panics without any pod that waits and without any nodepool, too: no pod gets a machine"
+                "planning also panics without any pending pods and without any nodepools: no pod \
+                 gets a node"
             );
         }
         return false;
@@ -281,11 +282,12 @@ fn leave_out<P: CloudProvider>(
             pods = ?names.collect::<Vec<_>>(),
             n_pods = pods.len(),
             left_out_until = %until,
-            "a defect of the operator: planning for these pods panics. Others are planned for without them; to help them now, change what they ask for"
+            "a defect of the operator: planning for these pods panics. Planning continues without \
+             them; as a workaround, change their requirements"
         );
         for pod in pods.iter().filter(|pod| pod.buffer.is_none()).take(TOLD) {
             let message = format!(
-                "Failed to schedule pod, planning for it {panicked}; it is tried again in {} minutes",
+                "Failed to schedule pod, planning for it {panicked}; it is retried in {} minutes",
                 quarantine::PERIOD.as_mins()
             );
             let event = Event::warning(

@@ -52,10 +52,10 @@ const TELL_WAITING: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no configuration for the API server.
-    #[error("finding the API server: neither in a pod nor by KUBECONFIG")]
+    #[error("no configuration for the API server: not in a pod, and KUBECONFIG is not set")]
     Config(#[source] kube::config::InferConfigError),
     /// There is no client for it.
-    #[error("making a client for the API server")]
+    #[error("creating a client for the API server")]
     Client(#[source] kube::Error),
     /// A port is taken.
     #[error(transparent)]
@@ -156,7 +156,8 @@ async fn operate<P: CloudProvider>(
             cluster.plan_for_claims();
         } else {
             tracing::warn!(
-                "pods with resource claims wait: the API server does not serve resource.k8s.io/v1"
+                "pods with resource claims stay pending: the API server does not serve \
+                 resource.k8s.io/v1"
             );
         }
     }
@@ -232,7 +233,7 @@ async fn operate<P: CloudProvider>(
     let signals = told_to_stop()?;
     tasks.spawn("signals", async move {
         signals.await;
-        tracing::info!("told to stop");
+        tracing::info!("received a signal to stop");
         stopped.cancel();
         std::future::pending::<()>().await;
     });
@@ -338,7 +339,8 @@ async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
         if options.debug_port != 0 {
             tracing::warn!(
                 port = options.debug_port,
-                "the log level can't be changed while the operator runs: metrics or probes have the debug port; --debug-port (DEBUG_PORT) names another"
+                "the log level can't be changed at run time: metrics or probes use the debug port; \
+                 set another one with --debug-port (DEBUG_PORT)"
             );
         }
         return;
@@ -352,7 +354,7 @@ async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
         }
         Err(error) => {
             let error = crate::text::chain(&error);
-            tracing::warn!(error, "the log level can't be changed while the operator runs");
+            tracing::warn!(error, "the log level can't be changed at run time");
         }
     }
 }

@@ -220,7 +220,8 @@ impl StateTask {
     async fn mend(&self) {
         let mended = isolated(async { self.cluster.write().rebuild() }).await;
         if let Err(panicked) = mended {
-            tracing::error!(error = %panicked, "a defect of the operator: the indexes of the state could not be made anew");
+            tracing::error!(error = %panicked, "a defect of the operator: the indexes of the state \
+                 could not be rebuilt");
         }
     }
 }
@@ -230,8 +231,9 @@ fn tell(panicked: &Panicked, subject: Option<&(Kind, ObjectKey)>) {
     tracing::error!(
         object,
         error = %panicked,
-        "a defect of the operator: taking in a change panicked. What is known of the object may be out of date until it changes again; everything else is \
-         served. Please report it with the log line before this one, which says where it happened, and with the object"
+        "a defect of the operator: applying a change panicked. The state of the object may be out \
+         of date until it changes again; all other objects are handled. Please report it with the \
+         preceding log line, which contains the location, and with the object"
     );
 }
 
@@ -239,7 +241,8 @@ fn tell_deaf(panicked: &Panicked, touched: &Touched) {
     tracing::error!(
         ?touched,
         error = %panicked,
-        "a defect of the operator: a controller panicked when it heard of a change. Please report it with the log line before this one, which says where it happened"
+        "a defect of the operator: a controller panicked when it was notified of a change. Please \
+         report it with the preceding log line, which contains the location"
     );
 }
 

@@ -200,7 +200,7 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                         let began = Instant::now();
                         let result = isolated(liveness::turn(liveness::WORK, task)).await;
                         if !matches!(result, Ok(Ok(_))) {
-                            fail(&Span::current(), "failed, as the log says");
+                            fail(&Span::current(), "failed; see the log");
                         }
                         (key, result, began.elapsed())
                     };
@@ -313,8 +313,9 @@ fn tell(key: &impl Debug, panicked: &Panicked) {
         controller = tasks::current(),
         key = ?key,
         error = %panicked,
-        "a defect of the operator: work on this object panicked. Other objects are worked on; this one is tried again with back-off. Please report it \
-         with the object's YAML and the log line before this one, which says where it happened"
+        "a defect of the operator: reconciling this object panicked. Other objects are reconciled; \
+         this one is retried with back-off. Please report it with the object's YAML and the \
+         preceding log line, which contains the location"
     );
 }
 

@@ -74,35 +74,35 @@ impl CallMetrics {
         Self {
             requests: metrics.counters(
                 "aws_sdk_go_request",
-                "Requests to AWS by the HTTP status of the last attempt",
+                "Number of requests to AWS, by the HTTP status of the last attempt",
                 LABELS,
             ),
             request_duration: metrics.histograms(
                 "aws_sdk_go_request_duration_seconds",
-                "How long requests to AWS took, with all attempts",
+                "Duration of requests to AWS, including all attempts",
                 LABELS,
                 LATENCY_BUCKETS,
             ),
             retries: metrics.histograms(
                 "aws_sdk_go_request_retry_count",
-                "How often requests to AWS were repeated",
+                "Number of retries of requests to AWS",
                 LABELS,
                 RETRY_BUCKETS,
             ),
             attempts: metrics.counters(
                 "aws_sdk_go_request_attempt",
-                "Attempts of requests to AWS by HTTP status",
+                "Number of attempts of requests to AWS, by HTTP status",
                 LABELS,
             ),
             attempt_duration: metrics.histograms(
                 "aws_sdk_go_request_attempt_duration_seconds",
-                "How long single attempts of requests to AWS took",
+                "Duration of single attempts of requests to AWS",
                 LABELS,
                 LATENCY_BUCKETS,
             ),
             errors: metrics.counters(
                 "tenon_aws_attempt_errors",
-                "Attempts that failed by AWS's error code, and whether it means too many calls",
+                "Number of failed attempts, by AWS's error code and whether it means throttling",
                 ["service", "action", "error", "throttled"],
             ),
         }

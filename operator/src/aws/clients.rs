@@ -38,7 +38,8 @@ pub struct Clients {
 /// No region is known.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no AWS region is configured and instance metadata does not tell one: set AWS_REGION on the operator"
+    "no AWS region is configured and instance metadata does not provide one: set AWS_REGION on the \
+     operator"
 )]
 pub struct NoRegion;
 

@@ -165,7 +165,7 @@ async fn describe(eks: &Client, name: &str) -> Result<Described> {
         .await
         .map_err(|error| Error::from_sdk("DescribeCluster", &error))?;
     let cluster = answer.cluster.ok_or_else(|| {
-        Error::unexpected("DescribeCluster", format!("no cluster is called {name}"))
+        Error::unexpected("DescribeCluster", format!("there is no cluster named {name}"))
     })?;
     let network = cluster.kubernetes_network_config.as_ref();
     let ipv4 = network.and_then(|network| network.service_ipv4_cidr.clone());
@@ -185,7 +185,8 @@ async fn dns_ip(kubernetes: &kube::Client) -> Option<IpAddr> {
     match services.get("kube-dns").await {
         Ok(service) => service.spec?.cluster_ip?.parse().ok(),
         Err(error) => {
-            tracing::warn!(%error, "the service kube-system/kube-dns cannot be read: nodes get no DNS address from us");
+            tracing::warn!(%error, "the service kube-system/kube-dns cannot be read: nodes get no \
+                 DNS address");
             None
         }
     }

@@ -25,8 +25,10 @@ pub enum ConnectError {
     Aws(#[from] Error),
     /// Zonal shifts are to be watched, and can't be.
     #[error(
-        "zonal shifts of the cluster cannot be read: register it with `aws eks update-cluster-config --name {cluster} --zonal-shift-config enabled=true` and let \
-         the operator's role call arc-zonal-shift:GetManagedResource, or switch ENABLE_ZONAL_SHIFT (settings.enableZonalShift) off"
+        "zonal shifts of the cluster cannot be read: register it with `aws eks \
+         update-cluster-config --name {cluster} --zonal-shift-config enabled=true` and allow the \
+         operator's role to call arc-zonal-shift:GetManagedResource, or turn ENABLE_ZONAL_SHIFT \
+         (settings.enableZonalShift) off"
     )]
     ZonalShift {
         /// Name of the cluster.

@@ -243,7 +243,7 @@ pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
         let message = if has("permissions boundary") {
             "the controller's permissions boundary forbids this call"
         } else if has("explicit deny in a service control policy") {
-            "a service control policy of the organisation forbids this call"
+            "a service control policy of the organization denies this call"
         } else {
             "the controller's role lacks a permission for this call"
         };
@@ -279,7 +279,7 @@ pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
         (
             "User data is limited to",
             "UserDataSizeLimitExceeded",
-            "the user data is larger than the 16384 bytes that EC2 takes",
+            "the user data exceeds EC2's limit of 16384 bytes",
         ),
         ("InvalidAMIID.Malformed", "InvalidAMIID", "the AMI id is malformed"),
         ("InvalidAMIID.NotFound", "AMINotFound", "the AMI does not exist in this region"),
@@ -291,15 +291,15 @@ pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
         (
             "MaxFleetCountExceeded",
             "FleetQuotaExceeded",
-            "the account's quota of EC2 fleets is used up",
+            "the account's quota of EC2 fleets is exhausted",
         ),
         ("PendingVerification", "AccountPendingVerification", "AWS is still verifying the account"),
         (
             "MaxSpotInstanceCountExceeded",
             "SpotQuotaExceeded",
-            "the account's spot quota is used up",
+            "the account's spot quota is exhausted",
         ),
-        ("VcpuLimitExceeded", "VCPULimitExceeded", "the account's vCPU quota is used up"),
+        ("VcpuLimitExceeded", "VCPULimitExceeded", "the account's vCPU quota is exhausted"),
         (
             "InsufficientFreeAddressesInSubnet",
             "InsufficientFreeAddressesInSubnet",

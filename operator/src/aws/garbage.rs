@@ -166,14 +166,12 @@ async fn collect_instances(
             let id = provider_id(&instance.zone, &instance.id);
             match provider.instances.terminate(&instance).await {
                 Ok(()) => {
-                    tracing::info!(
-                        provider_id = id,
-                        "terminated an instance that no NodeClaim knows"
-                    );
+                    tracing::info!(provider_id = id, "terminated an instance without a NodeClaim");
                     delete_nodes(write, &id).await;
                 }
                 Err(error) => {
-                    log_failure!(passing: error.is_retryable(), provider_id = id, %error, "failed to terminate an instance that no NodeClaim knows");
+                    log_failure!(passing: error.is_retryable(), provider_id = id, %error, "failed \
+                         to terminate an instance without a NodeClaim");
                 }
             }
         })

@@ -46,7 +46,8 @@ pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
             Ok(()) => retry = FIRST_RETRY,
             Err(error) => {
                 context.metrics.reconcile_errors.inc(["interruption", error.operation]);
-                log_failure!(passing: error.is_retryable(), queue, %error, "failed to read the interruption queue, trying again");
+                log_failure!(passing: error.is_retryable(), queue, %error, "failed to read the \
+                     interruption queue, retrying");
                 // A queue that was deleted and made again may have another URL.
                 url = None;
                 tokio::time::sleep(retry).await;
@@ -123,7 +124,8 @@ async fn handle(
         provider.metrics.received_messages.inc([message.kind.as_str()]);
         if let Err(error) = act(provider, context, write, &message).await {
             let kind = message.kind.as_str();
-            log_failure!(passing: error.is_passing(), kind, error = chain(&error), "failed to handle a message, it will come again");
+            log_failure!(passing: error.is_passing(), kind, error = chain(&error), "failed to \
+                 handle a message, it will be redelivered");
             return;
         }
         if let Some(time) = message.time {
@@ -143,7 +145,8 @@ async fn handle(
         Ok(_) => provider.metrics.deleted_messages.inc([]),
         Err(error) => {
             let error = Error::from_sdk("DeleteMessage", &error);
-            log_failure!(passing: error.is_retryable(), %error, "failed to delete a message, it will come again");
+            log_failure!(passing: error.is_retryable(), %error, "failed to delete a message, it \
+                 will be redelivered");
         }
     }
 }

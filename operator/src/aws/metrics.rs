@@ -59,45 +59,45 @@ impl AwsMetrics {
         Self {
             launch_failures: metrics.counters(
                 "karpenter_cloudprovider_instance_launch_failures",
-                "Errors of CreateFleet by place and reason",
+                "Number of errors of CreateFleet, by offering and reason",
                 ["zone", "zone_id", "capacity_type", "reason"],
             ),
             termination_failures: metrics.counters(
                 "karpenter_cloudprovider_instance_termination_failures",
-                "Terminations that EC2 refused",
+                "Number of terminations that EC2 refused",
                 ["zone", "zone_id"],
             ),
             batch_time: metrics.histograms(
                 "karpenter_cloudprovider_batcher_batch_time_seconds",
-                "How long a batch of calls was open",
+                "Time for which a batch of calls was open",
                 ["batcher"],
                 DURATION_BUCKETS,
             ),
             batch_size: metrics.histograms(
                 "karpenter_cloudprovider_batcher_batch_size",
-                "How many calls became one",
+                "Number of calls in a batch",
                 ["batcher"],
                 BATCH_SIZES,
             ),
             received_messages: metrics.counters(
                 "karpenter_interruption_received_messages",
-                "Messages received from the interruption queue",
+                "Number of messages received from the interruption queue",
                 ["message_type"],
             ),
             deleted_messages: metrics.counters(
                 "karpenter_interruption_deleted_messages",
-                "Messages deleted from the interruption queue",
+                "Number of messages deleted from the interruption queue",
                 [],
             ),
             message_latency: metrics.histograms(
                 "karpenter_interruption_message_queue_duration_seconds",
-                "From the event to the end of its handling",
+                "Time from the event until it is handled",
                 [],
                 DURATION_BUCKETS,
             ),
             unhealthy_instances: metrics.counters(
                 "karpenter_interruption_instance_status_unhealthy",
-                "Machines that failed status checks or have scheduled events",
+                "Number of instances that failed status checks or have scheduled events",
                 ["category"],
             ),
             user_data_bytes: metrics.gauges(
@@ -122,7 +122,7 @@ impl AwsMetrics {
             ),
             offering_available: metrics.gauges(
                 "karpenter_cloudprovider_instance_type_offering_available",
-                "Whether the offering can be asked for now",
+                "Whether the offering is currently available",
                 ["instance_type", "capacity_type", "zone"],
             ),
         }

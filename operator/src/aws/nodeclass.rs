@@ -247,7 +247,8 @@ async fn finalize(
                 if error.kind == Kind::Unauthorized
                     && provider.options.static_instance_profiles =>
             {
-                tracing::warn!(nodeclass = name, %error, "leaving the instance profiles of the EC2NodeClass, if there are any");
+                tracing::warn!(nodeclass = name, %error, "keeping the instance profiles of the \
+                     EC2NodeClass, if there are any");
             }
             result => result?,
         }

@@ -92,7 +92,7 @@ pub enum RecoveryError {
     #[error("listing NodeClaims")]
     Kubernetes(#[from] Arc<kube::Error>),
     /// The API server says that it has one, which the claim that was asked about does not say yet.
-    #[error("NodeClaim {claim} has instance {instance}, which its watch has not told yet")]
+    #[error("NodeClaim {claim} has instance {instance}, which the watch has not reported yet")]
     Stale {
         /// The claim's name.
         claim: String,

@@ -161,7 +161,8 @@ pub fn after(
         Ok(()) => good,
         Err(error) => {
             context.metrics.reconcile_errors.inc([name, error.operation]);
-            log_failure!(passing: error.is_retryable(), controller = name, %error, "failed to refresh, trying again");
+            log_failure!(passing: error.is_retryable(), controller = name, %error, "failed to \
+                 refresh, retrying");
             bad
         }
     }
@@ -178,7 +179,8 @@ async fn refresh_prices(provider: &AwsProvider, context: &Context) -> Duration {
     if prices.with(pricing::PriceTable::is_empty) {
         tracing::warn!(
             region = clients.region,
-            "no price list answers: using the prices that come with this version, which may be another region's"
+            "no price list is available: using this version's built-in prices, which may be those \
+             of another region"
         );
         prices.fall_back();
     }

@@ -78,7 +78,7 @@ fn tell(context: &Context, controller: &'static str, of: &str, error: &Failed) {
         controller,
         of,
         error = error_chain,
-        "failed to follow what became of a capacity reservation"
+        "failed to update NodeClaims after a change of a capacity reservation"
     );
 }
 
@@ -111,7 +111,7 @@ async fn relabel(provider: &AwsProvider, context: &Context, write: &Writer) {
             Ok(()) => tracing::info!(
                 nodeclaim = name,
                 reservation = label(&claim, keys::CAPACITY_RESERVATION_ID),
-                "the instance is not in its capacity reservation any more, it is on-demand now"
+                "the instance is no longer in its capacity reservation, it is on-demand now"
             ),
             Err(error) => tell(context, CONTROLLER, name, &error.into()),
         }

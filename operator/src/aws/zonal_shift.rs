@@ -118,7 +118,7 @@ impl ZonalShifts {
             return Ok(());
         }
         let message =
-            format!("a zonal shift moves the cluster away from {zone}: trying again after its end");
+            format!("a zonal shift moves the cluster away from {zone}: retrying after its end");
         Err(Error::unexpected(operation, message))
     }
 }
@@ -165,13 +165,14 @@ impl Periodic for ShiftPoll {
                 provider.zonal_shifts.set(&shifts, context.clock.now());
                 let after = provider.zonal_shifts.zone_ids();
                 if before != after {
-                    tracing::info!(?before, ?after, "the zones that are shifted away from changed");
+                    tracing::info!(?before, ?after, "the zones of active zonal shifts changed");
                     context.wake.notify_one();
                 }
             }
             Err(error) => {
                 context.metrics.reconcile_errors.inc([Self::NAME, error.operation]);
-                log_failure!(passing: error.is_retryable(), %error, "failed to read zonal shifts, trying again");
+                log_failure!(passing: error.is_retryable(), %error, "failed to read zonal shifts, \
+                     retrying");
             }
         }
         POLL
@@ -198,7 +199,7 @@ pub(super) async fn tell(provider: &Arc<AwsProvider>, context: &Context) {
                     let error = crate::text::chain(&error);
                     tracing::warn!(
                         error,
-                        "failed to list NodePools, telling of zonal shifts later"
+                        "failed to list NodePools, publishing events about zonal shifts later"
                     );
                 }
             }

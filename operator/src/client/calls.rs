@@ -67,12 +67,12 @@ impl CallMetrics {
         Self {
             requests: metrics.counters(
                 "client_go_request",
-                "Calls to the API server by HTTP status",
+                "Number of calls to the API server, by HTTP status",
                 ["code", "method", "group", "version", "kind", "subresource"],
             ),
             duration: metrics.histograms(
                 "client_go_request_duration_seconds",
-                "How long calls to the API server took: until they were answered, or watches began",
+                "Duration of calls to the API server, until they were answered or watches started",
                 ["verb", "group", "version", "kind", "subresource"],
                 LATENCY_BUCKETS,
             ),
@@ -107,7 +107,7 @@ impl Call {
 
 /// The API server did not answer in time, or not to the end.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the API server has not answered to {target} within {within:?}")]
+#[error("the API server has not answered {target} within {within:?}")]
 pub struct TimedOut {
     /// What was asked for.
     pub target: Target,

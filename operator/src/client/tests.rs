@@ -177,7 +177,7 @@ async fn forward(listener: TcpListener, to: std::net::SocketAddr, cut: watch::Re
 }
 
 fn timed_out(error: &kube::Error) -> bool {
-    crate::text::chain(error).contains("the API server has not answered to GET configmaps")
+    crate::text::chain(error).contains("the API server has not answered GET configmaps")
 }
 
 #[tokio::test]

@@ -67,13 +67,13 @@ struct Started {
 /// Why a command can't be started.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("nodeclaim {0} is gone or going, or part of another command")]
+    #[error("nodeclaim {0} is deleted or being deleted, or part of another command")]
     Candidate(String),
     #[error("marking nodeclaim {claim}")]
     Mark { claim: String, source: WriteError },
     #[error("launching a replacement")]
     Launch(#[from] LaunchError),
-    #[error("rebooting node {0} is not possible, and what a reboot asks for must not be deleted")]
+    #[error("node {0} can't be rebooted, and a node that requests a reboot must not be deleted")]
     Reboot(String),
 }
 
@@ -116,7 +116,8 @@ impl Commands {
         let chain = crate::text::chain(&error);
         let concern = error.concern();
         if concern == Concern::Nobody {
-            tracing::info!(error = %chain, "not starting a command: the cluster has changed meanwhile");
+            tracing::info!(error = %chain, "not starting a command: the cluster has changed in the \
+                 meantime");
             return false;
         }
         log_concern!(concern, error = %chain, "failed to start a command");
@@ -159,7 +160,7 @@ impl Commands {
             }
             tracing::warn!(
                 error = %crate::text::chain(&source),
-                "leaving a node out of a command"
+                "excluding a node from a command"
             );
             let mut index = 0;
             command.candidates.retain(|_| {
@@ -219,14 +220,14 @@ impl Commands {
                 tracing::info!(
                     replacement = claim,
                     reason = lower(started.command.reason),
-                    "taking a command back: a replacement was deleted"
+                    "rolling back a command: a replacement was deleted"
                 );
                 self.take_back(operator, &started.command, &started.command.candidates).await;
             }
             Progress::TooLate => {
                 tracing::warn!(
                     reason = lower(started.command.reason),
-                    "taking a command back: its replacements were not initialized in time"
+                    "rolling back a command: its replacements were not initialized in time"
                 );
                 self.take_back(operator, &started.command, &started.command.candidates).await;
             }
@@ -265,7 +266,7 @@ impl Commands {
                 tracing::warn!(
                     nodeclaim = candidate.claim,
                     error = %crate::text::chain(error),
-                    "failed to delete a disrupted nodeclaim; trying again"
+                    "failed to delete a disrupted nodeclaim; retrying"
                 );
             }
             return Err(Reported);
@@ -277,8 +278,8 @@ impl Commands {
                 nodeclaim = candidate.claim,
                 node = candidate.node,
                 error = %crate::text::chain(error),
-                "giving up on disrupting a node: its nodeclaim can't be deleted; \
-                 look at the admission webhooks for nodeclaims and at the operator's permissions"
+                "giving up on disrupting a node: its nodeclaim can't be deleted; check the \
+                 admission webhooks for nodeclaims and the operator's permissions"
             );
             self.leave_alone(operator, &candidate.claim, error).await;
         }

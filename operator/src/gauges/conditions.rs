@@ -24,9 +24,9 @@ const ENDINGS: [&str; 3] = [
 ];
 
 const HELP: [&str; 3] = [
-    "The conditions that an object has",
-    "For how long a condition has had its status",
-    "For how long an object has been going",
+    "Conditions of an object",
+    "Time since a condition has had its status",
+    "Time since the deletion of an object",
 ];
 
 /// The names of the gauges, by kind.

@@ -23,20 +23,20 @@ const PAGE: usize = 200;
 
 /// Name and help of each gauge.
 const GAUGES: [(&str, &str); 6] = [
-    ("karpenter_pods_state", "The pods that have not ended, each 1"),
+    ("karpenter_pods_state", "Pods that have not terminated, each 1"),
     ("karpenter_pods_unbound_time_seconds", "Age of pods that are not bound"),
     ("karpenter_pods_unstarted_time_seconds", "Age of pods that do not run"),
     (
         "karpenter_pods_provisioning_unbound_time_seconds",
-        "Since when pods that are not bound have had a place, according to a plan",
+        "Time since a plan first had a place for pods that are not bound",
     ),
     (
         "karpenter_pods_provisioning_unstarted_time_seconds",
-        "Since when pods that do not run have had a place, according to a plan",
+        "Time since a plan first had a place for pods that do not run",
     ),
     (
         "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
-        "Since when pods have been known that no plan has decided on",
+        "Time since pods were first seen that no plan has decided on",
     ),
 ];
 

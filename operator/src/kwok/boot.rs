@@ -94,7 +94,7 @@ async fn create(kwok: &Kwok, claim: &NodeClaim) -> bool {
             tracing::debug!(
                 node = name,
                 nodeclaim = claim.name_any(),
-                "booted a pretended machine"
+                "booted a simulated instance"
             );
             true
         }

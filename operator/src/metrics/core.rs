@@ -203,14 +203,14 @@ impl Core {
             instance_termination_duration: histograms(
                 registry,
                 "karpenter_nodeclaims_instance_termination_duration_seconds",
-                "From the deletion of a nodeclaim until its instance is gone",
+                "Time from the deletion of a nodeclaim until its instance is terminated",
                 ["nodepool"],
                 &TERMINATION_BUCKETS[..11],
             ),
             nodeclaim_termination_duration: histograms(
                 registry,
                 "karpenter_nodeclaims_termination_duration_seconds",
-                "From the deletion of a nodeclaim until its finalizer is removed",
+                "Time from the deletion of a nodeclaim until its finalizer is removed",
                 ["nodepool"],
                 TERMINATION_BUCKETS,
             ),
@@ -235,40 +235,41 @@ impl Core {
             node_termination_duration: summary::summaries(
                 registry,
                 "karpenter_nodes_termination_duration_seconds",
-                "From the deletion of a node until its finalizer is removed",
+                "Time from the deletion of a node until its finalizer is removed",
                 ["nodepool"],
             ),
             node_lifetime: histograms(
                 registry,
                 "karpenter_nodes_lifetime_duration_seconds",
-                "Age of nodes when they went",
+                "Age of nodes when they were deleted",
                 ["nodepool"],
                 LIFETIME_BUCKETS,
             ),
             reboots: counters(
                 registry,
                 "karpenter_nodes_reboots",
-                "Number of reboots of sick nodes by how they ended",
+                "Number of reboots of unhealthy nodes, by result",
                 ["result"],
             ),
             reboot_duration: histograms(
                 registry,
                 "karpenter_nodes_reboot_duration_seconds",
-                "From the decision to reboot a node until that has succeeded or failed",
+                "Time from the decision to reboot a node until it has succeeded or failed",
                 ["result"],
                 REBOOT_BUCKETS,
             ),
             reboot_recovery_duration: histograms(
                 registry,
                 "karpenter_nodes_reboot_recovery_duration_seconds",
-                "From when the cloud has accepted a reboot until the node is back",
+                "Time from the acceptance of a reboot by the cloud until the node is ready",
                 [],
                 REBOOT_BUCKETS,
             ),
             planned_pods_bound: counters(
                 registry,
                 "tenon_planned_pods_bound",
-                "Pods that were planned for and bound, by whether kube-scheduler bound them where they were planned",
+                "Number of pods with a planned node that were bound, by whether kube-scheduler \
+                 bound them to that node",
                 ["as_planned"],
             ),
             eviction_requests: counters(
@@ -292,46 +293,46 @@ impl Core {
             pod_deletion_cost_pending: gauges(
                 registry,
                 "karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes",
-                "Nodes whose pods were to be given another deletion cost in the last pass",
+                "Number of nodes whose pods needed a different deletion cost in the last pass",
                 ["nodepool"],
             ),
             pod_deletion_cost_writes: counters(
                 registry,
                 "karpenter_pod_deletion_cost_pod_annotation_writes",
-                "Deletion costs that were to be written to pods, by what became of it",
+                "Number of deletion costs to write to pods, by result",
                 ["result"],
             ),
             pod_startup_duration: summary::summaries(
                 registry,
                 "karpenter_pods_startup_duration_seconds",
-                "From the creation of a pod until it runs",
+                "Time from the creation of a pod until it runs",
                 [],
             ),
             pod_bound_duration: histograms(
                 registry,
                 "karpenter_pods_bound_duration_seconds",
-                "From the creation of a pod until it is bound",
+                "Time from the creation of a pod until it is bound",
                 ["dynamic_resources"],
                 DURATION_BUCKETS,
             ),
             pod_provisioning_bound_duration: histograms(
                 registry,
                 "karpenter_pods_provisioning_bound_duration_seconds",
-                "From the plan that first has a place for a pod until it is bound",
+                "Time from the first plan with a place for a pod until the pod is bound",
                 ["dynamic_resources"],
                 DURATION_BUCKETS,
             ),
             pod_provisioning_startup_duration: histograms(
                 registry,
                 "karpenter_pods_provisioning_startup_duration_seconds",
-                "From the plan that first has a place for a pod until it runs",
+                "Time from the first plan with a place for a pod until the pod runs",
                 [],
                 DURATION_BUCKETS,
             ),
             pod_decision_duration: histograms(
                 registry,
                 "karpenter_pods_scheduling_decision_duration_seconds",
-                "From the moment that a pod is known to wait until a plan decides on it",
+                "Time from when a pod is first seen as pending until a plan decides on it",
                 [],
                 DURATION_BUCKETS,
             ),
@@ -346,19 +347,20 @@ impl Core {
             unschedulable_pods: gauges(
                 registry,
                 "karpenter_scheduler_unschedulable_pods_count",
-                "Pods that no node and no nodepool can take",
+                "Number of pods that fit on no node and no nodepool",
                 ["controller"],
             ),
             pending_pods_by_zone: gauges(
                 registry,
                 "karpenter_scheduler_pending_pods_by_effective_zone_count",
-                "Pending pods by the zone that they are limited to, flexible for several, none for none",
+                "Number of pending pods by the zone that they are limited to, flexible for \
+                 several, none for none",
                 ["controller", "zone"],
             ),
             ignored_pods: gauges(
                 registry,
                 "karpenter_scheduler_ignored_pods_count",
-                "Pods whose specification can't be planned for",
+                "Number of pods whose specification can't be planned for",
                 [],
             ),
             disruption_evaluation_duration: histograms(
@@ -371,19 +373,19 @@ impl Core {
             eligible_nodes: gauges(
                 registry,
                 "karpenter_voluntary_disruption_eligible_nodes",
-                "Nodes that could be disrupted, at the last pass",
+                "Number of nodes that could be disrupted in the last pass",
                 ["reason"],
             ),
             allowed_disruptions: gauges(
                 registry,
                 "karpenter_nodepools_allowed_disruptions",
-                "Nodes of a nodepool that its budgets let go at the same time",
+                "Number of nodes of a nodepool that its budgets allow to disrupt at the same time",
                 ["nodepool", "reason"],
             ),
             nodes_consuming_budgets: gauges(
                 registry,
                 "karpenter_nodepools_nodes_consuming_budgets",
-                "Nodes of a nodepool that are going, or not ready",
+                "Number of nodes of a nodepool that are being deleted or not ready",
                 ["nodepool", "reason"],
             ),
             disruption_decisions: counters(
@@ -401,25 +403,27 @@ impl Core {
             terminate_first_decisions: counters(
                 registry,
                 "karpenter_voluntary_disruption_terminate_first_decisions",
-                "Nodes that were deleted before their replacement, because it finds room only then",
+                "Number of nodes that were deleted before their replacement, which only then has \
+                 room",
                 ["nodepool", "reason", "terminate_first_reason"],
             ),
             consolidation_timeouts: counters(
                 registry,
                 "karpenter_voluntary_disruption_consolidation_timeouts",
-                "Disruption passes that were cut short",
+                "Number of disruption passes that were cut short",
                 ["consolidation_type"],
             ),
             node_pool_cost: gauges(
                 registry,
                 "karpenter_nodepools_cost_total",
-                "Price per hour in dollars of the nodes of a nodepool, at the last pass",
+                "Price per hour in dollars of the nodes of a nodepool, as of the last pass",
                 ["nodepool"],
             ),
             node_pool_cost_errors: counters(
                 registry,
                 "karpenter_nodepools_cost_tracker_errors",
-                "Nodes without a known price, which the cost of their nodepool leaves out, once per pass",
+                "Number of nodes without a known price, which the cost of their nodepool omits, \
+                 once per pass",
                 ["nodepool"],
             ),
             build_info: gauges(
@@ -437,20 +441,21 @@ impl Core {
             consolidation_score: histograms(
                 registry,
                 "karpenter_consolidation_score",
-                "What the policy Balanced makes of moves: the share saved over the share disrupted",
+                "Score of moves by the policy Balanced: the share saved over the share disrupted",
                 MOVES,
                 SCORE_BUCKETS,
             ),
             consolidation_moves: counters(
                 registry,
                 "karpenter_consolidation_moves",
-                "Moves that consolidation found, and nodes that the policy Balanced left alone",
+                "Number of moves that consolidation found, and of nodes that the policy Balanced \
+                 left alone",
                 MOVES,
             ),
             failed_validations: counters(
                 registry,
                 "karpenter_voluntary_disruption_failed_validations",
-                "Number of commands that were void when checked again",
+                "Number of commands that failed their validation",
                 ["consolidation_type"],
             ),
             disruption_queue_failures: counters(
@@ -481,7 +486,7 @@ impl Core {
             reconcile_errors: counters(
                 registry,
                 "tenon_reconcile_errors",
-                "Number of reconciles that failed and are tried again",
+                "Number of reconciles that failed and are retried",
                 ["controller", "error"],
             ),
             panics: counters(

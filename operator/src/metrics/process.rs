@@ -12,15 +12,12 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Name and help of what is exposed; the first is a counter.
 const METRICS: [(&str, &str); 6] = [
-    (
-        "process_cpu_seconds",
-        "CPU time that the process has taken, in the program and in the system",
-    ),
-    ("process_resident_memory_bytes", "Memory of the process that is in the machine's"),
-    ("process_virtual_memory_bytes", "Memory that the process may address"),
-    ("process_open_fds", "Files and connections that the process has open"),
-    ("process_max_fds", "Files and connections that the process may have open"),
-    ("process_start_time_seconds", "When the process began, in seconds since 1970"),
+    ("process_cpu_seconds", "User and system CPU time of the process"),
+    ("process_resident_memory_bytes", "Resident memory of the process"),
+    ("process_virtual_memory_bytes", "Virtual memory of the process"),
+    ("process_open_fds", "Number of open file descriptors"),
+    ("process_max_fds", "Maximum number of open file descriptors"),
+    ("process_start_time_seconds", "Start time of the process, in seconds since 1970"),
 ];
 
 /// The names of these metrics.

@@ -28,25 +28,30 @@ impl QueueMetrics {
     pub(super) fn new(registry: &Mutex<Families>) -> Self {
         const LABELS: [&str; 2] = ["name", "controller"];
         Self {
-            depth: gauges(registry, "workqueue_depth", "Keys that wait to be worked on", LABELS),
-            adds: counters(registry, "workqueue_adds", "Keys that came to be worked on", LABELS),
+            depth: gauges(
+                registry,
+                "workqueue_depth",
+                "Number of keys that wait to be processed",
+                LABELS,
+            ),
+            adds: counters(registry, "workqueue_adds", "Number of keys added to the queue", LABELS),
             retries: counters(
                 registry,
                 "workqueue_retries",
-                "Keys that are tried again because their work failed",
+                "Number of keys that are retried because their processing failed",
                 LABELS,
             ),
             waited: histograms(
                 registry,
                 "workqueue_queue_duration_seconds",
-                "How long keys waited until their work began",
+                "Time that keys waited until their processing started",
                 LABELS,
                 BUCKETS,
             ),
             worked: histograms(
                 registry,
                 "workqueue_work_duration_seconds",
-                "How long the work on a key took",
+                "Duration of the processing of a key",
                 LABELS,
                 BUCKETS,
             ),

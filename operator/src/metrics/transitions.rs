@@ -95,12 +95,12 @@ impl Transitions {
             OfKind {
                 durations: histograms(
                     "status_condition_transition_seconds",
-                    "For how long a condition had a status that it has no longer",
+                    "Time for which a condition had its previous status",
                 ),
                 transitions: family(
                     registry,
                     (&transitions, "_total"),
-                    "How often a condition came to have a status",
+                    "Number of changes of a condition to a status",
                     &[],
                     |_| Counter::default(),
                     &[],
@@ -108,7 +108,7 @@ impl Transitions {
                 ends: (kind != Kind::CapacityBuffer).then(|| {
                     histograms(
                         "termination_duration_seconds",
-                        "From the deletion of an object until it is gone",
+                        "Time from the deletion of an object until it is gone",
                     )
                 }),
             }

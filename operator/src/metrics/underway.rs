@@ -50,24 +50,24 @@ impl Collector for Process {
             }
             Ok(())
         };
-        let help = "Seconds that the work that is under way has lasted together";
+        let help = "Total duration in seconds of the work in progress";
         by_task(UNFINISHED, help, |it| it.total.as_secs_f64())?;
-        let help = "Seconds that the longest piece of work that is under way has lasted";
+        let help = "Duration in seconds of the longest work in progress";
         by_task(LONGEST, help, |it| it.longest.as_secs_f64())?;
 
         let runtime = self.runtime.metrics();
         let workers = runtime.num_workers();
         for (name, help, count) in [
-            (WORKERS, "Threads that run tasks", workers),
-            (TASKS, "Tasks that have not ended", runtime.num_alive_tasks()),
-            (WAITING, "Tasks that wait for a thread", runtime.global_queue_depth()),
+            (WORKERS, "Number of threads that run tasks", workers),
+            (TASKS, "Number of tasks that have not ended", runtime.num_alive_tasks()),
+            (WAITING, "Number of tasks that wait for a thread", runtime.global_queue_depth()),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(metric)?;
         }
         let busy: Duration =
             (0..workers).map(|worker| runtime.worker_total_busy_duration(worker)).sum();
-        let help = "Seconds that threads have run tasks";
+        let help = "Busy time of the threads in seconds";
         let metric = encoder.encode_descriptor(BUSY, help, None, MetricType::Counter)?;
         ConstCounter::new(busy.as_secs_f64()).encode(metric)
     }

@@ -45,12 +45,13 @@ const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-exter
 /// A step of a Node's end that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("asking for the machine of node {node}")]
+    #[error("getting the instance of node {node}")]
     Get { node: String, source: CloudError },
-    #[error("terminating the machine of node {node}")]
+    #[error("terminating the instance of node {node}")]
     Terminate { node: String, source: CloudError },
     #[error(
-        "nodeclaim {claim} has the annotation {} with the value {text:?}, which is no time; correct or remove it",
+        "nodeclaim {claim} has the annotation {} with the value {text:?}, which is not a time; \
+         correct or remove it",
         labels::TERMINATION_TIMESTAMP
     )]
     Deadline { claim: String, text: String },
@@ -314,7 +315,8 @@ async fn await_drain<P: CloudProvider>(
         tracing::info!(
             node = node.name(),
             pods = left,
-            "not taking the node for drained yet: the API server knows of pods that the watch has not shown"
+            "not considering the node drained yet: the API server has pods that the watch has not \
+             reported"
         );
         return Ok(Some(CONFIRM));
     }

@@ -37,7 +37,7 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
         Ok(machines) => machines,
         Err(error) => {
             let (concern, error) = (error.concern(), crate::text::chain(&error));
-            log_concern!(concern, error, "listing machines failed");
+            log_concern!(concern, error, "failed to list instances");
             operator.context.metrics.reconcile_errors.inc(["nodeclaim.garbagecollection", "list"]);
             return;
         }
@@ -61,7 +61,7 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
                 error.concern(),
                 nodeclaim = name(&claim.metadata),
                 error = %crate::text::chain(&error),
-                "garbage collecting a nodeclaim failed"
+                "failed to garbage collect a nodeclaim"
             );
             continue;
         }
@@ -87,7 +87,7 @@ async fn is_confirmed<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClai
             tracing::warn!(
                 provider_id = id,
                 error,
-                "not collecting a nodeclaim: its machine may be there"
+                "not garbage collecting a nodeclaim: its instance may exist"
             );
             false
         }

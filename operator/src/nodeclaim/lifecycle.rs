@@ -37,11 +37,11 @@ use crate::write::WriteError;
 /// A step of a NodeClaim's life that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("launching the machine of nodeclaim {claim}")]
+    #[error("launching the instance of nodeclaim {claim}")]
     Launch { claim: String, source: CloudError },
     #[error("registering the node of nodeclaim {claim}: hook {hook} failed")]
     Hook { claim: String, hook: &'static str, source: CloudError },
-    #[error("terminating the machine of nodeclaim {claim}")]
+    #[error("terminating the instance of nodeclaim {claim}")]
     Terminate { claim: String, source: CloudError },
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -42,7 +42,7 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(30);
 /// A step of a reboot that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("rebooting the machine of nodeclaim {claim}")]
+    #[error("rebooting the instance of nodeclaim {claim}")]
     Reboot { claim: String, source: CloudError },
     #[error(transparent)]
     Write(#[from] WriteError),

@@ -40,7 +40,7 @@ async fn pass<P: CloudProvider>(operator: &Operator<P>) {
     for (pool, resources, nodes) in outdated {
         let body = json!({"resources": resources, "nodes": nodes});
         if let Err(error) = operator.write.patch_pool_status(&pool, body, false).await {
-            tracing::debug!(error = %crate::text::chain(&error), "counting failed");
+            tracing::debug!(error = %crate::text::chain(&error), "failed to count nodes");
         }
     }
 }

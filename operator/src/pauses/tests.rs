@@ -34,7 +34,7 @@ async fn a_launch_that_hangs_is_a_pause_after_its_time_and_no_more_once_its_mach
         tokio::time::sleep(PATIENCE / 2 + Duration::from_secs(1)).await;
         let why = pauses.why().unwrap();
         assert_eq!(why.reason, "AwaitingLaunches");
-        assert!(why.message.ends_with("launched twice: a (LaunchFailed)"), "{why:?}");
+        assert!(why.message.ends_with("launch nodes twice: a (LaunchFailed)"), "{why:?}");
         let mut changes = pauses.changes();
         changes.borrow_and_update();
         operator.state.apply(seen(machine("a", "default")[0].clone(), 2)).await;

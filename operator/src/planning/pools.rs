@@ -62,12 +62,13 @@ pub async fn set_aside<P: CloudProvider, T>(
             nodepool,
             of = ?work,
             left_out_until = %until,
-            "a defect of the operator: planning with this nodepool panics. It is left out, so that the others are planned for, and stays as it is"
+            "a defect of the operator: planning with this nodepool panics. It is excluded, so that \
+             planning continues with the others, and is not changed"
         );
         let pool = operator.state.read().pool(nodepool).cloned();
         if let Some(pool) = pool {
             let message = format!(
-                "Planning with this NodePool {panicked}; it is tried again in {} minutes",
+                "Planning with this NodePool {panicked}; it is retried in {} minutes",
                 quarantine::PERIOD.as_mins()
             );
             let event = Event::warning(&*pool, Reason::PlanningFailed, message);

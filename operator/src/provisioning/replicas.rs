@@ -95,7 +95,7 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
         tracing::debug!(
             nodepool = skipped.name,
             reason = skipped.reason,
-            "static nodepool stays as it is"
+            "static nodepool is not changed"
         );
     }
     let acting = span!("actuate", launches = number(plan.launches.len()));
@@ -111,14 +111,14 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
             Ok(true) => tracing::info!(
                 nodepool = removal.node_pool,
                 nodeclaim = removal.claim,
-                "removing a machine that a static nodepool has too many"
+                "removing a surplus node of a static nodepool"
             ),
             Ok(false) => {}
             Err(error) => log_concern!(
                 error.concern(),
                 nodeclaim = removal.claim,
                 error = %crate::text::chain(&error),
-                "failed to remove a machine of a static nodepool"
+                "failed to remove a surplus node of a static nodepool"
             ),
         }
     }

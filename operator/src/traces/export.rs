@@ -41,7 +41,8 @@ impl Exported {
     pub fn new(metrics: &Metrics) -> Self {
         Self(metrics.counters(
             "tenon_trace_spans",
-            "Spans of traces by what became of them: exported, refused by the collector, failed, or dropped because there was no room for them",
+            "Number of spans of traces, by result: exported, refused by the collector, failed, or \
+             dropped for lack of room",
             ["result"],
         ))
     }
@@ -68,10 +69,10 @@ pub struct Exporter {
 #[derive(Debug, thiserror::Error)]
 pub enum ExporterError {
     /// The machine has none, and the collector is to be asked by TLS.
-    #[error("reading the certificates by which the collector of traces is known")]
+    #[error("reading the certificates for the collector of traces")]
     Certificates(#[from] std::io::Error),
     /// OpenTelemetry's exporter refuses its settings.
-    #[error("what OpenTelemetry's variables say of the exporter of traces can't be used")]
+    #[error("OpenTelemetry's variables for the exporter of traces are invalid")]
     Settings(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
@@ -80,7 +81,7 @@ pub enum ExporterError {
 enum Failed {
     #[error("the collector has not answered in time")]
     Late,
-    #[error("the collector can't be reached")]
+    #[error("the collector is unreachable")]
     Unreached(#[source] HttpError),
     #[error("the collector answers {0}")]
     Status(StatusCode),

@@ -139,7 +139,9 @@ impl TraceOptions {
             "http/json" => Protocol::HttpJson,
             other => {
                 problems.push(format!(
-                    "OTEL_EXPORTER_OTLP_PROTOCOL is {other}, and traces are sent by http/protobuf or http/json only: give the port of the collector's HTTP receiver (4318 by default)"
+                    "OTEL_EXPORTER_OTLP_PROTOCOL is {other}, but traces are sent only by \
+                     http/protobuf or http/json: use the port of the collector's HTTP receiver \
+                     (4318 by default)"
                 ));
                 Protocol::HttpBinary
             }

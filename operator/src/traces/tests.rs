@@ -273,7 +273,7 @@ fn what_can_not_be_used_is_told_with_its_variable_and_without_its_secrets() {
     for variable in [
         "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL",
         "OTEL_EXPORTER_OTLP_HEADERS is not a list",
-        "http/protobuf or http/json only",
+        "only by http/protobuf or http/json",
         "OTEL_TRACES_SAMPLER is sometimes",
         "OTEL_BSP_MAX_QUEUE_SIZE is 0",
         "OTEL_EXPORTER_OTLP_TIMEOUT is 10s",

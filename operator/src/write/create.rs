@@ -88,7 +88,7 @@ impl Writer {
                 }
                 tracing::info!(
                     nodeclaim = name,
-                    "a nodeclaim was created, although no answer said so"
+                    "a nodeclaim was created, although its creation got no answer"
                 );
                 return Ok(found.clone());
             }

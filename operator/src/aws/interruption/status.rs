@@ -48,13 +48,15 @@ impl Periodic for StatusChecks {
             Err(error) if error.kind == ErrorKind::Unauthorized => {
                 tracing::error!(
                     %error,
-                    "instances' status checks are not watched: allow ec2:DescribeInstanceStatus and restart the operator"
+                    "the status checks of instances are not monitored: allow \
+                     ec2:DescribeInstanceStatus and restart the operator"
                 );
                 std::future::pending::<()>().await;
             }
             Err(error) => {
                 context.metrics.reconcile_errors.inc([Self::NAME, error.operation]);
-                log_failure!(passing: error.is_retryable(), %error, "failed to read instances' status checks, trying again");
+                log_failure!(passing: error.is_retryable(), %error, "failed to read the status \
+                     checks of instances, retrying");
             }
         }
         PERIOD
@@ -77,7 +79,8 @@ async fn handle(
                 Ok(0) => continue,
                 Ok(_) => {}
                 Err(error) => {
-                    log_failure!(passing: error.is_passing(), instance = status.id, error = chain(&error), "failed to replace a machine");
+                    log_failure!(passing: error.is_passing(), instance = status.id, error = chain(&error), "failed \
+                         to replace an instance");
                 }
             }
             let problem = (status.id.clone(), kind);

@@ -50,7 +50,7 @@ pub enum Exhausted {
     #[error("all requested instance types were unavailable during launch")]
     Unavailable,
     /// The types that are left have too few distinct values.
-    #[error("minValues of {key} asks for {required}, the {MAX_TYPES} cheapest types have {found}")]
+    #[error("minValues of {key} requires {required}, the {MAX_TYPES} cheapest types have {found}")]
     MinValues {
         /// Label.
         key: String,

@@ -108,7 +108,7 @@ fn listed(reservation: &ec2::CapacityReservation, now: Timestamp) -> Option<Capa
             id = reservation.id,
             criteria = reservation.match_criteria,
             kind = reservation.kind,
-            "leaving out a capacity reservation of a kind that this version does not know"
+            "ignoring a capacity reservation of a kind that this version does not know"
         );
         return None;
     };

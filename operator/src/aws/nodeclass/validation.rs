@@ -162,7 +162,7 @@ impl Validator {
         }
         let error = cluster.resolve_service_cidr().await.err()?;
         if error.is_retryable() {
-            tracing::warn!(%error, "failed to discover the service CIDR, trying again");
+            tracing::warn!(%error, "failed to discover the service CIDR, retrying");
             return Some(self.remember(question, Verdict::Failed, false));
         }
         let message = format!("Failed to detect the cluster CIDR: {error}");

@@ -159,7 +159,10 @@ async fn a_claim_whose_machine_the_watch_has_not_told_of_gets_no_other() {
     let fixture = Fixture::new(&rule);
     fixture.gave("a", "i-2");
     let error = fixture.look(&claim("a")).await.unwrap_err();
-    assert_eq!(error.to_string(), "NodeClaim a has instance i-2, which its watch has not told yet");
+    assert_eq!(
+        error.to_string(),
+        "NodeClaim a has instance i-2, which the watch has not reported yet"
+    );
     // Asked at the same time as others: theirs is what is left.
     assert_eq!(fixture.adopt(&claim("b")).await.as_deref(), Some("i-1"));
 }

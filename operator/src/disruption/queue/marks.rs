@@ -51,7 +51,7 @@ async fn untaint<P: CloudProvider>(operator: &Operator<P>, node: &Node) -> Resul
         operator.write.patch_node(node, &json!({"spec": {"taints": taints}})).await?;
         tracing::info!(
             node = node.name(),
-            "removed the taint of a disruption that does not happen"
+            "removed the taint of a disruption that was not carried out"
         );
     }
     Ok(())
@@ -96,7 +96,7 @@ pub(in crate::disruption) async fn clear<P: CloudProvider>(
         tracing::warn!(
             nodeclaim = name(&claim.metadata),
             error = %crate::text::chain(&error),
-            "failed to take a disruption back; trying again with the next pass"
+            "failed to roll back a disruption; retrying with the next pass"
         );
     }
 }

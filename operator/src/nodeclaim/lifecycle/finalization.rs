@@ -85,7 +85,8 @@ async fn has_node<P: CloudProvider>(
     tracing::info!(
         nodeclaim = name(&claim.metadata),
         node = node.name(),
-        "not terminating the machine yet: its node still exists, although the watch has not shown it"
+        "not terminating the instance yet: its node still exists, although the watch has not \
+         reported it"
     );
     Ok(true)
 }

@@ -143,7 +143,12 @@ async fn tell_awaited<P: CloudProvider>(operator: &Operator<P>, mut claim: NodeC
         && let Err(error) = operator.write.patch_claim_status(&claim).await
     {
         let (nodeclaim, error) = (name(&claim.metadata), chain(&error));
-        tracing::debug!(nodeclaim, error, "could not say that a nodeclaim waits to be launched");
+        tracing::debug!(
+            nodeclaim,
+            error,
+            "failed to update the condition of a nodeclaim that \
+             waits to be launched"
+        );
     }
 }
 
