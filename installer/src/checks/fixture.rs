@@ -367,7 +367,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         // Nothing is wrong without a Prometheus operator.
         "CL-15" => edit(&mut seen.kubernetes.crds, |all| all.truncate(1)),
         "CL-16" => {
-            seen.asked.unfit = Known(vec!["the cluster does not support access entries".into()])
+            seen.asked.unfit = Known(vec!["the cluster does not support access entries".into()]);
         }
         "EX-01" => run(seen, "karpenter-old", "public.ecr.aws/karpenter/controller:1.6.0@sha256:0"),
         "EX-02" => {
