@@ -403,8 +403,7 @@ impl Core {
             terminate_first_decisions: counters(
                 registry,
                 "karpenter_voluntary_disruption_terminate_first_decisions",
-                "Number of nodes that were deleted before their replacement, which only then has \
-                 room",
+                "Number of nodes deleted before their replacement, which only then has room",
                 ["nodepool", "reason", "terminate_first_reason"],
             ),
             consolidation_timeouts: counters(
@@ -422,8 +421,7 @@ impl Core {
             node_pool_cost_errors: counters(
                 registry,
                 "karpenter_nodepools_cost_tracker_errors",
-                "Number of nodes without a known price, which the cost of their nodepool omits, \
-                 once per pass",
+                "Number of nodes without a known price, omitted from the cost, once per pass",
                 ["nodepool"],
             ),
             build_info: gauges(
@@ -448,8 +446,7 @@ impl Core {
             consolidation_moves: counters(
                 registry,
                 "karpenter_consolidation_moves",
-                "Number of moves that consolidation found, and of nodes that the policy Balanced \
-                 left alone",
+                "Number of moves found by consolidation, and of nodes that Balanced left alone",
                 MOVES,
             ),
             failed_validations: counters(
