@@ -16,13 +16,13 @@ use crate::compile::Problem;
 use crate::limits::Limits;
 use crate::solver::{Claim, Demand, Home, Solver};
 
-/// Cells with more shapes than this are left as they are: the work grows with shapes × types × machines.
+/// Cells with more shapes than this are left as they are.
 const SHAPES: usize = 300;
 
 /// So are those with more shapes × machines than this, so that a plan takes no longer for it: there are only so many ways to deal out few pods.
 const WORK: usize = 8_000;
 
-/// The same where machines hold many pods each.
+/// Where machines hold many pods each, they are packed all at once whatever their number is, as that takes no longer; one after the other up to so many.
 const WORK_FOR_MANY_PODS: usize = 20_000;
 
 /// So are those of which most machines are needed only because pods keep off each other's hosts, unless machines hold so many pods each.
@@ -84,9 +84,9 @@ fn repack_cell(
     let pods: usize = demands.iter().map(Demand::left).sum();
     let few = pods < free.len() * MANY_PODS || pods < demands.len() * REPLICAS;
     let most = if few { WORK } else { WORK_FOR_MANY_PODS };
-    let large = demands.len() > SHAPES || demands.len() * free.len() > most;
     let forced = || few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
-    if large || forced() {
+    let large = demands.len() * free.len() > most;
+    if demands.len() > SHAPES || few && large || forced() {
         return false;
     }
     let mut valuation = Valuation::default();
@@ -111,7 +111,7 @@ fn repack_cell(
     let mut least = price(solver, &old);
     // All at once first: where that comes close to what the pods are worth there is nothing more to gain.
     for at_once in [true, false] {
-        if !at_once && !costs_more(least, worth) {
+        if !at_once && (large || !costs_more(least, worth)) {
             break;
         }
         if at_once {
