@@ -22,6 +22,8 @@ use serde::Serialize;
 
 use observed::{Observed, Seen};
 
+pub(crate) use compute::placeholder;
+
 /// What follows when a check fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -44,17 +44,26 @@ fn help_lists_the_commands() {
 #[test]
 fn version_is_data() {
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(with_version(&screen(tenon(directory.path()).arg("version"))), @r#"
+    let target = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    let commit = option_env!("TENON_COMMIT").unwrap_or("unknown");
+    let told = |arguments: &[&str]| {
+        with_version(&screen(tenon(directory.path()).args(arguments)))
+            .replace(&target, "[TARGET]")
+            .replace(commit, "[COMMIT]")
+    };
+    insta::assert_snapshot!(told(&["version"]), @r#"
     exit code 0
     --- stdout
-    tenon [VERSION]
+    tenon [VERSION] (commit [COMMIT], [TARGET])
     --- stderr
     "#);
-    insta::assert_snapshot!(with_version(&screen(tenon(directory.path()).args(["version", "-o", "json"]))), @r#"
+    insta::assert_snapshot!(told(&["version", "-o", "json"]), @r#"
     exit code 0
     --- stdout
     {
-      "version": "[VERSION]"
+      "version": "[VERSION]",
+      "commit": "[COMMIT]",
+      "target": "[TARGET]"
     }
     --- stderr
     "#);

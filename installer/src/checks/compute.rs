@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::settings::values::PLACEHOLDER;
+
 use super::autoscalers::{is_karpenter, is_ours};
 use super::observed::{ImageView, KeyView, Observed, PodView, RegistryView};
 use super::{Check, Outcome, Severity, When, known, skip};
@@ -251,6 +253,7 @@ fn image_pull(seen: &Observed) -> Outcome {
     let mut problems = pods.into_iter().flatten().filter_map(not_pulled).collect::<Vec<_>>();
     let image = seen.image.known().and_then(Option::as_ref);
     problems.extend(image.and_then(|image| not_there(seen, image)));
+    problems.extend(placeholder(seen));
     let name = seen.asked.image.as_str();
     if !problems.is_empty() || pods.is_some() {
         return Outcome::of(&problems, name);
@@ -270,6 +273,23 @@ fn not_pulled(pod: &PodView) -> Option<String> {
         Some("ImagePullBackOff" | "ErrImagePull" | "InvalidImageName")
     );
     waits.then(|| format!("{}: {}", pod.name, pod.message.as_deref().unwrap_or("no reason given")))
+}
+
+/// Why the default image of a build that no release made can't be used. Nodes may have been given such an image by hand, and where none reports its images nothing
+/// is known.
+pub(crate) fn placeholder(seen: &Observed) -> Option<String> {
+    let nodes = seen.kubernetes.nodes.known().into_iter().flatten();
+    let images: Vec<&String> = nodes.flat_map(|node| &node.images).collect();
+    let has_it = images.iter().any(|name| {
+        let last = name.rsplit('/').next().unwrap_or_default();
+        last.split([':', '@']).next() == Some(PLACEHOLDER)
+    });
+    (seen.asked.image == PLACEHOLDER && !images.is_empty() && !has_it).then(|| {
+        format!(
+            "this build of tenon has no default image, and no node has an image named {PLACEHOLDER}: pass --image REGISTRY/PATH/{PLACEHOLDER}; \
+             `cargo release image` and `cargo release push` make one"
+        )
+    })
 }
 
 /// Why nodes that the operator may run on can't have its image, by what the registry says of it.

@@ -116,6 +116,29 @@ fn before_an_installation_the_registry_is_asked_for_the_image() {
 }
 
 #[test]
+fn the_image_of_a_build_that_no_release_made_is_refused_where_no_node_has_it() {
+    let check = table::all().find(|check| check.id == "IM-01").unwrap();
+    let outcome = |image: &str, on_nodes: &[&str]| {
+        let mut seen = healthy();
+        seen.operator = observed::OperatorView::default();
+        seen.image = Seen::Known(None);
+        seen.asked.image = image.into();
+        let Seen::Known(nodes) = &mut seen.kubernetes.nodes else { panic!("they are known") };
+        nodes[1].images = on_nodes.iter().map(|name| (*name).to_owned()).collect();
+        (check.run)(&seen)
+    };
+    let Outcome::Fail(why) = outcome("tenon-operator", &["r.example/pause:3"]) else {
+        panic!("it can't be pulled")
+    };
+    assert!(why.contains("pass --image"), "{why}");
+    for there in ["docker.io/library/tenon-operator:1", "tenon-operator@sha256:0"] {
+        assert!(matches!(outcome("tenon-operator", &["x:1", there]), Outcome::Skip(_)), "{there}");
+    }
+    assert!(matches!(outcome("tenon-operator", &[]), Outcome::Skip(_)), "no node says what it has");
+    assert!(matches!(outcome("me/tenon-operator", &["x:1"]), Outcome::Skip(_)));
+}
+
+#[test]
 fn a_misspelt_id_to_skip_is_noticed() {
     let skip = ["CL-09".to_owned(), "CL-99".to_owned()].into();
     assert_eq!(Options { skip, ..Options::default() }.unknown_ids(), ["CL-99"]);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::look::{Asking, Look, observe_session};
 use super::session::{Session, source};
 use crate::checks::observed::Observed;
+use crate::checks::placeholder;
 use crate::checks::report::{Options, Report, judge};
 use crate::cli::GlobalArgs;
 use crate::cli::overlay::resolve;
@@ -70,6 +71,9 @@ pub(super) async fn before_install(
 ) -> Result<(), ExpectedError> {
     let options = checks.options(false, false)?;
     let seen: Observed = Box::pin(observe_session(session, Some(plan), checks.asking(false))).await;
+    if let Some(why) = placeholder(&seen) {
+        return Err(SettingsError { problems: vec![Problem::of_flag("--image", why)] }.into());
+    }
     let report = judge(&seen, &options);
     for warning in report.warnings() {
         printer.warn(&warning);

@@ -216,9 +216,18 @@ pub struct Image {
     pub digest: String,
 }
 
+/// The repository of a build that no release made. It names no registry, so that nothing can be pulled from it.
+pub const PLACEHOLDER: &str = "tenon-operator";
+
+/// The repository that a release has by default.
+const REPOSITORY: &str = match option_env!("TENON_IMAGE") {
+    Some(repository) => repository,
+    None => PLACEHOLDER,
+};
+
 impl Default for Image {
     fn default() -> Self {
-        Self { repository: "tenon-operator".to_owned(), tag: String::new(), digest: String::new() }
+        Self { repository: REPOSITORY.to_owned(), tag: String::new(), digest: String::new() }
     }
 }
 

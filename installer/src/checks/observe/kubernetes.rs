@@ -192,6 +192,10 @@ fn node_view(node: &Value, used: &BTreeMap<String, (i64, i64)>) -> NodeView {
         fargate: label("eks.amazonaws.com/compute-type") == Some("fargate"),
         kops: label("kops.k8s.io/instancegroup").is_some(),
         architecture: label("kubernetes.io/arch").unwrap_or_default().to_owned(),
+        images: items(node, "/status/images")
+            .flat_map(|image| items(image, "/names"))
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect(),
         free_cpu: quantity(node, "/status/allocatable/cpu").millis() - cpu,
         free_memory: quantity(node, "/status/allocatable/memory").units() - memory,
         name,
@@ -448,12 +452,14 @@ mod tests {
             "status": {
                 "allocatable": {"cpu": "4", "memory": "8Gi"},
                 "conditions": [{"type": "Ready", "status": "True"}],
+                "images": [{"names": ["a:1", "a@sha256:0"]}, {"names": ["b:1"]}, {}],
             },
         });
         let used = BTreeMap::from([("a".to_owned(), (3500, 1 << 30))]);
         let view = node_view(&node, &used);
         assert_eq!((view.free_cpu, view.free_memory), (500, 7 << 30));
         assert!(view.ready && !view.from_node_pool);
+        assert_eq!(view.images, ["a:1", "a@sha256:0", "b:1"]);
         let closed = json!({"metadata": {"name": "b"}, "spec": {"unschedulable": true}});
         assert!(!node_view(&closed, &used).ready);
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{Request, Response, StatusCode};
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -25,7 +26,7 @@ pub(super) async fn image(sources: &Sources<'_>) -> Result<Option<RegistryView>,
     let Some((host, repository)) = split(&image.repository) else { return Ok(None) };
     let version = if image.digest.is_empty() { image.tag() } else { &image.digest };
     let url = format!("{}://{host}/v2/{repository}/manifests/{version}", scheme(host));
-    let asked = tokio::time::timeout(TIMEOUT, manifest(&url)).await;
+    let asked = tokio::time::timeout(TIMEOUT, manifest(&url, &proxies(sources))).await;
     asked.map_err(|_| format!("no answer from {host} in {} s", TIMEOUT.as_secs()))?.map(Some)
 }
 
@@ -41,12 +42,18 @@ fn scheme(host: &str) -> &'static str {
     if ["localhost", "127.0.0.1", "[::1]"].contains(&name) { "http" } else { "https" }
 }
 
-async fn manifest(url: &str) -> Result<RegistryView, Unread> {
-    let mut answer = get(url, None).await?;
+/// What this program was told of proxies: registries are asked as AWS is.
+fn proxies(sources: &Sources<'_>) -> Matcher {
+    let (https, past) = sources.proxies.clone();
+    Matcher::builder().https(https.unwrap_or_default()).no(past.unwrap_or_default()).build()
+}
+
+async fn manifest(url: &str, proxies: &Matcher) -> Result<RegistryView, Unread> {
+    let mut answer = get(url, None, proxies).await?;
     if answer.status() == StatusCode::UNAUTHORIZED
-        && let Some(token) = token(&answer).await?
+        && let Some(token) = token(&answer, proxies).await?
     {
-        answer = get(url, Some(&token)).await?;
+        answer = get(url, Some(&token), proxies).await?;
     }
     let status = answer.status().as_u16();
     let body = if status == 200 { json(answer).await? } else { Value::Null };
@@ -61,10 +68,10 @@ async fn manifest(url: &str) -> Result<RegistryView, Unread> {
 }
 
 /// What opens the repository for everybody, if the registry says where that is given out.
-async fn token(refusal: &Response<Body>) -> Result<Option<String>, Unread> {
+async fn token(refusal: &Response<Body>, proxies: &Matcher) -> Result<Option<String>, Unread> {
     let header = refusal.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
     let Some(url) = header.and_then(token_url) else { return Ok(None) };
-    let answer = get(&url, None).await?;
+    let answer = get(&url, None, proxies).await?;
     if answer.status() != StatusCode::OK {
         return Ok(None);
     }
@@ -93,7 +100,7 @@ fn token_url(challenge: &str) -> Option<String> {
     Some(url)
 }
 
-async fn get(url: &str, token: Option<&str>) -> Result<Response<Body>, Unread> {
+async fn get(url: &str, token: Option<&str>, proxies: &Matcher) -> Result<Response<Body>, Unread> {
     let failed = |error: &dyn std::error::Error| format!("{url}: {error}");
     let uri = url.parse::<http::Uri>().map_err(|error| failed(&error))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -101,7 +108,9 @@ async fn get(url: &str, token: Option<&str>) -> Result<Response<Body>, Unread> {
     (base.scheme, base.authority) = (uri.scheme().cloned(), uri.authority().cloned());
     base.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
     let base = http::Uri::from_parts(base).map_err(|error| failed(&error))?;
-    let client = kube::Client::try_from(kube::Config::new(base)).map_err(|error| failed(&error))?;
+    let mut config = kube::Config::new(base);
+    config.proxy_url = proxies.intercept(&uri).map(|proxy| proxy.uri().clone());
+    let client = kube::Client::try_from(config).map_err(|error| failed(&error))?;
     let mut request = Request::get(path).header(ACCEPT, MANIFESTS);
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));

@@ -67,6 +67,8 @@ pub struct NodeView {
     pub kops: bool,
     /// Its architecture, as Kubernetes names it.
     pub architecture: String,
+    /// Names of the images that it has.
+    pub images: Vec<String>,
     /// Free CPU by requests, in thousandths of a core.
     pub free_cpu: i64,
     /// Free memory by requests, in bytes.

@@ -1,19 +1,25 @@
 //! Answers of AWS that no account of the double can be brought to give by itself, and settings that do not fit.
 
+use std::path::Path as FilePath;
+
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use tenon_release::image::{Source, build};
+use tenon_release::proxy::Proxies;
+use tenon_release::registry;
 use tenon_tests::aws_double::control::Control;
 use tenon_tests::aws_double::eks::AuthenticationMode;
 use tenon_tests::aws_double::rewrite::Rewrite;
 use tenon_tests::bed::Bed;
+use tenon_tests::registry::{Registry, Tls};
 use tenon_tests::wait::must;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::super::verdicts::{Verdicts, passes};
+use super::super::verdicts::{Verdicts, outcome, passes};
 
 fn control(bed: &Bed) -> &Control {
     must(bed.aws()).gateway().control()
@@ -118,7 +124,7 @@ pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
 }
 
 /// A registry that tells nothing without a token. It refuses one image, has one for another architecture and one for all, and knows no others. Answers its host.
-async fn registry(tasks: &mut JoinSet<()>) -> String {
+async fn scripted_registry(tasks: &mut JoinSet<()>) -> String {
     let listener = must(TcpListener::bind("127.0.0.1:0").await);
     let host = must(listener.local_addr()).to_string();
     let challenge = format!("Bearer realm=\"http://{host}/token\",service=\"bed\",scope=\"pull\"");
@@ -148,7 +154,7 @@ async fn registry(tasks: &mut JoinSet<()>) -> String {
 /// Names and documents that IAM would not take, a key that EventBridge may not use, and images that nodes can't have.
 pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let mut tasks = JoinSet::new();
-    let host = registry(&mut tasks).await;
+    let host = scripted_registry(&mut tasks).await;
     let image = |name: &str| format!("{host}/tenon/{name}");
     let moto = must(bed.aws()).gateway().state().moto();
     let key = must(moto.json("kms", "TrentService.CreateKey", &json!({})).await);
@@ -186,6 +192,58 @@ pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     );
     let (_, report) = verdicts.preflight(&["--image", &image("other")], &[]).await;
     verdicts.fails(&report, &[("IM-01", "doesn't have")]);
+}
+
+/// A real registry has the image, and is asked as AWS is: through the proxy, with the certificates that this machine trusts.
+pub(super) async fn of_a_registry(bed: &Bed, verdicts: &mut Verdicts<'_>) {
+    const NAME: &str = "tenon/tenon-operator";
+    let registry = must(Registry::start(bed, None).await);
+    let program = bed.dir().join("tenon-operator");
+    must(std::fs::copy("/bin/true", &program));
+    let source = Source {
+        program: &program,
+        root: FilePath::new("/"),
+        library_path: &[],
+        ca_bundle: &program,
+        compressed: true,
+        epoch: 0,
+        version: env!("CARGO_PKG_VERSION"),
+        commit: "of this test",
+        source: None,
+    };
+    let layout = must(build(&source, &bed.dir().join("image")));
+    let tagged = format!("{}/{NAME}:{}", registry.host(), env!("CARGO_PKG_VERSION"));
+    let push = registry::Registry::of(must(tagged.parse()), None, Proxies::default());
+    must(push.push(&layout).await);
+    let image = format!("{}/{NAME}", registry.host());
+    let (_, report) = verdicts.preflight(&["--image", &image], &[]).await;
+    passes(&report, ["IM-01"]);
+    let other = format!("{}/tenon/other", registry.host());
+    let (_, report) = verdicts.preflight(&["--image", &other], &[]).await;
+    verdicts.fails(&report, &[("IM-01", "doesn't know")]);
+    registry.stop().await;
+
+    let certificates = bed.control_plane().certificates();
+    let (certificate, key) =
+        (certificates.join("apiserver.crt"), certificates.join("apiserver.key"));
+    let tls = Tls { certificate: &certificate, key: &key };
+    let registry = must(Registry::start(bed, Some(tls)).await);
+    let mut tasks = JoinSet::new();
+    let proxy = super::proxy(&mut tasks, registry.port()).await;
+    let trusted = certificate.display().to_string();
+    let host = super::INSIDE.trim_end_matches(":443");
+    let image = format!("{host}/{NAME}");
+    let through = [("HTTPS_PROXY", proxy.as_str()), ("SSL_CERT_FILE", trusted.as_str())];
+    let (_, report) = verdicts.preflight(&["--image", &image], &through).await;
+    passes(&report, ["IM-01"]);
+    let other = format!("{host}/tenon/other");
+    let (_, report) = verdicts.preflight(&["--image", &other], &through).await;
+    verdicts.fails(&report, &[("IM-01", "doesn't know")]);
+    // Past the proxy there is no such host.
+    let past = [through[0], through[1], ("NO_PROXY", host)];
+    let (_, report) = verdicts.preflight(&["--image", &image], &past).await;
+    assert_eq!(outcome(&report, "IM-01").0, "unknown");
+    registry.stop().await;
 }
 
 /// What is wrong before anything can be looked at is said at once, and names what to set.
