@@ -220,7 +220,7 @@ pub(super) async fn of_a_registry(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     passes(&report, ["IM-01"]);
     let other = format!("{}/tenon/other", registry.host());
     let (_, report) = verdicts.preflight(&["--image", &other], &[]).await;
-    verdicts.fails(&report, &[("IM-01", "doesn't know")]);
+    verdicts.fails(&report, &[("IM-01", "doesn't have")]);
     registry.stop().await;
 
     let certificates = bed.control_plane().certificates();
@@ -238,7 +238,7 @@ pub(super) async fn of_a_registry(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     passes(&report, ["IM-01"]);
     let other = format!("{host}/tenon/other");
     let (_, report) = verdicts.preflight(&["--image", &other], &through).await;
-    verdicts.fails(&report, &[("IM-01", "doesn't know")]);
+    verdicts.fails(&report, &[("IM-01", "doesn't have")]);
     // Past the proxy there is no such host.
     let past = [through[0], through[1], ("NO_PROXY", host)];
     let (_, report) = verdicts.preflight(&["--image", &image], &past).await;
