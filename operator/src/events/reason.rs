@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    const MANUAL: &str = include_str!("../../../docs/src/concepts/operator.md");
+    const MANUAL: &str = include_str!("../../../docs/src/reference/events.md");
 
     /// Upstream's reasons: the core's, then the AWS provider's.
     const UPSTREAM: &str = "

@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, process, underway};
 use crate::traces::export::Exported;
 use crate::{aws, client};
 
-const MANUAL: &str = include_str!("../../../docs/src/concepts/operator.md");
+const MANUAL: &str = include_str!("../../../docs/src/reference/metrics.md");
 
 /// Upstream's names: the core's (without prefix `karpenter_`), then the AWS provider's.
 const UPSTREAM: &str = "
