@@ -86,7 +86,7 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
                 .map(|attribute| format!(" under its constraint on {attribute}"))
                 .unwrap_or_default();
             format!(
-                "no instance type could allocate resource claim {claim}: request {request} asks for {all} of device class {class}, {found} could be had{closest}{constraint}"
+                "no instance type could allocate resource claim {claim}: request {request} asks for {all} of device class {class}, {found} available{closest}{constraint}"
             )
         }
         Exclusion::ClaimElsewhere { claim } => {
@@ -148,16 +148,15 @@ mod tests {
             };
         assert_eq!(
             exclusion(&devices(9, Some("p5.48xlarge"), None)),
-            "no instance type could allocate resource claim gpus: request gpu asks for 9 of device class gpu.example.com, 8 could be had on p5.48xlarge"
+            "no instance type could allocate resource claim gpus: request gpu asks for 9 of device class gpu.example.com, 8 available on p5.48xlarge"
         );
         assert!(
             exclusion(&devices(0, None, None))
-                .ends_with("asks for all of device class gpu.example.com, 8 could be had")
+                .ends_with("asks for all of device class gpu.example.com, 8 available")
         );
         assert!(
-            exclusion(&devices(9, Some("p5.48xlarge"), Some("example.com/numa"))).ends_with(
-                "8 could be had on p5.48xlarge under its constraint on example.com/numa"
-            )
+            exclusion(&devices(9, Some("p5.48xlarge"), Some("example.com/numa")))
+                .ends_with("8 available on p5.48xlarge under its constraint on example.com/numa")
         );
         assert_eq!(
             exclusion(&Exclusion::ClaimElsewhere { claim: "gpus".to_owned() }),

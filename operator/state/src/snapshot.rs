@@ -546,7 +546,7 @@ fn claim_state(claim: &NodeClaim) -> plan::ClaimState {
     }
 }
 
-/// The price of the offering that a machine with these labels runs on, whether or not it could be had again.
+/// The price of the offering that a machine with these labels runs on, whether or not the offering is still available.
 fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<MicroUsd> {
     let name = labels.get(labels::INSTANCE_TYPE)?;
     let zone = labels.get(labels::ZONE)?;

@@ -54,7 +54,7 @@ fn not_ready(pool: &NodePool) -> Option<String> {
     match ready {
         Some(ready) if ready.status == ConditionStatus::True => None,
         Some(ready) => Some(format!("NodePool is not ready, {}: {}", ready.reason, ready.message)),
-        None => Some("NodePool is not ready, it was not looked at yet".to_owned()),
+        None => Some("NodePool is not ready, it has no condition Ready yet".to_owned()),
     }
 }
 
