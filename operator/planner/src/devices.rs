@@ -1,7 +1,7 @@
 //! Devices for the claims of pods (dynamic resource allocation). See docs/src/design/dra.md.
 //!
-//! A [`Table`] is what the snapshot says, as dense tables; a [`State`] what is left of it while a plan is made. Pods with claims are placed one at a time,
-//! before all others ([`placing`]).
+//! A [`Table`] is what the snapshot says, as dense tables; a [`State`] what is left of it while a
+//! plan is made. Pods with claims are placed one at a time, before all others ([`placing`]).
 
 mod bindings;
 mod narrowing;
@@ -35,11 +35,12 @@ pub(crate) struct Table<'a> {
     reaches: Vec<Requirements>,
     /// By machine: the published devices that only it has.
     local: Vec<Vec<u32>>,
-    /// The other ones.
+    /// Published devices that several machines can reach.
     open: Vec<u32>,
     /// By machine: whether a pool of its own can't be relied on.
     broken: Vec<bool>,
-    /// Pools of several nodes that can't be relied on: from where they can be reached, `None` being everywhere.
+    /// Pools of several nodes that can't be relied on: from where they can be reached, `None` being
+    /// everywhere.
     broken_open: Vec<Option<u32>>,
     /// Counters of published pools.
     counters: Vec<i64>,

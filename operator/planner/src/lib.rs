@@ -1,8 +1,9 @@
 //! The decisions of Tenon: which pods go where, what to launch, what to remove, and why.
 //!
-//! [`provision`] and [`disrupt`] map one [`Snapshot`] to one [`Plan`]. They are pure: no client, clock, environment, log, thread of their own or
-//! randomness other than from `seed`; the same input gives the same bytes. [`check()`] is written from the rules of Kubernetes, independently of the
-//! solver, and accepts every plan that the solver makes.
+//! [`provision`] and [`disrupt`] map one [`Snapshot`] to one [`Plan`]. They are pure: no client,
+//! clock, environment, log, thread of their own or randomness other than from `seed`; the same
+//! input gives the same bytes. [`check()`] is written from the rules of Kubernetes, independently
+//! of the solver, and accepts every plan that the solver makes.
 
 mod cells;
 pub mod check;
@@ -50,13 +51,14 @@ pub use provision::provision;
 pub use snapshot::Snapshot;
 pub use validate::{ReadError, SnapshotError};
 
-/// Asked now and then whether the caller has lost interest. A plan that is cut short is valid, and says so in [`plan::Report::cancelled`].
+/// Polled during a pass to learn whether the caller wants it to stop. A plan that is cut short is
+/// valid; [`plan::Report::cancelled`] marks it.
 pub trait Cancel: Sync {
     /// Whether to stop.
     fn is_cancelled(&self) -> bool;
 }
 
-/// Never.
+/// Never cancelled: for callers without a deadline.
 impl Cancel for () {
     fn is_cancelled(&self) -> bool {
         false

@@ -1,7 +1,7 @@
 //! The planner's output: what to do, and for everything that was not done, why.
 //!
-//! A plan says everything that the actuator needs; the actuator makes no choices. Lists are in a fixed order (given with each field), so that the same
-//! snapshot gives the same bytes.
+//! A plan says everything that the actuator needs; the actuator makes no choices. Lists are in a
+//! fixed order (given with each field), so that the same snapshot gives the same bytes.
 
 mod device;
 mod price;
@@ -28,10 +28,10 @@ pub use score::Score;
 pub use shared::Shared;
 pub use stay::{Stay, StayingNode};
 
-/// The version of the format.
+/// The version of the format. Raised when a field changes its meaning.
 pub const PLAN_VERSION: u32 = 1;
 
-/// What to do.
+/// The decisions of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -41,7 +41,8 @@ pub struct Plan {
     pub launches: Vec<Launch>,
     /// Pending pods that fit on machines that exist or are on their way. Sorted by pod.
     pub nominations: Vec<Nomination>,
-    /// Virtual pods of CapacityBuffers that fit on machines that exist or are on their way. Sorted by pod.
+    /// Virtual pods of CapacityBuffers that fit on machines that exist or are on their way. Sorted
+    /// by pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffered: Vec<Nomination>,
     /// Nodes to disrupt. Independent of each other; in the order of what they gain.
@@ -52,7 +53,7 @@ pub struct Plan {
     /// Devices for the claims of the pods of `nominations`, by machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<PlacedDevices>,
-    /// Why the rest waits or stays.
+    /// The reasons for pods that wait and nodes that stay.
     pub report: Report,
 }
 
@@ -77,21 +78,25 @@ impl From<&Pod> for PodRef {
     }
 }
 
-/// A NodeClaim to create. A plan has thousands of them that say mostly the same, so they share what they can.
+/// A NodeClaim to create. A plan may have thousands that are mostly equal, so they share data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Launch {
-    /// The NodePool.
+    /// `metadata.name` of the NodePool.
     pub node_pool: String,
-    /// Its uid, for the owner reference.
+    /// `metadata.uid` of the NodePool, for the owner reference.
     pub node_pool_uid: String,
-    /// Labels of the NodeClaim, with a concrete value for each custom requirement of the pool. Without those that only the simulation uses.
+    /// Labels of the NodeClaim, with a concrete value for each custom requirement of the pool.
+    /// Without those that only the simulation uses.
     pub labels: Shared<BTreeMap<String, String>>,
-    /// Annotations of the NodeClaim: the template's, the pool's hash and its version, `nodeclaim-min-values-relaxed`.
+    /// Annotations of the NodeClaim: the template's, the pool's hash and its version,
+    /// `nodeclaim-min-values-relaxed`.
     pub annotations: Shared<BTreeMap<String, String>>,
-    /// `spec.requirements`, with the instance types and the capacity types that are left; sorted by key.
+    /// `spec.requirements`, with the instance types and the capacity types that are left; sorted by
+    /// key.
     pub requirements: Shared<Vec<Requirement>>,
-    /// Instance types that hold the pods, cheapest first, at most [`crate::Policy::max_instance_types`].
+    /// Instance types that hold the pods, cheapest first, at most
+    /// [`crate::Policy::max_instance_types`].
     pub instance_types: Shared<Vec<String>>,
     /// The capacity types that available offerings of these types have.
     pub capacity_types: Vec<CapacityType>,
@@ -109,7 +114,8 @@ pub struct Launch {
     pub termination_grace_period: Option<String>,
     /// The pods that it is for. Sorted.
     pub pods: Vec<PodRef>,
-    /// The virtual pods of CapacityBuffers that it is for: counted in `requests`, and nothing is announced for them. Sorted.
+    /// The virtual pods of CapacityBuffers that it is for: counted in `requests`, and nothing is
+    /// announced for them. Sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffer_pods: Vec<PodRef>,
     /// Devices for the claims of its pods, by instance types.
@@ -117,7 +123,7 @@ pub struct Launch {
     pub devices: Vec<PlacedDevices>,
     /// Price per hour of the cheapest offering.
     pub price: MicroUsd,
-    /// Why this and not something else.
+    /// Whether it is for pending pods or replaces disrupted nodes.
     pub reason: LaunchReason,
 }
 
@@ -135,7 +141,7 @@ pub enum LaunchReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nomination {
-    /// The pod.
+    /// A pending pod, or one that moves.
     pub pod: PodRef,
     /// [`crate::snapshot::Node::key`] of the machine.
     pub node: String,
@@ -145,7 +151,7 @@ pub struct Nomination {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
-    /// Why.
+    /// The reason whose budgets it uses.
     pub reason: DisruptionReason,
     /// The method that found it.
     pub method: Method,
@@ -163,7 +169,8 @@ pub struct Command {
     /// For consolidation: what pools with the policy Balanced make of it. Sorted by pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<Score>,
-    /// The candidates go before anything comes in their place, because only what they leave makes room for it. Then there are no replacements.
+    /// Set if the candidates are terminated before their replacements are launched, because only
+    /// their termination makes room for them. Then `replacements` is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminate_first: Option<TerminateFirst>,
     /// For [`Method::Repair`] what is to be done, and why.
@@ -178,29 +185,31 @@ impl Command {
     }
 }
 
-/// Why a node goes before there is another one in its place (feature gates TerminateFirstDrift and TerminateFirstRepair).
+/// Why a node is terminated before its replacement is launched (feature gates TerminateFirstDrift
+/// and TerminateFirstRepair).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminateFirst {
-    /// What is in short supply.
+    /// The resource that the replacement waits for.
     pub reason: Shortage,
-    /// What provisioning is expected to launch once the node has gone, with the pods that then have no place. Static pools launch what they always do.
+    /// The launch that provisioning is expected to make after the termination, with the pods that
+    /// then have no place. `None` for static pools, which launch by `spec.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
 }
 
-/// What a replacement lacks as long as the node is there.
+/// The capacity that a replacement lacks as long as the node exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Shortage {
-    /// Room in the capacity reservation that the node is in, and there is nothing else to buy.
+    /// Room in the capacity reservation of the node, and no other offering can be launched.
     NoReservedCapacity,
     /// Room under the limit `nodes` of its static NodePool.
     StaticAtLimit,
 }
 
 impl Shortage {
-    /// As metrics name it.
+    /// The value of the label in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoReservedCapacity => "no-reserved-capacity",
@@ -209,26 +218,28 @@ impl Shortage {
     }
 }
 
-/// What is done about a sick node.
+/// The repair of an unhealthy node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repair {
     /// Type of the condition that drives it.
     pub condition: String,
-    /// Its status.
+    /// `status` of the condition.
     pub status: String,
-    /// Its reason; empty when it has none.
+    /// `reason` of the condition; empty without one.
     pub reason: String,
-    /// [`crate::snapshot::RepairPolicy::reason`] of the policy that applies; empty for the one that applies where no other does.
+    /// [`crate::snapshot::RepairPolicy::reason`] of the policy that applies; empty for the one that
+    /// applies where no other does.
     pub policy: String,
-    /// What is to be done. With [`RepairAction::RebootNode`] the node stays: the command has no replacements, and its pods get no other places.
+    /// With [`RepairAction::RebootNode`] the node stays: the command has no replacements, and its
+    /// pods get no other places.
     pub action: RepairAction,
-    /// It would be a reboot, had it not been rebooted twice within a day.
+    /// A reboot that became a replacement because the node was rebooted twice within a day.
     pub escalated: bool,
-    /// Since when the condition is tolerated no longer.
+    /// The end of the condition's toleration.
     pub eligible_at: Timestamp,
-    /// How long draining may take from the deletion, or the beginning of the reboot, on; 0 does not wait for pods. `None` sets nothing: the NodeClaim's own
-    /// period holds for a deletion, and there is none for a reboot.
+    /// Limit on draining, from the deletion or the start of the reboot; 0 does not wait for pods.
+    /// `None` sets no limit: a deletion has the NodeClaim's own period, and a reboot none.
     pub drain_bound: Option<SignedDuration>,
 }
 
@@ -238,25 +249,27 @@ pub struct Repair {
 pub struct Candidate {
     /// [`crate::snapshot::Node::key`].
     pub node: String,
-    /// The NodeClaim to delete.
+    /// `metadata.name` of the NodeClaim to delete.
     pub claim: String,
-    /// Its NodePool.
+    /// Label `karpenter.sh/nodepool` of the NodeClaim.
     pub node_pool: String,
-    /// Pods that have to move. Sorted. A later snapshot with a pod more than these makes the command void.
+    /// Pods that have to move. Sorted. An additional pod in a later snapshot invalidates the
+    /// command.
     pub pods: Vec<PodRef>,
     /// Price per hour, when known.
     pub price: Option<MicroUsd>,
 }
 
-/// A machine that a static NodePool has too many. Neither budgets nor PodDisruptionBudgets are asked; draining respects the latter.
+/// A surplus machine of a static NodePool. It is removed regardless of budgets; draining respects
+/// PodDisruptionBudgets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Removal {
     /// [`crate::snapshot::Node::key`].
     pub node: String,
-    /// The NodeClaim to delete.
+    /// `metadata.name` of the NodeClaim to delete.
     pub claim: String,
-    /// Its NodePool.
+    /// Label `karpenter.sh/nodepool` of the NodeClaim.
     pub node_pool: String,
 }
 
@@ -264,7 +277,7 @@ pub struct Removal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Method {
-    /// A node that is sick.
+    /// An unhealthy node.
     Repair,
     /// Nodes without pods.
     Emptiness,
@@ -276,26 +289,29 @@ pub enum Method {
     SingleNodeConsolidation,
 }
 
-/// Why what did not happen did not.
+/// The reasons for everything that is not in the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// Pods that stay pending. Sorted by pod.
     pub pods: Vec<WaitingPod>,
-    /// Nodes that stay, among those that a disruption pass looked at. Sorted by key.
+    /// Nodes that a disruption pass evaluated and left alone. Sorted by key.
     pub nodes: Vec<StayingNode>,
-    /// NodePools that took no part. Sorted by name.
+    /// NodePools that were skipped. Sorted by name.
     pub node_pools: Vec<SkippedPool>,
-    /// What each of [`Plan::launches`] may come to cost, in their order.
+    /// Possible prices of each of [`Plan::launches`], in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<PriceRange>,
-    /// How many waiting pods may run in one zone only, by zone; [`ANY_ZONE`] for those that may in several, [`NO_ZONE`] for those that may in none. What they and their
-    /// volumes ask for counts, and what required topology rules leave them before anything is planned. Only of provisioning.
+    /// The number of waiting pods that can run in one zone only, by zone; [`ANY_ZONE`] counts pods
+    /// that can run in several, [`NO_ZONE`] pods that can run in none. Their own requirements,
+    /// their volumes, and required topology rules before the plan decide. Only for provisioning.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub zones: BTreeMap<String, u32>,
-    /// Whether the pass was cut short by its cancel hook: what is in the plan is valid, the rest was not looked at.
+    /// Whether the pass was cut short by its cancel hook: the plan is valid, the rest was not
+    /// considered.
     pub cancelled: bool,
-    /// For [`crate::Policy::resume`] of the next disruption pass, when this one was cut short before every node had its turn.
+    /// For [`crate::Policy::resume`] of the next disruption pass, when this one was cut short
+    /// before every node had its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
 }
@@ -310,9 +326,10 @@ pub const NO_ZONE: &str = "none";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingPod {
-    /// The pod.
+    /// A pending pod, or one that moves.
     pub pod: PodRef,
-    /// Per NodePool, in the order tried, the first thing that excludes the pod. Empty when there is no NodePool.
+    /// Per NodePool, in the order tried, the first thing that excludes the pod. Empty when there is
+    /// no NodePool.
     pub reasons: Vec<(String, Exclusion)>,
 }
 
@@ -320,15 +337,16 @@ pub struct WaitingPod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Exclusion {
-    /// The pool does not take part.
+    /// The pool is skipped, for this reason.
     PoolNotReady(String),
     /// A taint that the pod does not tolerate.
     Taint {
-        /// Taint's key.
+        /// `key` of the taint.
         key: String,
-        /// Taint's value.
+        /// `value` of the taint.
         value: Option<String>,
-        /// Taint's effect.
+        /// `effect` of the taint: `NoSchedule` or `NoExecute`, or `PreferNoSchedule` as a
+        /// preference.
         effect: String,
     },
     /// A requirement of the pod that the pool's requirements cannot meet.
@@ -347,40 +365,43 @@ pub enum Exclusion {
         /// The labels of which that type has no value that is asked for. Sorted.
         differs: Vec<String>,
     },
-    /// Instance types match, but none is large enough. Amounts are in the units of [`Resources`]; `attachable-volumes-csi-DRIVER` counts volumes.
+    /// Instance types match, but none is large enough. Amounts are in the units of [`Resources`];
+    /// `attachable-volumes-csi-DRIVER` counts volumes.
     Resources {
-        /// The resource that is shortest.
+        /// The resource with the largest shortage.
         resource: String,
-        /// How much of it is asked for.
+        /// The requested amount.
         requested: i64,
-        /// The most that a matching type has left next to its daemons; where each resource alone could be had, what the closest type has.
+        /// The largest amount that a matching type has left next to its daemons; if each resource
+        /// alone suffices on some type, the amount of the closest type.
         largest: i64,
-        /// The type that comes closest.
+        /// The type with the smallest shortage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         closest: Option<String>,
-        /// What that type has too little of, and by how much.
+        /// Shortages of that type, by resource.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         missing: BTreeMap<String, i64>,
     },
     /// Types match, but none of them has an available offering that matches.
     NoOffering {
-        /// The first of these types.
+        /// The first of the matching types.
         closest: Option<String>,
-        /// Offerings that would match, as `spot/zone`, that this type does not have now; the first six.
+        /// Matching offerings of this type that are not available, as `spot/zone`; the first six.
         sold_out: Vec<String>,
     },
-    /// Nothing but reservations would do, and other launches of this plan take what is left of them. The next plan knows what they have really taken.
+    /// The pod can only use reservations, and other launches of this plan hold all of their
+    /// remaining capacity. The next plan sees which of it they have used.
     Reserved {
-        /// Their ids.
+        /// Ids of the reservations.
         reservations: Vec<String>,
     },
     /// The pool's limit for a resource leaves no room.
     Limit {
         /// Resource name, or `nodes`.
         resource: String,
-        /// The limit.
+        /// `spec.limits` of the NodePool, in the units of [`Resources`].
         limit: i64,
-        /// In use.
+        /// The amount in use, launches of this plan included.
         used: i64,
     },
     /// Fewer distinct values than `minValues` asks for.
@@ -399,17 +420,18 @@ pub enum Exclusion {
         /// Which rule, in Kubernetes' words.
         rule: String,
     },
-    /// Devices that a claim asks for can't be had together with what else it and the pod's other claims ask for.
+    /// No machine has the devices that a claim requests together with the devices for its other
+    /// requests and the pod's other claims.
     Devices {
-        /// The claim.
+        /// `metadata.name` of the ResourceClaim, in the pod's namespace.
         claim: String,
         /// The request, as `request` or `request/subrequest`.
         request: String,
-        /// Its DeviceClass.
+        /// `deviceClassName` of the request.
         class: String,
-        /// How many it asks for; 0 is all that match.
+        /// The requested number; 0 for all that match.
         requested: u32,
-        /// How many of them are found where the most are.
+        /// The largest number of them on one machine.
         found: u32,
         /// The instance type that comes closest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -420,19 +442,20 @@ pub enum Exclusion {
     },
     /// A claim is allocated, or planned to be, where no machine of the pool can reach its devices.
     ClaimElsewhere {
-        /// The claim.
+        /// `metadata.name` of the ResourceClaim, in the pod's namespace.
         claim: String,
     },
-    /// The pod's own specification can't be planned for (reason in Karpenter's words), e.g. a restricted label.
+    /// The pod's own specification can't be planned for (reason in Karpenter's words), e.g. a
+    /// restricted label.
     Pod(String),
 }
 
-/// A NodePool that took no part.
+/// A NodePool that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPool {
-    /// Its name.
+    /// `metadata.name` of the NodePool.
     pub name: String,
-    /// Why.
+    /// [`crate::snapshot::NodePool::not_ready`], or why its template can never launch a node.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! What an administrator chose about planning, apart from the objects in the cluster.
+//! Options of the planner that an administrator chooses, apart from the objects in the cluster.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
@@ -21,32 +21,41 @@ pub struct Policy {
     pub preferences: PreferencePolicy,
     /// Feature gate SpotToSpotConsolidation.
     pub spot_to_spot: bool,
-    /// Feature gate TerminateFirstDrift: a drifted node whose replacement only finds room once it has gone, goes first.
+    /// Feature gate TerminateFirstDrift: a drifted node is terminated before its replacement is
+    /// launched if there is no room for both.
     pub terminate_first_drift: bool,
-    /// Feature gate TerminateFirstRepair: the same for sick nodes.
+    /// Feature gate TerminateFirstRepair: the same for unhealthy nodes.
     pub terminate_first_repair: bool,
-    /// How many instance types a launch carries at most: the cheapest ones that hold its pods. Providers try no more than this at once; what is not
-    /// available is left out of the next plan.
+    /// The maximum number of instance types of a launch: the cheapest ones that hold its pods.
+    /// Providers try no more at once; unavailable ones are excluded from the next plan.
     pub max_instance_types: usize,
-    /// What a further machine is taken to cost per hour beyond its price, when the planner weighs few large machines against many small ones.
+    /// The assumed cost per hour of an additional machine beyond its price: the weight of few large
+    /// machines against many small ones.
     pub node_price: MicroUsd,
-    /// The largest share of the cluster's pods that one machine to come is planned for, in per cent, so that no single machine takes too much with it when
-    /// it fails. Daemons' pods don't count; one pod is always planned for. Machines that exist keep what they have and are filled up as ever. 100 sets no
-    /// limit, as in Karpenter; 0 and more than 100 are no shares ([`Policy::validate`]).
+    /// The largest share of the cluster's pods, in percent, that one new machine is planned for, so
+    /// that its loss affects fewer pods. Daemons don't count; one pod is always planned for.
+    /// Existing machines are filled as usual. 100 sets no limit, as in Karpenter; 0 and more than
+    /// 100 are invalid.
     pub largest_share: u8,
-    /// What consolidation has to save per hour for each pod that it evicts, so that nothing is moved for next to nothing. In units of an ordinary pod: one
-    /// with a `pod-deletion-cost` or a priority counts for more or less. 0 takes every saving, as Karpenter does.
+    /// The saving per hour that consolidation requires for each pod that it evicts.
+    /// `pod-deletion-cost` and priority weight a pod. 0 accepts every saving, as Karpenter does.
     pub eviction_price: MicroUsd,
-    /// What share of their NodePools' nodes is few, in per cent, so that a scale-in does not end in ever smaller waves: where room is short, so that of the
-    /// nodes that consolidation would take only few can go, they stay unless there is room for pods like theirs that need twice as much as few nodes have. 0 takes
-    /// every node that can go, as Karpenter does; at most 100. Nothing is held back in a cluster so small that one node is more than that share,
-    /// where all nodes go that could, or of nodes with a quarter of their CPU and memory left.
+    /// The share of their NodePools' nodes, in percent, up to which nodes count as few, so that a
+    /// scale-in does not end in ever smaller waves. If lack of room limits a consolidation to few
+    /// nodes, they stay unless there is also room for pods like theirs with twice that share of all
+    /// CPU and memory. 0 removes every node that can be removed, as Karpenter does; at most 100.
+    /// The condition does not apply in a cluster in which one node is more than that share, if all
+    /// nodes that could be removed are removed, or to nodes with a quarter of their CPU and memory
+    /// free.
     pub few_nodes: u8,
-    /// Whether kube-scheduler is told which node each pod was planned for, so that pods go where the plan has them. Where it is not, provisioning
-    /// launches machines that hold the pods however kube-scheduler deals them out, as far as that is cheaper than to launch more for those left over.
+    /// Whether the operator nominates each pod to its planned node, so that kube-scheduler binds it
+    /// there. Otherwise provisioning launches machines that hold the pods in whichever way
+    /// kube-scheduler distributes them, if that is cheaper than launching more for the pods left
+    /// over.
     #[serde(skip_serializing_if = "is_true")]
     pub nominations: bool,
-    /// Where a disruption pass that was cut short stopped ([`crate::plan::Report::resume`]): the next one begins there, so that every node has its turn.
+    /// Where a disruption pass that was cut short stopped ([`crate::plan::Report::resume`]): the
+    /// next one begins there, so that every node has its turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
 }
@@ -55,7 +64,7 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resume {
-    /// The method that had more nodes to look at.
+    /// The method that had candidates left.
     pub method: Method,
     /// [`crate::snapshot::Node::key`] of the first of them. It need not exist any more.
     pub node: String,
@@ -88,10 +97,10 @@ fn is_true(value: &bool) -> bool {
     *value
 }
 
-/// What is wrong with a [`Policy`].
+/// An invalid value in a [`Policy`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    /// No share of anything.
+    /// Outside of 1 to 100.
     #[error(
         "largestShare is {0}: use 1 to 100, per cent of the cluster's pods (100 sets no limit)"
     )]
@@ -99,12 +108,12 @@ pub enum PolicyError {
     /// More than all nodes.
     #[error("fewNodes is {0}: use 0 to 100, per cent of the nodes (0 holds nothing back)")]
     FewNodes(u8),
-    /// Launches would have no types.
+    /// Launches would carry no types.
     #[error(
         "maxInstanceTypes is 0: a launch needs at least one type, Karpenter's AWS provider takes 60"
     )]
     NoInstanceTypes,
-    /// What is a cost would be a gain.
+    /// A negative cost would reward what it is meant to limit.
     #[error("{field} is negative: use 0 or more dollars per hour")]
     Negative {
         /// `nodePrice` or `evictionPrice`.
@@ -149,7 +158,8 @@ impl Policy {
         Ok(())
     }
 
-    /// How many pods a machine to come takes at most; nothing when there is no such limit. Pods are only counted when it matters.
+    /// The maximum number of pods of a new machine; `None` without a limit, so that pods need not
+    /// be counted.
     pub(crate) fn most_pods(&self, snapshot: &Snapshot) -> Option<i64> {
         if self.largest_share >= 100 {
             return None;

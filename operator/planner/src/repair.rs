@@ -1,4 +1,4 @@
-//! Which machines are sick, and what their provider's policies make of it.
+//! Which machines are unhealthy, and the actions that their provider's repair policies require.
 
 mod breaker;
 mod legacy;
@@ -12,73 +12,75 @@ use crate::snapshot::{Node, NodeCondition, RepairAction, RepairPolicy};
 pub(crate) use breaker::Breaker;
 pub use legacy::{Forced, forced, next_due};
 
-/// So long out of its toleration a machine is as urgent as one whose policy is a priority higher.
+/// This many minutes past its toleration, a machine is as urgent as one whose policy has the next
+/// higher priority.
 const MINUTES_PER_RANK: f64 = 30.0;
 
-/// So often a machine is rebooted within [`REMEMBERED`] before it is replaced.
+/// The number of reboots within [`REMEMBERED`] after which a machine is replaced instead.
 const MOST_REBOOTS: usize = 2;
 
-/// How long a reboot is held against a machine.
+/// The period for which a reboot counts towards [`MOST_REBOOTS`].
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 
-/// What is wrong with a set of repair policies. `at` counts from 0.
+/// A violation in a set of repair policies.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RepairPolicyError {
-    /// It names no condition.
+    /// The condition type is empty.
     #[error("repair policy {at} names no condition type")]
     NoCondition {
-        /// The policy.
+        /// Index in the set, from 0.
         at: usize,
     },
-    /// No status that a condition can have.
+    /// The status is none of `True`, `False` and `Unknown`.
     #[error("repair policy {at} has the condition status {status:?}: use True, False or Unknown")]
     Status {
-        /// The policy.
+        /// Index in the set, from 0.
         at: usize,
-        /// What it says.
+        /// The rejected value.
         status: String,
     },
     /// A duration below zero.
     #[error("repair policy {at} has a negative {field}")]
     Negative {
-        /// The policy.
+        /// Index in the set, from 0.
         at: usize,
         /// `toleration` or `terminationGracePeriod`.
         field: &'static str,
     },
-    /// No priority.
+    /// The priority is outside of 0 to 100.
     #[error("repair policy {at} has the priority {priority}: use 0 to 100")]
     Priority {
-        /// The policy.
+        /// Index in the set, from 0.
         at: usize,
-        /// What it says.
+        /// The rejected value.
         priority: i32,
     },
-    /// No regular expression.
+    /// The reason is no valid regular expression.
     #[error("repair policy {at} has a reason that is no regular expression: {why}")]
     Reason {
-        /// The policy.
+        /// Index in the set, from 0.
         at: usize,
-        /// What the parser says.
+        /// The message of the parser.
         why: String,
     },
-    /// Not exactly one policy for reasons that no other one matches.
+    /// The set needs exactly one fallback: a policy without a reason, for reasons that no other one
+    /// matches.
     #[error(
         "{found} repair policies have no reason: exactly one has to, which applies where no other does; use .* for any reason"
     )]
     Fallbacks {
-        /// How many there are.
+        /// The number of policies without a reason.
         found: usize,
     },
-    /// What is not known is not cured by a reboot.
+    /// The fallback may only replace nodes: a reboot is no remedy for an unknown reason.
     #[error("repair policy {at} has no reason, so its action has to be replaceNode")]
     FallbackReboots {
-        /// The policy.
+        /// Index in the set, from 0.
         at: usize,
     },
 }
 
-/// Everything that is wrong with a provider's set of policies, by policy.
+/// Checks a provider's set of policies and returns all violations, in the order of the policies.
 pub fn validate(policies: &[RepairPolicy]) -> Result<(), Vec<RepairPolicyError>> {
     let mut errors = Vec::new();
     for (at, policy) in policies.iter().enumerate() {
@@ -112,39 +114,41 @@ pub fn validate(policies: &[RepairPolicy]) -> Result<(), Vec<RepairPolicyError>>
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// A provider's policies, ready to be asked.
+/// A provider's policies, compiled.
 pub(crate) struct Policies<'a> {
     all: &'a [RepairPolicy],
-    /// What reasons have to match; `None` for the fallback, and for what is no regular expression, which matches nothing.
+    /// Patterns of the reasons; `None` for the fallback, and for an invalid expression, which
+    /// matches nothing.
     reasons: Vec<Option<Regex>>,
-    /// How many lower priorities the set has.
+    /// By policy: the number of distinct lower priorities in the set.
     ranks: Vec<usize>,
     fallback: Option<usize>,
 }
 
-/// That a policy applies to a condition.
+/// A policy that applies to a condition.
 #[derive(Clone, Copy, Debug)]
 struct Match<'a> {
     condition: &'a NodeCondition,
     policy: usize,
-    /// When it is tolerated no longer.
+    /// The end of the toleration.
     eligible_at: Timestamp,
 }
 
-/// What is to become of a sick machine.
+/// The action for an unhealthy machine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict<'a> {
-    /// The condition that drives it.
+    /// The condition whose policy requires `action`: the highest priority, then the earliest end of
+    /// toleration.
     pub(crate) condition: &'a NodeCondition,
-    /// The policy, by index, that applies to it.
+    /// Index of the policy that applies to `condition`.
     pub(crate) policy: usize,
     pub(crate) eligible_at: Timestamp,
     pub(crate) action: RepairAction,
-    /// It would be a reboot, had there not been so many already.
+    /// A reboot that became a replacement after [`MOST_REBOOTS`].
     pub(crate) escalated: bool,
-    /// The shortest drain that one of the policies asks for.
+    /// The shortest limit on draining of all policies that apply.
     pub(crate) drain_bound: Option<SignedDuration>,
-    /// How urgent it is.
+    /// Urgency; the highest is repaired first.
     pub(crate) score: f64,
 }
 
@@ -179,7 +183,8 @@ impl<'a> Policies<'a> {
         node.health.conditions.iter().any(|condition| self.supports(condition))
     }
 
-    /// What applies to a machine: to each condition the policies that match its reason, and where none does the fallback.
+    /// The policies that apply to a machine: for each condition, those that match its reason or,
+    /// without any, the fallback.
     fn matches<'n>(&self, node: &'n Node) -> Vec<Match<'n>> {
         let mut found = Vec::new();
         for condition in node.health.conditions.iter().filter(|condition| self.supports(condition))
@@ -201,7 +206,7 @@ impl<'a> Policies<'a> {
         found
     }
 
-    /// What all that is tolerated no longer amounts to; nothing while everything is.
+    /// The verdict of all policies whose toleration has ended; `None` while there are none.
     pub(crate) fn judge<'n>(&self, node: &'n Node, now: Timestamp) -> Option<Verdict<'n>> {
         let mut eligible = self.matches(node);
         eligible.retain(|it| it.eligible_at <= now);
@@ -229,7 +234,8 @@ impl<'a> Policies<'a> {
         })
     }
 
-    /// The policy's rank, and what was waited for since.
+    /// The policy's rank, plus the time since the end of the toleration in units of
+    /// [`MINUTES_PER_RANK`].
     #[expect(clippy::cast_precision_loss, reason = "a few priorities")]
     fn score(&self, it: &Match<'_>, now: Timestamp) -> f64 {
         let minutes = now.duration_since(it.eligible_at).as_secs_f64() / 60.0;
@@ -241,15 +247,17 @@ fn is_about(policy: &RepairPolicy, condition: &NodeCondition) -> bool {
     policy.condition == condition.type_ && policy.status == condition.status
 }
 
-/// When a condition has been tolerated for long enough: counted from its beginning, at the earliest from when the Node came to be or a reboot ended.
+/// The end of a toleration. It starts with the condition, and not before the creation of the Node
+/// or the end of a reboot.
 fn eligible_at(node: &Node, condition: &NodeCondition, toleration: SignedDuration) -> Timestamp {
     let starts = [Some(condition.since), node.health.joined_at, node.health.reboots.ended_at];
     let since = starts.into_iter().flatten().max().unwrap_or(condition.since);
     since.checked_add(toleration).unwrap_or(Timestamp::MAX)
 }
 
-/// How long draining may take: what the policies ask for, or the NodeClaim's own period if that is shorter. Where no policy says anything nothing is set when a
-/// machine is replaced, since the NodeClaim's period holds anyway; a reboot has to be told it.
+/// The limit on draining: that of the policies, or the NodeClaim's own period if that is shorter.
+/// Without a limit in the policies, a replacement sets none, because the NodeClaim's period applies
+/// anyway; a reboot sets the NodeClaim's period.
 pub(crate) fn drain_bound(
     policy: Option<SignedDuration>,
     claim: Option<SignedDuration>,

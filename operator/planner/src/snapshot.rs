@@ -42,7 +42,8 @@ pub use pod::{
 pub use repair::{Health, NodeCondition, Reboots, RepairAction, RepairPolicy};
 pub use requirement::{Operator, Requirement};
 
-/// The version of the format. Raised when a field changes its meaning; new optional fields don't raise it.
+/// The version of the format. Raised when a field changes its meaning; new optional fields don't
+/// raise it.
 pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// Index into [`Snapshot::shapes`].
@@ -70,29 +71,34 @@ pub struct Snapshot {
     pub version: u32,
     /// The NodePools that are managed by this provider, whether ready or not. Sorted by name.
     pub node_pools: Vec<NodePool>,
-    /// What can be launched, one catalog per NodeClass. Sorted by node class.
+    /// Instance types that can be launched, one catalog per NodeClass. Sorted by NodeClass.
     pub catalogs: Vec<Arc<Catalog>>,
     /// Machines: Kubernetes Nodes and NodeClaims that have no Node yet. Sorted by [`Node::key`].
     pub nodes: Vec<Node>,
     /// The distinct shapes of `pods`. In the order of first use by `pods`.
     pub shapes: Vec<Arc<PodShape>>,
-    /// Pods that are pending or bound, without those that have ended. Sorted by namespace, then name.
+    /// Pods that are pending or bound, without those that have ended. Sorted by namespace, then
+    /// name.
     pub pods: Vec<Pod>,
-    /// One representative pod per DaemonSet, for the overhead of new nodes. Sorted by namespace, then name.
+    /// One representative pod per DaemonSet, for the overhead of new nodes. Sorted by namespace,
+    /// then name.
     pub daemon_sets: Vec<DaemonSet>,
     /// Labels of namespaces, for selectors over namespaces. Sorted by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
-    /// NodeOverlays; none while the feature gate is off. Sorted by weight, the heaviest first, then by name, the last first.
+    /// NodeOverlays; none while the feature gate is off. Sorted by weight, the heaviest first, then
+    /// by name, the last first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlays: Vec<NodeOverlay>,
-    /// Devices and the claims to them (dynamic resource allocation); `None` while `--ignore-dra-requests` holds.
+    /// Devices and the claims to them (dynamic resource allocation); `None` while
+    /// `--ignore-dra-requests` holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Arc<Devices>>,
-    /// PodDisruptionBudgets that some pods' evictions count against now. In the order of first use by `pods`.
+    /// PodDisruptionBudgets that some pods' evictions count against now. In the order of first use
+    /// by `pods`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_budgets: Vec<PodBudget>,
-    /// What makes machines sick, as the provider says; none while the feature gate NodeRepair is off.
+    /// The provider's repair policies; none while the feature gate NodeRepair is off.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repair_policies: Vec<RepairPolicy>,
 }

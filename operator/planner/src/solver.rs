@@ -1,4 +1,5 @@
-//! The state of a plan in the making: what is left on machines that exist, and the machines to come.
+//! The state of a plan in the making: what is left on machines that exist, and the machines to
+//! come.
 
 mod budget;
 mod closing;
@@ -42,14 +43,15 @@ pub(crate) struct Demand {
     pub(crate) variant: usize,
     /// How many of its preferences about other pods are dropped.
     pub(crate) dropped: usize,
-    /// What a place for one of them is worth, in micro-dollars: what it costs on machines that suit it best.
+    /// What a place for one of them is worth, in micro-dollars: what it costs on machines that suit
+    /// it best.
     pub(crate) value: f64,
     /// Where it opens machines.
     pub(crate) home: Home,
 }
 
 impl Demand {
-    /// How many pods have no place.
+    /// The number of pods without a place.
     pub(crate) fn left(&self) -> usize {
         self.pods.len() - self.next
     }
@@ -59,7 +61,7 @@ impl Demand {
         self.pods.first().is_some_and(|&pod| problem.snapshot.pods[pod].buffer.is_some())
     }
 
-    /// The next pods.
+    /// Removes the next pods from those that need a place.
     pub(crate) fn take(&mut self, n: usize) -> &[usize] {
         let from = self.next;
         self.next += n;
@@ -84,7 +86,7 @@ pub(crate) struct Claim {
     pub(crate) target: usize,
 }
 
-/// See the module.
+/// Cloned for each strategy and trial; the problem is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Solver<'p, 'a> {
     pub(crate) problem: &'p Problem<'a>,
@@ -103,9 +105,11 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) budget: Option<Budget>,
     /// Pod and machine.
     pub(crate) placed: Vec<(usize, usize)>,
-    /// What all pods without a place request together, where machines may be chosen with that in mind; else empty.
+    /// What all pods without a place request together, where machines may be chosen with that in
+    /// mind; else empty.
     pub(crate) company: Vec<i64>,
-    /// Machines that take no pods in this simulation, and the positions of those that would otherwise.
+    /// Machines that take no pods in this simulation, and the positions of those that would
+    /// otherwise.
     closed: FixedBitSet,
     closed_at: FixedBitSet,
     room: Vec<i64>,
@@ -148,7 +152,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         }
     }
 
-    /// Puts as many of a demand's pods on machines that exist as fit and as their rules allow, in the machines' order. They are recorded in `placed`.
+    /// Puts as many of a demand's pods on machines that exist as fit and as their rules allow, in
+    /// the machines' order. They are recorded in `placed`.
     pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
         if self.problem.machines.order.is_empty() {
             return;
@@ -245,7 +250,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         n
     }
 
-    /// Whether a machine has devices for the claims of a pod; they are taken when the pod is put there.
+    /// Whether a machine has devices for the claims of a pod; they are taken when the pod is put
+    /// there.
     pub(crate) fn has_devices(&mut self, machine: usize, pod: usize) -> bool {
         let problem = self.problem;
         self.devices.as_mut().is_some_and(|devices| devices.look(problem, pod, machine))
@@ -320,7 +326,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         self.ports[machine].extend(shape.ports.iter().cloned());
     }
 
-    /// The same for whoever looks at each machine's room by itself: where machines stand by room, for those that look for one, is not kept up to date.
+    /// The same for whoever looks at each machine's room by itself: where machines stand by room,
+    /// for those that look for one, is not kept up to date.
     pub(crate) fn occupy_unsorted(&mut self, machine: usize, shape: usize) {
         let width = self.problem.machines.width();
         let shape = &self.problem.shapes[shape];
@@ -353,7 +360,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         keep_fitting(self.problem, types, template, used, ports);
     }
 
-    /// The types of a claim that are left when it moves to a narrower cell and takes so many more pods.
+    /// The types of a claim that are left when it moves to a narrower cell and takes so many more
+    /// pods.
     pub(crate) fn with(
         &self,
         claim: usize,
@@ -371,7 +379,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         types
     }
 
-    /// Takes out of all claims the types that no longer hold their pods, and lets them aim at the cheapest.
+    /// Takes out of all claims the types that no longer hold their pods, and lets them aim at the
+    /// cheapest.
     pub(crate) fn narrow_claims(&mut self) {
         for index in 0..self.claims.len() {
             let types =
@@ -390,7 +399,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         crate::reasons::shortage(self.problem, &self.cells[cell], requests)
     }
 
-    /// The first key of which a set of types has fewer distinct values than `minValues`, with what is asked and what there is.
+    /// The first key of which a set of types has fewer distinct values than `minValues`, with what
+    /// is asked and what there is.
     pub(crate) fn lacking_values(
         &self,
         cell: CellId,
@@ -461,7 +471,8 @@ fn lacking_values(
     })
 }
 
-/// Whether a machine of a cell may be launched for a pod of a shape, as far as its size, limits and `minValues` go.
+/// Whether a machine of a cell may be launched for a pod of a shape, as far as its size, limits and
+/// `minValues` go.
 pub(crate) fn holds(problem: &Problem<'_>, limits: &Limits, cell: &Cell, shape: usize) -> bool {
     let shape = &problem.shapes[shape];
     let mut types = cell.types.clone();

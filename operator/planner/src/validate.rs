@@ -1,4 +1,5 @@
-//! Reading snapshots and plans: whether they have the format that this planner knows, and keep the invariants that it relies on.
+//! Parses and validates snapshots and plans: the version of their format, and the invariants that
+//! the planner relies on.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,30 +9,30 @@ use crate::plan::{PLAN_VERSION, Plan};
 use crate::repair::RepairPolicyError;
 use crate::snapshot::{Placement, SNAPSHOT_VERSION, Snapshot};
 
-/// Why a text is no snapshot or plan that can be used.
+/// Why a snapshot or plan in JSON was rejected.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// It is not what it should be.
+    /// It does not parse, or lacks required fields.
     #[error("not a {what} in JSON: {source}")]
     Json {
         /// `snapshot` or `plan`.
         what: &'static str,
-        /// Where and why.
+        /// Names line, column and cause.
         source: serde_json::Error,
     },
-    /// Another format.
+    /// It was written in another version of the format.
     #[error(
         "the {what} has version {found}, this release reads version {known}: write it again with this release"
     )]
     Version {
         /// `snapshot` or `plan`.
         what: &'static str,
-        /// Its version.
+        /// The value of its field `version`.
         found: u32,
-        /// The version that is read.
+        /// The only version that this release reads.
         known: u32,
     },
-    /// A snapshot that breaks invariants.
+    /// It breaks invariants of the format; all violations, in the order of the fields.
     #[error("the snapshot is not valid: {}", list(.0))]
     Invalid(Vec<SnapshotError>),
 }
@@ -40,7 +41,7 @@ fn list(errors: &[SnapshotError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Looks at the version before anything else: fields of another version may not parse.
+/// Checks the version first: fields of another version may not parse.
 fn read<T: DeserializeOwned>(what: &'static str, known: u32, json: &str) -> Result<T, ReadError> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -55,39 +56,39 @@ fn read<T: DeserializeOwned>(what: &'static str, known: u32, json: &str) -> Resu
 }
 
 impl Plan {
-    /// From JSON, when it has the version that this planner writes.
+    /// Parses a plan; its version has to be [`PLAN_VERSION`].
     pub fn from_json(json: &str) -> Result<Self, ReadError> {
         read("plan", PLAN_VERSION, json)
     }
 }
 
-/// What is wrong with a snapshot.
+/// A violation of an invariant of [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SnapshotError {
-    /// Another format.
+    /// It was written in another version of the format.
     #[error(
         "the snapshot has version {found}, this planner reads version {SNAPSHOT_VERSION}: write it again with the same release"
     )]
     Version {
-        /// Its version.
+        /// The value of its field `version`.
         found: u32,
     },
     /// A list is not sorted by its key, or has a key twice.
     #[error("{list} is not sorted by its key, or has a duplicate, at {at}")]
     Order {
-        /// The list.
+        /// The field of the snapshot, as in JSON.
         list: &'static str,
-        /// The key that is out of order.
+        /// The first key that is not greater than its predecessor.
         at: String,
     },
     /// An index points past its list.
     #[error("{owner} refers to {list}[{index}], which does not exist")]
     Index {
-        /// What refers.
+        /// The object with the reference, by kind and name.
         owner: String,
-        /// The list.
+        /// The field of the snapshot, as in JSON.
         list: &'static str,
-        /// The index.
+        /// From 0; it is not less than the length of the list.
         index: u32,
     },
     /// A repair policy, or the set of them, is not valid.
@@ -96,22 +97,22 @@ pub enum SnapshotError {
     /// An amount that has to be at least zero.
     #[error("{owner} has a negative amount of {resource}")]
     Negative {
-        /// What has it.
+        /// The object with the amount: its kind and name, or the index of a shape.
         owner: String,
-        /// Of what.
+        /// Kubernetes' name of the resource.
         resource: String,
     },
 }
 
 impl Snapshot {
-    /// From JSON, when it has the version that this planner reads and keeps the invariants.
+    /// Parses a snapshot and validates it; its version has to be [`SNAPSHOT_VERSION`].
     pub fn from_json(json: &str) -> Result<Self, ReadError> {
         let snapshot: Self = read("snapshot", SNAPSHOT_VERSION, json)?;
         snapshot.validate().map_err(ReadError::Invalid)?;
         Ok(snapshot)
     }
 
-    /// Checks the invariants; all that are broken, in the order of the fields.
+    /// Checks the invariants and returns all violations, in the order of the fields.
     pub fn validate(&self) -> Result<(), Vec<SnapshotError>> {
         let mut errors = Vec::new();
         if self.version != SNAPSHOT_VERSION {

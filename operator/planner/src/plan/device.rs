@@ -1,4 +1,5 @@
-//! Which devices a plan counts on. kube-scheduler allocates in the end, and may choose others.
+//! The devices that a plan relies on. kube-scheduler allocates them in the end, and may choose
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ pub struct PlacedDevices {
     /// [`crate::snapshot::Node::key`]; `None` in a launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// The instance types as which the machine has these; empty when it has published its own devices.
+    /// The instance types as which the machine has these; empty when it has published its own
+    /// devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instance_types: Vec<String>,
     /// By claim. Sorted by namespace, then name.
@@ -30,25 +32,26 @@ pub struct ClaimDevices {
     pub devices: Vec<ChosenDevice>,
 }
 
-/// A device for a request.
+/// A device that the plan chose for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChosenDevice {
     /// As `request` or `request/subrequest`.
     pub request: String,
-    /// The driver.
+    /// Name of the DRA driver.
     pub driver: String,
-    /// The pool.
+    /// Name of the pool that published the device, or of the template.
     pub pool: String,
-    /// The device.
+    /// Name of the device in that pool.
     pub device: String,
-    /// It is not there yet: the machine will publish one like it ([`crate::snapshot::InstanceType::devices`]).
+    /// The device does not exist yet: the machine will publish one like it
+    /// ([`crate::snapshot::InstanceType::devices`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
-    /// With admin access: it takes nothing.
+    /// Allocated with `adminAccess`, which consumes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
-    /// What it takes of a shared device, in thousandths.
+    /// The consumed capacity of a shared device, in thousandths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub consumed: BTreeMap<String, i64>,
 }

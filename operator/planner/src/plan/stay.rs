@@ -11,7 +11,7 @@ use crate::snapshot::DisruptionReason;
 pub struct StayingNode {
     /// [`crate::snapshot::Node::key`].
     pub node: String,
-    /// Why.
+    /// The first reason that was found.
     pub reason: Stay,
 }
 
@@ -21,13 +21,14 @@ pub struct StayingNode {
 pub enum Stay {
     /// Not managed by a NodePool that exists.
     NotManaged,
-    /// Not initialised yet.
+    /// Not initialized yet.
     NotInitialized,
     /// Being deleted already.
     Deleting,
     /// Pods are expected on it.
     Nominated,
-    /// The API server refused to delete its NodeClaim, and said this; it is asked again later.
+    /// The API server refused to delete its NodeClaim, with this message; the deletion is retried
+    /// later.
     DeletionRefused(String),
     /// `karpenter.sh/do-not-disrupt` on the node or its NodeClaim.
     DoNotDisrupt,
@@ -35,19 +36,21 @@ pub enum Stay {
     PodDoNotDisrupt(PodRef),
     /// A pod that its PodDisruptionBudget protects.
     Pdb {
-        /// The pod.
+        /// The first pod that its PodDisruptionBudget protects.
         pod: PodRef,
-        /// The PDB.
+        /// `metadata.name` of the PodDisruptionBudget.
         budget: String,
     },
-    /// The evictions that the PodDisruptionBudget of its pods allows are used up by nodes that are going already, or go by this plan.
+    /// Nodes that are being disrupted, or are disrupted by this plan, use up the evictions that the
+    /// PodDisruptionBudget of its pods allows.
     PdbUsedUp {
         /// One of the pods.
         pod: PodRef,
-        /// The PDB.
+        /// `metadata.name` of the PodDisruptionBudget.
         budget: String,
     },
-    /// A label is missing without which the node can't be priced (instance type, zone, capacity type).
+    /// A label is missing without which the node can't be priced (instance type, zone, capacity
+    /// type).
     MissingLabel(String),
     /// `consolidateAfter` has not passed, or is `Never`, or consolidation is off for its kind.
     NotConsolidatable,
@@ -61,39 +64,46 @@ pub enum Stay {
     NothingCheaper,
     /// Replacing spot by spot is not enabled, or too few cheaper types are left.
     SpotToSpot,
-    /// It could go, but what another command of this plan does comes first: it moves pods that share a topology rule with this node's; or it is as
-    /// good as a machine that is launched for pods which wait.
+    /// It could be disrupted, but not in this plan: another command moves pods that share a
+    /// topology rule with this node's pods, or the node could replace a machine that is launched
+    /// for waiting pods.
     Later,
-    /// It changed since the command was planned: gone, replaced, or a pod came that has to move too.
+    /// It changed since the command was planned: it was deleted or replaced, or has a new pod that
+    /// would have to move, too.
     Changed(String),
-    /// What it would save is too little for the pods that it would evict ([`crate::Policy::eviction_price`]), or it would be one of few nodes that take
-    /// what room there is ([`crate::Policy::few_nodes`]).
+    /// The savings do not outweigh the evictions ([`crate::Policy::eviction_price`]), or it is one
+    /// of few removable nodes whose pods would use up the free room ([`crate::Policy::few_nodes`]).
     SavesTooLittle,
-    /// What it would save is too little for what it would disrupt, by the NodePool's consolidation policy Balanced: the score of the best that could be done.
+    /// The savings do not outweigh the disruption, by the consolidation policy Balanced: the best
+    /// score that was found.
     ScoresTooLow(Score),
     /// A pod would have to wait for a machine that is still starting.
     WaitsForMachine(PodRef),
-    /// A static NodePool has as many machines as its limit allows, or none can be launched: nothing could come in the node's place.
+    /// A static NodePool is at its limit, or none of its offerings can be launched: no replacement
+    /// is possible.
     NoStaticReplacement,
-    /// The capacity reservations of a static NodePool are full, and the node is in none of them: nothing could come in its place.
+    /// The capacity reservations of a static NodePool are full, and the node is in none of them: no
+    /// replacement is possible.
     StaticReservationsFull,
-    /// It could only go first, and the static NodePool would launch nothing afterwards: it is not ready.
+    /// It could only be terminated first, but the static NodePool is not ready and would launch no
+    /// replacement.
     StaticNotReady,
     /// It is being rebooted.
     Rebooting,
-    /// It is sick, and `karpenter.sh/do-not-repair` on the Node forbids to do something about it.
+    /// It is unhealthy, and `karpenter.sh/do-not-repair` on the Node forbids the repair.
     DoNotRepair,
-    /// It is sick, but no NodePool says what to replace it with.
+    /// It is unhealthy, and has no NodePool to construct a replacement from.
     RepairNeedsNodePool,
-    /// It is sick, but the pod may not be evicted, and neither the policy nor the NodeClaim say when that ends.
+    /// It is unhealthy, but the pod must not be evicted, and neither the policy nor the NodeClaim
+    /// limits the drain.
     RepairNeedsGracePeriod(PodRef),
-    /// It is sick, like so many Nodes of its pool that the nodes are not to blame.
+    /// It is unhealthy, as are so many Nodes of its pool that the nodes are probably not the cause.
     TooManyUnhealthy {
-        /// The NodePool.
+        /// `metadata.name` of the NodePool.
         node_pool: String,
-        /// How many of its Nodes are sick.
+        /// The number of its unhealthy Nodes.
         unhealthy: u32,
-        /// How many it has.
+        /// The number of all of its Nodes.
         nodes: u32,
     },
 }

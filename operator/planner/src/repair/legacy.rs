@@ -1,26 +1,28 @@
-//! Repair as it was before Karpenter 1.15 (`--legacy-node-repair`): a sick node is deleted at once, whatever budgets, pods and annotations say.
+//! Repair as before Karpenter 1.15 (`--legacy-node-repair`): an unhealthy node is deleted
+//! immediately, regardless of budgets, pods and annotations.
 
 use jiff::Timestamp;
 
 use super::{Breaker, Policies, is_about};
 use crate::snapshot::{Node, NodeCondition, RepairAction, Snapshot};
 
-/// A sick node that goes at once: its NodeClaim is deleted, and its pods are waited for no longer.
+/// An unhealthy node whose NodeClaim is deleted immediately, without waiting for its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forced {
     /// [`Node::key`].
     pub node: String,
-    /// The NodeClaim to delete.
+    /// `metadata.name` of the NodeClaim to delete.
     pub claim: String,
-    /// Its NodePool.
+    /// Label `karpenter.sh/nodepool` of the NodeClaim.
     pub node_pool: Option<String>,
-    /// What it suffers from.
+    /// The condition whose toleration ended first.
     pub condition: NodeCondition,
-    /// It stays, since so many Nodes of its pool are sick, of so many; of the whole cluster where it has no pool.
+    /// Set if the node stays because too many Nodes are unhealthy: their number, and the number of
+    /// all Nodes, of its NodePool or, without one, of the cluster.
     pub blocked: Option<(u32, u32)>,
 }
 
-/// The nodes that are sick for longer than is tolerated, by key.
+/// The nodes that have been unhealthy for longer than tolerated, sorted by key.
 pub fn forced(snapshot: &Snapshot, now: Timestamp) -> Vec<Forced> {
     let policies = Policies::new(&snapshot.repair_policies);
     let breaker = Breaker::new(snapshot, |node| policies.first_due(node).is_some());
@@ -46,8 +48,8 @@ pub fn forced(snapshot: &Snapshot, now: Timestamp) -> Vec<Forced> {
     found
 }
 
-/// When the next node will have been sick for longer than is tolerated, of those that have not been yet. Until then, and as long as no condition changes,
-/// [`forced`] finds no others.
+/// The end of the next toleration that has not ended yet. Until then, and as long as no condition
+/// changes, [`forced`] finds no other nodes.
 pub fn next_due(snapshot: &Snapshot, now: Timestamp) -> Option<Timestamp> {
     let policies = Policies::new(&snapshot.repair_policies);
     let due = snapshot.nodes.iter().filter_map(|node| policies.first_due(node));
@@ -55,7 +57,8 @@ pub fn next_due(snapshot: &Snapshot, now: Timestamp) -> Option<Timestamp> {
 }
 
 impl Policies<'_> {
-    /// The condition that is the first to be tolerated no longer, and when. A policy without a reason stands for its own condition only.
+    /// The condition whose toleration ends first, and when. A policy without a reason applies to
+    /// its own condition only.
     fn first_due<'n>(&self, node: &'n Node) -> Option<(Timestamp, &'n NodeCondition)> {
         let replacing = self.all.iter().zip(&self.reasons).filter(|(policy, reason)| {
             policy.action == RepairAction::ReplaceNode

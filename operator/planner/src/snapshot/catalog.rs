@@ -11,27 +11,30 @@ use crate::resources::{MicroUsd, Resources};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Catalog {
-    /// The NodeClass that the types were computed for (its kubelet settings, storage and zones shape them).
+    /// The NodeClass that the types were computed for (its kubelet settings, storage and zones
+    /// shape them).
     pub node_class: NodeClassRef,
     /// All types, with or without available offerings. Sorted by name.
     pub instance_types: Vec<InstanceType>,
 }
 
-/// A kind of machine.
+/// An instance type, as computed for one NodeClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
     /// Equal to the value of `node.kubernetes.io/instance-type`.
     pub name: String,
-    /// A requirement for every well-known label: `In` for what the type has, `DoesNotExist` for what it has not. Sorted by key.
+    /// A requirement for every well-known label: `In` for what the type has, `DoesNotExist` for
+    /// what it has not. Sorted by key.
     pub requirements: Vec<Requirement>,
-    /// What the machine has.
+    /// Total resources of the machine, before `overhead`.
     pub capacity: Resources,
     /// Kube-reserved, system-reserved and eviction thresholds, summed.
     pub overhead: Resources,
-    /// Where and how it can be bought.
+    /// Combinations of zone, capacity type and reservation.
     pub offerings: Vec<Offering>,
-    /// How many volumes can be attached, by CSI driver, pods and daemons together. A driver that is absent has no limit.
+    /// Attachable volumes by CSI driver, for pods and daemons together. An absent driver has no
+    /// limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_limits: BTreeMap<String, u32>,
     /// What its machines will publish as devices, one entry per pool.
@@ -43,7 +46,8 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
-    /// `capacity` less `overhead`; huge pages are taken off the memory, which does not fall below zero.
+    /// `capacity` less `overhead`; huge pages are taken off the memory, which does not fall below
+    /// zero.
     pub fn allocatable(&self) -> Resources {
         let mut allocatable = self.capacity.clone();
         allocatable.subtract(&self.overhead);
@@ -67,15 +71,18 @@ pub struct Offering {
     pub zone: String,
     /// `karpenter.sh/capacity-type`.
     pub capacity_type: CapacityType,
-    /// Further labels of the offering (zone id, reservation id and type, …), as requirements. Sorted by key.
+    /// Further labels of the offering (zone id, reservation id and type, …), as requirements.
+    /// Sorted by key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Requirement>,
     /// Per hour; 0 while none is known.
     pub price: MicroUsd,
-    /// Whether it can be asked for now (not in the ICE cache, zone served by a subnet).
+    /// Whether it can be requested now: a subnet serves the zone, and no recent launch failed for
+    /// lack of capacity.
     pub available: bool,
-    /// For reservations: how many instances are left. A reservation that is full is `available` with 0. Several offerings with the same
-    /// [`Offering::reservation`] share them; the least counts.
+    /// For reservations: how many instances are left. A reservation that is full is `available`
+    /// with 0. Several offerings with the same [`Offering::reservation`] share them; the least
+    /// counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_capacity: Option<u32>,
     /// No price is known, so it is not `available`: whether it is once a NodeOverlay sets one.
@@ -84,12 +91,13 @@ pub struct Offering {
 }
 
 impl Offering {
-    /// What it costs per hour, as far as that is known.
+    /// The price per hour; `None` while the provider has none.
     pub fn known_price(&self) -> Option<MicroUsd> {
         self.unpriced.is_none().then_some(self.price)
     }
 
-    /// The id of the reservation that it takes machines from: the value of the label whose name ends in `reservation-id`, as providers have it.
+    /// The id of the reservation that it takes machines from: the value of the label whose name
+    /// ends in `reservation-id`, as providers have it.
     pub fn reservation(&self) -> Option<&str> {
         let reserved = self.capacity_type == CapacityType::Reserved;
         let id = |need: &&Requirement| {
@@ -101,7 +109,8 @@ impl Offering {
         label.map(|label| label.values[0].as_str())
     }
 
-    /// Whether a machine can be had from it now: it is available and, if it is a reservation, not full.
+    /// Whether a machine can be launched from it: it is available and, if it is a reservation, not
+    /// full.
     pub fn is_launchable(&self) -> bool {
         let full = self.capacity_type == CapacityType::Reserved
             && self.reservation_capacity.unwrap_or(0) == 0;

@@ -1,6 +1,7 @@
 //! Devices and the claims to them (dynamic resource allocation). See docs/src/design/dra.md.
 //!
-//! Selectors are not here: whoever builds a snapshot has evaluated them, and says for each request which kinds of devices match.
+//! Selectors are not here: whoever builds a snapshot has evaluated them, and says for each request
+//! which kinds of devices match.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ pub struct Devices {
     pub pools: Vec<DevicePool>,
     /// The distinct specifications of claims.
     pub specs: Vec<ClaimSpec>,
-    /// The claims that there are, or will be for pods that are there. Sorted by namespace, then name.
+    /// ResourceClaims that exist, or that will be created for existing pods. Sorted by namespace,
+    /// then name.
     pub claims: Vec<Claim>,
 }
 
@@ -26,7 +28,7 @@ pub struct Devices {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceKind {
-    /// The driver.
+    /// Name of the DRA driver that publishes such devices.
     pub driver: String,
     /// The attributes that constraints name, by fully qualified name (`domain/name`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -37,7 +39,8 @@ pub struct DeviceKind {
     /// Of a shared device: what there is of it to share, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, DeviceCapacity>,
-    /// What a device draws on the counters of its pool, in thousandths: counter set, counter, amount. Sorted.
+    /// What a device draws on the counters of its pool, in thousandths: counter set, counter,
+    /// amount. Sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub consumes: Vec<(String, String, i64)>,
 }
@@ -56,30 +59,30 @@ pub enum AttributeValue {
     Version(String),
 }
 
-/// What can be shared of a device, in thousandths.
+/// A capacity of a device that claims share, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCapacity {
-    /// In all.
+    /// The total amount.
     pub value: i64,
-    /// What a claim gets that does not say how much: this, or without it all.
+    /// The amount for claims that request none; without a default, `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<i64>,
-    /// What may be asked for: one of these (the next larger one is given). Sorted.
+    /// The amounts that can be granted; a request is rounded up to the next one. Sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<i64>,
-    /// What may be asked for: a range.
+    /// The range of amounts that can be granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<CapacityRange>,
 }
 
-/// What may be asked for of a [`DeviceCapacity`], in thousandths.
+/// The range of amounts that a [`DeviceCapacity`] grants, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRange {
-    /// Less is raised to it.
+    /// Smaller requests are raised to it.
     pub min: i64,
-    /// More can't be had.
+    /// A larger request can't be granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
     /// Amounts are rounded up to whole steps from `min`.
@@ -88,7 +91,7 @@ pub struct CapacityRange {
 }
 
 impl DeviceCapacity {
-    /// What a claim gets that asks for so much, or for nothing in particular; `None` when it can't be had.
+    /// The amount that a claim gets for a request, or without one; `None` if it can't be granted.
     pub fn grant(&self, asked: Option<i64>) -> Option<i64> {
         let Some(asked) = asked else { return Some(self.default.unwrap_or(self.value)) };
         if let Some(range) = &self.range {
@@ -112,7 +115,7 @@ impl DeviceCapacity {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DevicePool {
-    /// The driver.
+    /// Name of the DRA driver that publishes such devices.
     pub driver: String,
     /// `spec.pool.name`.
     pub name: String,
@@ -121,7 +124,8 @@ pub struct DevicePool {
     /// What its devices draw on, in thousandths: by counter set and counter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
-    /// Its slices; a slice whose devices differ in where they can be reached is several. In the order in which devices are tried.
+    /// Its slices; a slice whose devices differ in where they can be reached is several. In the
+    /// order in which devices are tried.
     pub slices: Vec<DeviceSlice>,
 }
 
@@ -129,12 +133,13 @@ pub struct DevicePool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PoolState {
-    /// Yes.
+    /// All slices of the newest generation are known.
     #[default]
     Complete,
-    /// Slices are still missing: its devices are not used, and requests for all devices can't be answered.
+    /// Slices are still missing: its devices are not used, and requests for all devices can't be
+    /// answered.
     Incomplete,
-    /// It contradicts itself (why): the same.
+    /// Its slices contradict each other (the reason): the same applies.
     Invalid(String),
 }
 
@@ -142,9 +147,9 @@ pub enum PoolState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceSlice {
-    /// From where.
+    /// The nodes that can use the devices.
     pub reach: Reach,
-    /// The devices.
+    /// In the order in which they are tried.
     pub devices: Vec<Device>,
 }
 
@@ -165,7 +170,7 @@ pub enum Reach {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
-    /// Its name in the pool.
+    /// Unique in the pool.
     pub name: String,
     /// Index into [`Devices::kinds`].
     pub kind: u32,
@@ -175,26 +180,29 @@ pub struct Device {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTemplate {
-    /// The driver.
+    /// Name of the DRA driver that publishes such devices.
     pub driver: String,
     /// A name for the pool: the real one will be another.
     pub pool: String,
     /// As [`DevicePool::counters`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
-    /// The devices.
+    /// In the order in which they are tried.
     pub devices: Vec<Device>,
 }
 
-/// Devices that an instance type will have, and that will agree in an attribute whose value nobody knows before a machine is there.
+/// Devices that an instance type will have, and that will agree in an attribute whose value nobody
+/// knows before a machine is there.
 ///
-/// What is bound to one device under an attribute is bound to all that it is bound to, in whatever bindings they are listed.
+/// What is bound to one device under an attribute is bound to all that it is bound to, in whatever
+/// bindings they are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AttributeBinding {
     /// The attribute, fully qualified (`domain/name`).
     pub attribute: String,
-    /// The devices. A binding of fewer than two says nothing; a name that no [`DeviceTemplate`] has only connects the others.
+    /// A binding of fewer than two devices has no effect; a name that no [`DeviceTemplate`] has
+    /// only connects the others.
     pub devices: Vec<TemplateDevice>,
 }
 
@@ -210,14 +218,14 @@ pub struct TemplateDevice {
     pub device: String,
 }
 
-/// What a claim asks for.
+/// The specification of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
-    /// Why nothing can be planned for it, if so.
+    /// Why it can't be planned for, if so; its pods wait with this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// All of these.
+    /// All of them have to be satisfied.
     pub requests: Vec<DeviceRequest>,
     /// What the devices have to agree or differ in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -228,13 +236,13 @@ pub struct ClaimSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceRequest {
-    /// Its name.
+    /// Unique in the claim; constraints refer to it.
     pub name: String,
-    /// One of these, the first that can be had: a single one for `exactly`, the subrequests of `firstAvailable`.
+    /// In the order of preference: a single one for `exactly`, the subrequests of `firstAvailable`.
     pub alternatives: Vec<DeviceAsk>,
 }
 
-/// What a request asks for.
+/// One alternative of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceAsk {
@@ -250,7 +258,7 @@ pub struct DeviceAsk {
     pub admin: bool,
     /// The kinds whose devices match. Sorted.
     pub kinds: Vec<u32>,
-    /// How much it asks of devices that are shared, in thousandths.
+    /// Requested capacity of shared devices, in thousandths.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, i64>,
 }
@@ -262,7 +270,8 @@ pub struct DeviceConstraint {
     /// The requests it is about, as `request` or `request/subrequest`; all when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<String>,
-    /// The attribute, fully qualified. A device without it does not do, unless the constraint is `matchAttribute` and an [`AttributeBinding`] has the device.
+    /// The attribute, fully qualified. A device without it does not do, unless the constraint is
+    /// `matchAttribute` and an [`AttributeBinding`] has the device.
     pub attribute: String,
     /// `distinctAttribute` instead of `matchAttribute`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -270,7 +279,7 @@ pub struct DeviceConstraint {
 }
 
 impl DeviceConstraint {
-    /// Whether it is about a request.
+    /// Whether the constraint applies to a request.
     pub fn concerns(&self, request: &str, alternative: Option<&str>) -> bool {
         self.requests.is_empty()
             || self.requests.iter().any(|name| {
@@ -300,7 +309,7 @@ pub struct Claim {
     /// `status.reservedFor`: uids of pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reserved_for: Vec<String>,
-    /// Reserved for something that is no pod.
+    /// `status.reservedFor` names an object other than a pod.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reserved_for_others: bool,
 }
@@ -309,7 +318,7 @@ pub struct Claim {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimAllocation {
-    /// The devices.
+    /// One per device and request.
     pub devices: Vec<AllocatedDevice>,
     /// Where they can be reached: one of these, or anywhere when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -332,16 +341,16 @@ pub struct NodeTerm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocatedDevice {
-    /// The driver.
+    /// Name of the DRA driver that publishes such devices.
     pub driver: String,
-    /// The pool.
+    /// Name of the pool that published the device.
     pub pool: String,
-    /// The device.
+    /// [`Device::name`] in that pool.
     pub device: String,
-    /// With admin access, so that it takes nothing.
+    /// Allocated with `adminAccess`, which consumes nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
-    /// What it takes of a shared device, in thousandths.
+    /// The consumed capacity of a shared device, in thousandths.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub consumed: BTreeMap<String, i64>,
 }

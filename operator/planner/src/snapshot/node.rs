@@ -1,4 +1,4 @@
-//! Machines that exist or are on their way.
+//! Machines that exist or are being launched.
 
 use std::collections::BTreeMap;
 
@@ -19,52 +19,58 @@ pub struct Node {
     pub name: Option<String>,
     /// The NodeClaim; `None` for machines that are not ours.
     pub claim: Option<ClaimState>,
-    /// How far it has come.
+    /// Progress of the launch; scheduling of a machine depends on it.
     pub phase: NodePhase,
     /// Labels that scheduling sees: the NodeClaim's until registered, then the Node's.
     pub labels: BTreeMap<String, String>,
-    /// Taints that scheduling has to respect: known ephemeral and startup taints of a machine that is still initialising are left out.
+    /// Taints that scheduling has to respect: without the known ephemeral and startup taints of a
+    /// machine that is still initializing.
     pub taints: Vec<Taint>,
-    /// What it has: of the Node, or of the NodeClaim until the Node says so. Zero in a claim that is not launched (its requests stand in `allocatable`).
+    /// `status.capacity` of the Node, or of the NodeClaim until the Node reports it. Zero for a
+    /// NodeClaim that is not launched (`allocatable` has its requests).
     pub capacity: Resources,
-    /// What pods may use, before any pod is subtracted.
+    /// `status.allocatable`, before the requests of any pod are subtracted.
     pub allocatable: Resources,
     /// Price per hour of the offering that it runs on, when known.
     pub price: Option<MicroUsd>,
-    /// Being deleted, or chosen for deletion by an earlier plan: takes no pods; its pods have to go elsewhere.
+    /// Being deleted, or chosen for deletion by an earlier plan: it accepts no pods, and its pods
+    /// have to move.
     pub deleting: bool,
     /// Pods are expected on it until then, so it is not disrupted.
     pub nominated_until: Option<Timestamp>,
-    /// `karpenter.sh/do-not-disrupt: "true"` on the NodeClaim until it is registered, on the Node from then on.
+    /// `karpenter.sh/do-not-disrupt: "true"` on the NodeClaim until it is registered, on the Node
+    /// from then on.
     pub do_not_disrupt: bool,
     /// The API server has refused to delete its NodeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// Of the NodeClaim, else of the Node.
+    /// `metadata.creationTimestamp` of the NodeClaim or, without one, of the Node.
     pub created_at: Timestamp,
     /// The Node's condition Ready is True. Machines that are not count against disruption budgets.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub ready: bool,
-    /// `spec.requirements` of the NodeClaim while the phase is [`NodePhase::Pending`], empty afterwards: until the provider has chosen, these and not
-    /// the labels say what the machine will be.
+    /// `spec.requirements` of the NodeClaim while the phase is [`NodePhase::Pending`], empty
+    /// afterwards: until the provider has chosen, these and not the labels say what the machine
+    /// will be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Requirement>,
-    /// How many volumes its CSINode says can be attached, by CSI driver; `None` is a driver that names no limit. What the instance type says
-    /// ([`super::InstanceType::volume_limits`]) counts for drivers that are absent.
+    /// Attachable volumes by CSI driver, from the CSINode; `None` for a driver without a limit. For
+    /// absent drivers, [`super::InstanceType::volume_limits`] applies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_limits: BTreeMap<String, Option<u32>>,
-    /// What repair goes by.
+    /// Conditions and reboots, for the repair policies.
     #[serde(default, skip_serializing_if = "Health::is_unknown")]
     pub health: Health,
 }
 
-/// Why the API server did not let a NodeClaim be deleted, such as an admission webhook or a missing permission.
+/// The API server refused to delete a NodeClaim, because of an admission webhook or a missing
+/// permission, for example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// The node is left alone until then.
+    /// The node is no candidate for disruption until this time.
     pub until: Timestamp,
-    /// What the API server said.
+    /// The message of the API server.
     pub message: String,
 }
 
@@ -77,7 +83,7 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
-/// How far a machine has come.
+/// Phases of a machine, in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodePhase {
     /// The NodeClaim exists; no instance is known.
@@ -91,7 +97,7 @@ pub enum NodePhase {
     Initialized,
 }
 
-/// What the NodeClaim of a machine says.
+/// The NodeClaim of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimState {
@@ -107,11 +113,12 @@ pub struct ClaimState {
     pub drifted: Option<(String, Timestamp)>,
     /// Since when the condition Consolidatable is True.
     pub consolidatable: Option<Timestamp>,
-    /// When its `expireAfter` ends; `None` is never.
+    /// Creation plus `spec.expireAfter`; `None` is never.
     pub expires_at: Option<Timestamp>,
     /// `spec.expireAfter`; `None` is never.
     pub expire_after: Option<SignedDuration>,
-    /// Whether `spec.terminationGracePeriod` is set: then pods that block eviction do not block drift.
+    /// Whether `spec.terminationGracePeriod` is set: then pods that block eviction do not block
+    /// drift.
     pub has_termination_grace_period: bool,
     /// `spec.terminationGracePeriod`; repair drains for no longer than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]

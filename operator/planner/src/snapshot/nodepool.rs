@@ -16,23 +16,27 @@ pub struct NodePool {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// Why nothing may be launched from this pool now, if so: not Ready, being deleted, its NodeClass not ready.
+    /// Why nothing may be launched from this pool now, if so: not Ready, being deleted, its
+    /// NodeClass not ready.
     pub not_ready: Option<String>,
-    /// `spec.weight`, 0 when unset. Heavier pools come first; of equally heavy ones that in which a pod costs least, then the lexicographically later name.
+    /// `spec.weight`, 0 when unset. Heavier pools come first; of equally heavy ones that in which a
+    /// pod costs least, then the lexicographically later name.
     pub weight: i32,
-    /// `spec.replicas`: set on static pools, which take part neither in provisioning nor in consolidation.
+    /// `spec.replicas`: set on static pools, which take part neither in provisioning nor in
+    /// consolidation.
     pub replicas: Option<i64>,
     /// What can be launched with the pool's NodeClass. `None` while it is unknown.
     pub catalog: Option<CatalogId>,
     /// Values that every machine of the pool carries.
     pub template: Template,
-    /// `spec.limits` in the units of [`Resources`], `nodes` counts machines. An absent key is unlimited.
+    /// `spec.limits` in the units of [`Resources`], `nodes` counts machines. An absent key is
+    /// unlimited.
     pub limits: BTreeMap<String, i64>,
     /// `spec.disruption`.
     pub disruption: DisruptionPolicy,
 }
 
-/// What a NodePool puts on each NodeClaim.
+/// The values that a NodePool gives to each NodeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Template {
@@ -61,7 +65,7 @@ pub struct NodeClassRef {
     pub group: String,
     /// Kind, e.g. `EC2NodeClass`.
     pub kind: String,
-    /// Name.
+    /// `metadata.name`; NodeClasses are cluster-scoped.
     pub name: String,
 }
 
@@ -73,7 +77,8 @@ pub struct DisruptionPolicy {
     pub consolidation_policy: ConsolidationPolicy,
     /// `consolidateAfter`; `None` is `Never`.
     pub consolidate_after: Option<SignedDuration>,
-    /// `budgets`, each already reduced to what is in force at the snapshot's moment: budgets whose schedule is not active are left out.
+    /// `budgets`, each already reduced to what is in force at the snapshot's moment: budgets whose
+    /// schedule is not active are left out.
     pub budgets: Vec<Budget>,
 }
 
@@ -84,7 +89,7 @@ pub enum ConsolidationPolicy {
     WhenEmpty,
     /// Also nodes that can be replaced by cheaper ones or whose pods fit elsewhere.
     WhenEmptyOrUnderutilized,
-    /// As the former, when what it saves outweighs the disruption.
+    /// The same, if the savings outweigh the disruption.
     Balanced,
 }
 
@@ -112,10 +117,10 @@ pub enum BudgetNodes {
 pub enum DisruptionReason {
     /// Nothing but daemons runs on it.
     Empty,
-    /// It differs from what its NodePool or NodeClass now asks for.
+    /// It differs from the current NodePool or NodeClass.
     Drifted,
     /// Its pods can run for less.
     Underutilized,
-    /// A repair policy gave it up.
+    /// A repair policy applies to one of its conditions.
     Unhealthy,
 }

@@ -1,4 +1,4 @@
-//! NodeOverlays: what an administrator knows better than the provider about prices and capacity.
+//! NodeOverlays: an administrator's corrections to the provider's prices and capacity.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +13,35 @@ use crate::resources::MicroUsd;
 pub struct NodeOverlay {
     /// `metadata.name`.
     pub name: String,
-    /// `spec.weight`, 0 when unset. Of two overlays that say something about the same thing the heavier one counts.
+    /// `spec.weight`, 0 when unset. Of two overlays that change the same price or resource, the
+    /// heavier one counts.
     pub weight: i32,
     /// `spec.requirements`: the NodePools, instance types and offerings that it is about.
     pub requirements: Vec<Requirement>,
     /// `spec.price` or `spec.priceAdjustment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<PriceChange>,
-    /// `spec.capacity` in the units of [`crate::resources::Resources`]: what the machines have besides, or instead of what the provider says.
+    /// `spec.capacity` in the units of [`crate::resources::Resources`]: it adds to, or replaces,
+    /// the provider's amounts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, i64>,
 }
 
-/// What an overlay does to a price. No price falls below zero.
+/// A change to a price. No price falls below zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PriceChange {
-    /// It is this, per hour.
+    /// Sets the price per hour.
     Set(MicroUsd),
-    /// It is so much higher or lower, per hour.
+    /// Adds an amount per hour, which may be negative.
     Add(MicroUsd),
-    /// It is higher or lower by so many millionths of itself: -150000 is 15 % less.
+    /// Adds this many millionths of the price: -150000 subtracts 15 %.
     Scale(i64),
 }
 
 impl PriceChange {
-    /// From `spec.price` or `spec.priceAdjustment` (`+0.1`, `-0.1`, `+10%`, `-10%`), of which at most one is set. An error when neither form fits.
+    /// From `spec.price` or `spec.priceAdjustment` (`+0.1`, `-0.1`, `+10%`, `-10%`), of which at
+    /// most one is set. An error when neither form fits.
     pub fn parse(price: Option<&str>, adjustment: Option<&str>) -> Result<Option<Self>, String> {
         let millionths =
             |text: &str| decimal(text).ok_or_else(|| format!("{text:?} is no decimal number"));
@@ -56,7 +59,7 @@ impl PriceChange {
         }
     }
 
-    /// The price after it.
+    /// The changed price, at least zero.
     #[must_use]
     pub fn apply(self, price: MicroUsd) -> MicroUsd {
         let changed = match self {

@@ -17,13 +17,16 @@ use crate::resources::Resources;
 pub struct PodShape {
     /// Namespace: selectors of other pods see it.
     pub namespace: String,
-    /// Labels that any selector could see. Builders leave out what no selector in the cluster uses, if they know.
+    /// Labels that any selector could see. Builders leave out what no selector in the cluster uses,
+    /// if they know.
     pub labels: BTreeMap<String, String>,
-    /// Effective requests as kube-scheduler counts them (init containers, sidecars, overhead, pod-level); `pods` is 1.
+    /// Effective requests as kube-scheduler counts them (init containers, sidecars, overhead,
+    /// pod-level); `pods` is 1.
     pub requests: Resources,
     /// `spec.nodeSelector`, keys normalised.
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: one of the terms must hold, each a conjunction. Empty is no constraint.
+    /// Required node affinity: one of the terms must hold, each a conjunction. Empty is no
+    /// constraint.
     pub required_affinity: Vec<Vec<Requirement>>,
     /// Preferred node affinity: weight and conjunction.
     pub preferred_affinity: Vec<(i32, Vec<Requirement>)>,
@@ -35,7 +38,8 @@ pub struct PodShape {
     pub topology_spread: Vec<TopologySpread>,
     /// Required and preferred pod affinity and anti-affinity.
     pub pod_affinity: Vec<PodAffinityTerm>,
-    /// Where the pod's volumes can be attached: alternatives, each a conjunction. Empty is anywhere.
+    /// Where the pod's volumes can be attached: alternatives, each a conjunction. Empty is
+    /// anywhere.
     pub volume_topology: Vec<Vec<Requirement>>,
     /// Names of resource claims (DRA) while these are not planned for: the pod waits.
     pub resource_claims: Vec<String>,
@@ -53,7 +57,7 @@ pub struct PodShape {
 /// A volume that several pods use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SharedVolume {
-    /// Its CSI driver.
+    /// Name of the CSI driver that attaches it.
     pub driver: String,
     /// The PersistentVolumeClaim, in the pod's namespace.
     pub claim: String,
@@ -83,7 +87,7 @@ pub struct TopologySpread {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodAffinityTerm {
-    /// Anti-affinity.
+    /// `podAntiAffinity` instead of `podAffinity`.
     pub anti: bool,
     /// `None` is required, else the weight of the preference.
     pub weight: Option<i32>,
@@ -111,9 +115,9 @@ pub struct Pod {
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: Arc<str>,
-    /// Its shape.
+    /// Everything else that scheduling can see of it.
     pub shape: ShapeId,
-    /// Where it is.
+    /// Whether it is bound, and otherwise whether the operator may launch for it.
     pub placement: Placement,
     /// `metadata.creationTimestamp`.
     pub created_at: Timestamp,
@@ -125,27 +129,31 @@ pub struct Pod {
     pub daemon: bool,
     /// A static pod (owned by its Node).
     pub mirror: bool,
-    /// Owned by a StatefulSet: its successor comes only after it has gone, so its place is planned while it still terminates.
+    /// Owned by a StatefulSet: its successor comes only after it has gone, so its place is planned
+    /// while it still terminates.
     pub stateful: bool,
     /// The controller that owns it, as far as [`crate::deletion_costs`] has to know.
     #[serde(default, skip_serializing_if = "Owner::is_other")]
     pub owner: Owner,
-    /// Has a deletion timestamp.
+    /// `metadata.deletionTimestamp` is set.
     pub terminating: bool,
-    /// What forbids its eviction now, if anything.
+    /// Whether a voluntary disruption may evict it at the moment.
     pub eviction: Eviction,
-    /// The PodDisruptionBudget that its eviction counts against, where nothing forbids it: an index into [`super::Snapshot::pod_budgets`].
+    /// The PodDisruptionBudget that its eviction counts against, where nothing forbids it: an index
+    /// into [`super::Snapshot::pod_budgets`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_budget: Option<u32>,
-    /// Why no machine can be planned for it, in Karpenter's words, where the builder knows and the shape can't say it: a PersistentVolumeClaim that is
-    /// missing or not bindable, `matchFields` in its node affinity.
+    /// Why no machine can be planned for it, in Karpenter's words, for reasons outside of the
+    /// shape: a PersistentVolumeClaim that is missing or can't be bound, `matchFields` in its node
+    /// affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The CapacityBuffer (in the pod's namespace) whose room it keeps free: then there is no such pod, it is planned for like one that waits, after
-    /// those that there are, and nothing is announced for it.
+    /// The CapacityBuffer in the pod's namespace that this virtual pod belongs to. Virtual pods are
+    /// planned after all real ones, and nothing is announced for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<String>,
-    /// Its resource claims: indices into [`super::Devices::claims`], one for each of [`PodShape::device_claims`].
+    /// Its resource claims: indices into [`super::Devices::claims`], one for each of
+    /// [`PodShape::device_claims`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<u32>,
 }
@@ -170,13 +178,15 @@ impl Owner {
     }
 }
 
-/// Where a pod is.
+/// Where a pod runs, or why it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
-    /// Marked unschedulable by kube-scheduler, not preempting anything: the operator may launch for it.
+    /// Marked unschedulable by kube-scheduler, not preempting anything: the operator may launch for
+    /// it.
     Unschedulable,
-    /// Not bound, and not (yet) the operator's business (gated, not seen by the scheduler, nominated by preemption).
+    /// Not bound, and not (yet) the operator's business (gated, not seen by the scheduler,
+    /// nominated by preemption).
     #[default]
     Waiting,
     /// Bound to a machine.
@@ -187,7 +197,7 @@ pub enum Placement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Eviction {
-    /// Yes.
+    /// Nothing forbids it.
     #[default]
     Allowed,
     /// `karpenter.sh/do-not-disrupt` is in force on it.
@@ -206,7 +216,8 @@ pub struct PodBudget {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `status.disruptionsAllowed`: how many of its pods may be evicted before others have taken their place.
+    /// `status.disruptionsAllowed`: how many of its pods may be evicted before others have taken
+    /// their place.
     pub allowed: u32,
 }
 

@@ -1,13 +1,14 @@
-//! What tells that a machine is sick, and how long that is tolerated.
+//! Health of machines, and the repair policies of their provider.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What is known about a machine's health.
+/// Conditions and reboots of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
-    /// Conditions of the Node. Only those matter that have type and status of a policy in [`super::Snapshot::repair_policies`]; others may be left out.
+    /// Conditions of the Node. Only those matter that have type and status of a policy in
+    /// [`super::Snapshot::repair_policies`]; others may be left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<NodeCondition>,
     /// `metadata.creationTimestamp` of the Node. No condition is taken to be older.
@@ -16,7 +17,7 @@ pub struct Health {
     /// `karpenter.sh/do-not-repair: "true"` on the Node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub do_not_repair: bool,
-    /// Its reboots.
+    /// Reboots of the machine that the operator remembers.
     #[serde(skip_serializing_if = "Reboots::is_none")]
     pub reboots: Reboots,
 }
@@ -43,37 +44,39 @@ pub struct NodeCondition {
     pub since: Timestamp,
 }
 
-/// What the provider says about a condition: that it makes a machine sick, how long it is tolerated, and what helps. A provider's policies are one set;
-/// [`crate::repair::validate`] says what has to hold of it.
+/// A condition that makes a machine unhealthy, how long it is tolerated, and the remedy. The
+/// policies of a provider are one set; [`crate::repair::validate`] checks its invariants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RepairPolicy {
-    /// Type of the condition.
+    /// `type` of the Node's condition.
     pub condition: String,
-    /// Its status.
+    /// `status` of the condition that makes a machine unhealthy: `True`, `False` or `Unknown`.
     pub status: String,
-    /// A regular expression that some part of the condition's reason has to match. Empty in the one policy that applies to every condition of which
-    /// the set has type and status, when no other policy matches.
+    /// A regular expression that some part of the condition's reason has to match. Empty in the one
+    /// policy that applies to every condition of which the set has type and status, when no other
+    /// policy matches.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// How long the condition is tolerated.
+    /// The time from the condition's last transition to the repair.
     pub toleration: SignedDuration,
-    /// How long draining may take at most; 0 does not wait for pods, `None` leaves it to the NodeClaim.
+    /// How long draining may take at most; 0 does not wait for pods, `None` leaves it to the
+    /// NodeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period: Option<SignedDuration>,
     /// 0 to 100; the highest is the most urgent.
     pub priority: i32,
-    /// What helps.
+    /// The remedy.
     pub action: RepairAction,
 }
 
-/// What helps a sick machine. The later one disrupts more.
+/// Remedies for an unhealthy machine, in the order of the disruption that they cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RepairAction {
-    /// The machine is started anew in place.
+    /// Reboot the instance; the Node and its NodeClaim stay.
     RebootNode,
-    /// Another machine comes first, then it goes.
+    /// Launch a replacement, then delete the machine.
     ReplaceNode,
 }
 
@@ -81,9 +84,11 @@ pub enum RepairAction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reboots {
-    /// The NodeClaim's condition Rebooting is True: the machine will be back, counts against budgets, and is left alone.
+    /// The NodeClaim's condition Rebooting is True: the machine will be back, counts against
+    /// budgets, and is left alone.
     pub in_progress: bool,
-    /// When the last one ended: since when Rebooting is False. What is tolerated is tolerated anew from then on.
+    /// When the last one ended: since when Rebooting is False. Tolerations start again at this
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// When reboots of this NodeClaim were decided on, as far as the operator remembers.

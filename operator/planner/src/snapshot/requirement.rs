@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct Requirement {
     /// Label key, already normalised (no `beta.kubernetes.io/…` aliases).
     pub key: String,
-    /// Operator.
+    /// How `values` are compared.
     pub operator: Operator,
-    /// Values; sorted, unique. One integer for the four comparisons, none for Exists and DoesNotExist.
+    /// Values; sorted, unique. One integer for the four comparisons, none for Exists and
+    /// DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
     /// `minValues`.
