@@ -33,7 +33,7 @@ pub enum StoryError {
     #[error(transparent)]
     NotYet(#[from] NotYet),
     /// A program of Tenon ended with another exit code than it must.
-    #[error("`tenon {args}` ended with exit code {code}; its last words:\n{said}")]
+    #[error("`tenon {args}` ended with exit code {code}; its last lines:\n{said}")]
     Tenon {
         /// Its arguments.
         args: String,
@@ -173,9 +173,9 @@ pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failur
         Output::Json => anstream::println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Text if report.ok => {
             permissions(&report.statements);
-            anstream::println!("\nThe end, after {:.0} s. Nothing is left.", report.seconds);
+            anstream::println!("\nDone after {:.0} s. Nothing is left.", report.seconds);
         }
-        Output::Text => anstream::println!("\nIt stopped after {:.0} s.", report.seconds),
+        Output::Text => anstream::println!("\nStopped after {:.0} s.", report.seconds),
     }
     if let Some(logs) = &report.logs {
         anstream::eprintln!("The logs are in {}.", logs.display());
@@ -189,7 +189,7 @@ fn permissions(statements: &[Statement]) {
     let of = statements.len();
     anstream::println!("\nThe operator needed {needed} of the {of} statements of its policies.");
     for statement in statements.iter().filter(|it| it.calls.is_empty()) {
-        let why = statement.shipped_because.unwrap_or("nobody knows why it is shipped");
+        let why = statement.shipped_because.unwrap_or("no reason recorded");
         anstream::println!("   • not {}: {why}", statement.sid);
     }
 }
@@ -241,7 +241,7 @@ async fn open(
 ) -> Result<Bed, BedError> {
     let chapter = Chapter {
         title: "A cluster",
-        shows: "A real control plane, an AWS double, and two system nodes come up on this machine.",
+        shows: "A real control plane, an AWS double and two system nodes start on this machine.",
         tell: |_| Box::pin(std::future::ready(Ok(()))),
     };
     narrator.begin(1, &chapter);

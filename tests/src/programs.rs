@@ -35,7 +35,7 @@ pub enum TenonProgramError {
     #[error("can't run cargo, which builds tenon and tenon-operator")]
     Cargo(#[source] io::Error),
     /// The build fails.
-    #[error("`cargo build --workspace --bins` failed ({status}); its last words:\n{output}")]
+    #[error("`cargo build --workspace --bins` failed ({status}); its last lines:\n{output}")]
     Build {
         /// How it ended.
         status: ExitStatus,

@@ -1,4 +1,4 @@
-//! The `sandbox` program: tells the demo of Tenon on a bed, keeps a bed to play with, and sets faults by hand.
+//! The `sandbox` program: runs the demo of Tenon on a bed, keeps a playground, and injects faults.
 
 use std::process::ExitCode;
 
@@ -16,15 +16,15 @@ mod verbs;
 
 /// A Kubernetes cluster with simulated machines and an AWS double, on this machine
 ///
-/// Without a command it tells the demo: install Tenon, launch nodes for pods, consolidate, interrupt, drift, uninstall, and prove that
-/// nothing is left.
+/// Without a command it runs the demo: install Tenon, launch nodes for pods, consolidate,
+/// interrupt, drift, uninstall, and prove that nothing is left.
 #[derive(Debug, Parser)]
 #[command(name = "sandbox", max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     command: Option<Command>,
-    /// How results are printed on stdout
+    /// Format of the results on stdout
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
 }
@@ -41,17 +41,17 @@ pub enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell the demo (the default)
+    /// Run the demo (the default)
     Demo,
-    /// Start a bed, print what a shell needs to use it, and stay until Ctrl-C
+    /// Start a playground, print the variables that a shell needs, and run until Ctrl-C
     Up(up::UpArgs),
-    /// Build what a bed needs: the control plane, moto, and the programs of this workspace
+    /// Build the parts of a bed: the control plane, moto, and the programs of this workspace
     Build,
-    /// Say what is missing on this machine, and what to do about it
+    /// Check the requirements on this machine, and say how to fix what is missing
     Doctor,
-    /// Measure the operator's memory and speed on the kwok provider
+    /// Measure the memory and speed of the operator
     Measure(measure::MeasureArgs),
-    /// Verbs of a running bed, which the exports of `sandbox up` name.
+    /// Commands for a running bed, which the exported variables of `sandbox up` name.
     #[command(flatten)]
     Control(verbs::Verb),
 }

@@ -125,7 +125,7 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// Go says no.
-    #[error("`go build` of {program} failed ({status}); its last words:\n{output}")]
+    #[error("`go build` of {program} failed ({status}); its last lines:\n{output}")]
     Build {
         /// What was to be built.
         program: &'static str,

@@ -21,7 +21,7 @@ use crate::wait::{Look, eventually};
 pub(super) const ALL: &[Chapter] = &[
     Chapter {
         title: "Install",
-        shows: "`tenon install` makes roles, queue, rules, access entry and CRDs, and deploys the operator, which runs with the role it was given.",
+        shows: "`tenon install` creates roles, queue, rules, access entry and CRDs, and deploys the operator, which runs with its role.",
         tell: |scene| Box::pin(install_chapter(scene)),
     },
     Chapter {
@@ -31,27 +31,27 @@ pub(super) const ALL: &[Chapter] = &[
     },
     Chapter {
         title: "Launch",
-        shows: "Twelve pods find no room; instances are launched for them, become nodes, and the pods run.",
+        shows: "Twelve pods are unschedulable; Tenon launches instances, these become nodes, and the pods run.",
         tell: |scene| Box::pin(launch(scene)),
     },
     Chapter {
         title: "Consolidate",
-        shows: "Most pods go; nodes that are no longer needed go, too.",
+        shows: "Most pods are deleted; Tenon removes the nodes that are no longer needed.",
         tell: |scene| Box::pin(consolidate(scene)),
     },
     Chapter {
         title: "Interrupt",
-        shows: "AWS takes a spot instance back; its pods move in time.",
+        shows: "AWS interrupts a spot instance; its pods move in time.",
         tell: |scene| Box::pin(interrupt(scene)),
     },
     Chapter {
         title: "Drift",
-        shows: "The EC2NodeClass changes; nodes made by the old one are replaced.",
+        shows: "The EC2NodeClass changes; Tenon replaces the drifted nodes.",
         tell: |scene| Box::pin(drift(scene)),
     },
     Chapter {
         title: "Uninstall",
-        shows: "`tenon uninstall` drains the nodes and removes all that was made. What is left is compared with what was there before.",
+        shows: "`tenon uninstall` drains the nodes and deletes everything that was created. The result is compared with the state before.",
         tell: |scene| Box::pin(uninstall(scene)),
     },
 ];
@@ -145,7 +145,7 @@ async fn install_chapter(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let after = Inventory::take(scene.bed).await?;
     let made = after.beyond(scene.before.as_ref().expect("taken above"));
     scene.note(format!(
-        "{} objects were made, {} of them in AWS",
+        "{} objects were created, {} of them in AWS",
         made.len(),
         made.iter().filter(|it| it.is_aws()).count()
     ));
@@ -158,10 +158,12 @@ async fn node_role(scene: &Scene<'_>) -> Result<String, StoryError> {
     let class = classes
         .get("default")
         .await
-        .map_err(kubernetes("read the EC2NodeClass that the installer made"))?;
+        .map_err(kubernetes("read the EC2NodeClass that the installer created"))?;
     let role = class.data["spec"]["role"].as_str().map(str::to_owned);
     role.ok_or_else(|| {
-        StoryError::Unexpected("the EC2NodeClass that the installer made names no role".to_owned())
+        StoryError::Unexpected(
+            "the EC2NodeClass that the installer created names no role".to_owned(),
+        )
     })
 }
 
@@ -371,7 +373,7 @@ async fn uninstall(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     if !missing.is_empty() {
         let names: Vec<Value> = missing.iter().map(|it| it.to_string().into()).collect();
         return Err(StoryError::Unexpected(format!(
-            "it removed what was not its own: {}",
+            "it removed objects of others: {}",
             Value::from(names)
         )));
     }

@@ -30,30 +30,30 @@ const NEVER_LOST: u32 = 24 * 60 * 60;
 /// Arguments of `sandbox measure`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct MeasureArgs {
-    /// What is measured; without it `mix`, `alike` and `floor` with 5,000 pods, and `large`, as one table beside what Karpenter takes
+    /// Workload to measure; without it, `mix`, `alike` and `floor` with 5,000 pods, and `large`, as a table beside Karpenter's figures
     #[arg(value_enum)]
     case: Option<Case>,
-    /// How many pods there are; unless it is given 100,000 in the case `large`, 1,000 in the others, and in the table as many as Karpenter was measured with
+    /// Number of pods; default 100,000 for `large`, 1,000 for the others, and in the table the number that Karpenter was measured with
     #[arg(long)]
     pods: Option<usize>,
-    /// How many pods fit on a node, at most: two or more, as a node keeps some of its CPU to itself
+    /// Maximum number of pods on a node: two or more, because a node reserves some of its CPU
     ///
-    /// In the case `large` so many are on each node; 10 there unless it is given, 4 in the cases `alike` and `floor`, 62 in the table.
+    /// For `large` it is the number on each node; default 10 for `large`, 4 for `alike` and `floor`, 62 in the table.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
     per_node: Option<u64>,
-    /// CPU that each pod of the cases `alike` and `floor` requests, in thousandths; 250 in the table, whatever is given
+    /// CPU request of each pod of `alike` and `floor`, in millicores; always 250 in the table
     #[arg(long, value_name = "MILLICPU", default_value_t = 950, value_parser = clap::value_parser!(u64).range(1..=950))]
     cpu: u64,
-    /// How long the soak goes on
+    /// Duration of the soak
     #[arg(long, default_value_t = 60)]
     minutes: u64,
-    /// How many NodePools, each with its NodeClass and pods, come and go at the same time in the soak
+    /// Number of NodePools, each with its NodeClass and pods, that the soak creates and deletes at the same time
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=16))]
     lanes: u64,
-    /// Give up after so many seconds
+    /// Time limit in seconds
     #[arg(long, default_value_t = 300)]
     limit: u64,
-    /// A flag of the operator, e.g. `--operator=--nominate-pods=false`; may be given several times
+    /// A flag of the operator, such as `--operator=--nominate-pods=false` (may be repeated)
     #[arg(long = "operator", value_name = "FLAG", allow_hyphen_values = true)]
     flags: Vec<String>,
 }
@@ -61,15 +61,15 @@ pub(super) struct MeasureArgs {
 /// Workloads to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Case {
-    /// Pods that are all alike come and go
+    /// Create and delete identical pods
     Alike,
-    /// Half of the pods small, half large, as upstream's performance suite has them; then three in ten go
+    /// Create small and large pods in equal numbers, as in upstream's performance suite; then delete three in ten
     Mix,
-    /// The pods of `alike` where the nodes are there before and no autoscaler runs: the least that it can take on this machine
+    /// Create the pods of `alike` on existing nodes without an autoscaler: the minimum on this machine
     Floor,
-    /// A cluster of 10,000 nodes and 100,000 pods is there when the operator starts
+    /// Start the operator in a cluster of 10,000 nodes and 100,000 pods
     Large,
-    /// NodeClasses, NodePools, pods and nodes come and go for an hour on a bed with the provider `aws` and two replicas
+    /// Create and delete NodeClasses, NodePools, pods and nodes for an hour on a bed with the provider `aws` and two replicas
     Soak,
 }
 

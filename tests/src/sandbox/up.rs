@@ -15,7 +15,7 @@ use crate::progress::Progress;
 /// Arguments of `sandbox up`.
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
-    /// Without Tenon: an empty cluster, for any other operator or test suite
+    /// Start an empty cluster without Tenon, for any other operator or test suite
     #[arg(long)]
     bare: bool,
     /// Name of the cluster

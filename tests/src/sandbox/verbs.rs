@@ -22,63 +22,63 @@ mod request;
 pub(super) enum Verb {
     /// List the instances of the AWS double
     Instances {
-        /// Terminated ones, too
+        /// Include terminated instances
         #[arg(long)]
         all: bool,
     },
-    /// Show AWS calls: who, action, result, time
+    /// Show AWS calls with caller, action, result and time
     Calls(CallsArgs),
     /// Count AWS calls by action
     Counts,
-    /// Take spot instances back, with AWS's warning
+    /// Interrupt spot instances, with AWS's warning
     Interrupt(InterruptArgs),
-    /// Recommend to replace spot instances
+    /// Recommend the replacement of spot instances
     Rebalance(SelectionArgs),
     /// Announce the retirement of instances through AWS Health
     Retire(SelectionArgs),
-    /// Terminate instances, as somebody at the console would
+    /// Terminate instances, as from the AWS console
     Terminate {
         /// Instance ids
         #[arg(required = true, value_name = "ID")]
         instances: Vec<String>,
     },
-    /// Stop instances, as somebody at the console would
+    /// Stop instances, as from the AWS console
     Stop {
         /// Instance ids
         #[arg(required = true, value_name = "ID")]
         instances: Vec<String>,
     },
-    /// Take capacity away (insufficient capacity errors)
+    /// Remove capacity (insufficient capacity errors)
     Ice(IceArgs),
     /// Throttle an action
     Throttle(ThrottleArgs),
-    /// Fail an action with an error of AWS
+    /// Fail an action with an AWS error
     Fail(FailArgs),
-    /// Answer an action later
+    /// Delay the answers to an action
     Latency(LatencyArgs),
     /// Close the connections of an action without an answer
     Drop(DropArgs),
     /// Change a price
     Price(PriceArgs),
-    /// Move the cluster away from a zone (a zonal shift of ARC)
+    /// Move the cluster away from a zone (an ARC zonal shift)
     Shift(ShiftArgs),
-    /// List the zonal shifts that are active
+    /// List the active zonal shifts
     Shifts,
     /// End a zonal shift
     Unshift {
-        /// The shift's id, as `shift` printed it
+        /// Id of the shift, as `shift` printed it
         #[arg(value_name = "SHIFT")]
         id: String,
     },
-    /// Let machines boot slowly, badly, or not at all
+    /// Make instances boot slowly, incorrectly, or not at all
     Boot(BootArgs),
-    /// Say why machines have not become nodes
+    /// Show why instances have not become nodes
     Problems,
-    /// List the faults in force
+    /// List the active faults
     Faults,
     /// End one fault, or all
     Heal {
-        /// The fault's id, as the verb that set it printed; without it, all faults end, those of machines too
+        /// Id of the fault, as the command that created it printed; without an id, all faults end, including those of instances
         #[arg(value_name = "FAULT")]
         id: Option<String>,
     },

@@ -7,10 +7,10 @@ pub(in super::super) struct CallsArgs {
     /// Only this action; wildcards are allowed
     #[arg(value_name = "SERVICE:ACTION")]
     pub(super) action: Option<String>,
-    /// Only those that failed
+    /// Only failed calls
     #[arg(long)]
     pub(super) failed: bool,
-    /// Forget all calls so far
+    /// Clear the recorded calls
     #[arg(long, conflicts_with_all = ["action", "failed"])]
     pub(super) clear: bool,
 }
@@ -22,7 +22,7 @@ pub(in super::super) struct SelectionArgs {
     /// Instance ids
     #[arg(value_name = "ID")]
     pub(super) instances: Vec<String>,
-    /// A share of all spot instances, 0 to 1
+    /// Share of all spot instances, 0 to 1
     #[arg(long, value_name = "SHARE")]
     pub(super) share: Option<f64>,
 }
@@ -31,7 +31,7 @@ pub(in super::super) struct SelectionArgs {
 pub(in super::super) struct InterruptArgs {
     #[command(flatten)]
     pub(super) selection: SelectionArgs,
-    /// Seconds between warning and end
+    /// Seconds between the warning and the termination
     #[arg(long, default_value_t = 120.0, value_name = "SECONDS")]
     pub(super) notice: f64,
 }
@@ -47,20 +47,20 @@ pub(in super::super) struct IceArgs {
     /// Only this capacity type
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) capacity: Option<Capacity>,
-    /// How many instances can still be launched
+    /// Number of instances that can still be launched
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(super) left: u32,
 }
 
 #[derive(Debug, Args)]
 pub(in super::super) struct ShiftArgs {
-    /// The zone, by its name or id
+    /// Name or id of the zone
     #[arg(value_name = "ZONE")]
     pub(super) zone: String,
-    /// How long it lasts
+    /// Duration of the shift
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", conflicts_with = "auto")]
     pub(super) seconds: f64,
-    /// An autoshift of AWS's: it lasts until it is ended
+    /// Start an autoshift, which lasts until it is ended
     #[arg(long)]
     pub(super) auto: bool,
 }
@@ -89,10 +89,10 @@ pub(in super::super) struct TargetArgs {
     /// Only calls of this ARN; wildcards are allowed
     #[arg(long, value_name = "ARN")]
     pub(super) caller: Option<String>,
-    /// End after so many calls
+    /// End the fault after this number of calls
     #[arg(long, value_name = "N")]
     pub(super) times: Option<u32>,
-    /// Hit only this share of the calls, 0 to 1
+    /// Affect only this share of the calls, 0 to 1
     #[arg(long, default_value_t = 1.0, value_name = "SHARE")]
     pub(super) probability: f64,
 }
@@ -101,10 +101,10 @@ pub(in super::super) struct TargetArgs {
 pub(in super::super) struct ThrottleArgs {
     #[command(flatten)]
     pub(super) target: TargetArgs,
-    /// Calls per second that pass
+    /// Number of calls per second that succeed
     #[arg(long, default_value_t = 0.0, value_name = "N")]
     pub(super) per_second: f64,
-    /// Calls that pass at once
+    /// Number of calls that succeed in a burst
     #[arg(long, default_value_t = 0.0, value_name = "N")]
     pub(super) burst: f64,
 }
@@ -128,7 +128,7 @@ pub(in super::super) struct FailArgs {
 pub(in super::super) struct LatencyArgs {
     #[command(flatten)]
     pub(super) target: TargetArgs,
-    /// How much later
+    /// Delay of the answer
     #[arg(long, value_name = "SECONDS")]
     pub(super) seconds: f64,
 }
@@ -137,7 +137,7 @@ pub(in super::super) struct LatencyArgs {
 pub(in super::super) struct DropArgs {
     #[command(flatten)]
     pub(super) target: TargetArgs,
-    /// Carry the call out, and lose only the answer
+    /// Execute the call, and lose only the answer
     #[arg(long)]
     pub(super) answer_only: bool,
 }
@@ -153,7 +153,7 @@ pub(in super::super) struct PriceArgs {
     /// Spot or on-demand
     #[arg(long, value_enum, default_value = "on-demand", value_name = "TYPE")]
     pub(super) capacity: Capacity,
-    /// The zone, of a spot price
+    /// Zone of the spot price
     #[arg(long, value_name = "ZONE")]
     pub(super) zone: Option<String>,
 }
@@ -168,33 +168,33 @@ pub(in super::super) struct BootArgs {
     /// Seconds from registration to Ready, from now on
     #[arg(long, value_name = "SECONDS")]
     pub(super) ready: Option<f64>,
-    /// What goes wrong
+    /// Fault of the instances
     #[arg(long, value_enum, value_name = "FAULT")]
     pub(super) fault: Option<BootFault>,
-    /// Seconds that belong to the fault
+    /// Seconds until the fault, or that it delays
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", requires = "fault")]
     pub(super) after: f64,
-    /// The instance that it hits
+    /// Id of the affected instance
     #[arg(long, value_name = "ID", requires = "fault", conflicts_with_all = ["share", "next"])]
     pub(super) instance: Option<String>,
-    /// The share of new machines that it hits, 0 to 1
+    /// Share of new instances that are affected, 0 to 1
     #[arg(long, value_name = "SHARE", requires = "fault", conflicts_with = "next")]
     pub(super) share: Option<f64>,
-    /// How many of the next machines it hits
+    /// Number of the next instances that are affected
     #[arg(long, default_value_t = 1, value_name = "N", requires = "fault")]
     pub(super) next: u32,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(in super::super) enum BootFault {
-    /// It never registers
+    /// Never register
     Never,
-    /// It registers later
+    /// Register later
     Late,
-    /// It registers and never gets Ready
+    /// Register, and never become Ready
     StaysNotReady,
-    /// It is Ready, and later not any more
+    /// Become Ready, and later NotReady
     GoesNotReady,
-    /// It is Ready, and later silent
+    /// Become Ready, and later stop reporting
     FallsSilent,
 }
