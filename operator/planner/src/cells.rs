@@ -1,7 +1,8 @@
 //! Cells: a NodePool's template narrowed by the requirements of the pods that share a machine.
 //!
-//! A machine to come is in one cell at a time and moves to a narrower one with each pod that asks for more. Cells are interned: the instance types that
-//! meet a set of requirements, and what each costs then, are worked out once however many machines and pods arrive at it.
+//! A machine to come is in one cell at a time and moves to a narrower one with each pod that asks
+//! for more. Cells are interned: the instance types that meet a set of requirements, and what each
+//! costs then, are worked out once however many machines and pods arrive at it.
 
 mod stock;
 
@@ -23,30 +24,36 @@ use crate::topology::{Counted, Expected, cell_values};
 use stock::Stocks;
 pub(crate) use stock::{Stock, by_price, frontier};
 
-/// How many cells there are before each owner gets no more than [`SPARED`] further ones. Tenants choose what their pods require, and each pod that comes to a machine may make
-/// another cell of it: there would be as many as pods × machines.
+/// The number of cells from which on each owner gets at most [`SPARED`] more. Tenants choose the
+/// requirements of their pods, and each pod on a machine may narrow it to another cell: without a
+/// limit there would be pods × machines.
 pub(crate) const MOST: usize = 16_384;
 
-/// How many values cells list in all before that, each once for every cell that lists it: a pod may exclude thousands, and a cell excludes those of all its pods.
+/// The same limit for the values that cells list, each counted for every cell that lists it: a pod
+/// may exclude thousands, and a cell excludes the values of all its pods.
 pub(crate) const VALUES: usize = 1 << 22;
 
-/// How many cells of its own a class or a template gets beyond that: pods find a machine that nobody shares with them, in a domain that their rules choose.
+/// The number of additional cells of each class or template beyond these limits: its pods get a
+/// machine of their own, in a domain that their rules choose.
 pub(crate) const SPARED: u32 = 16;
 
-/// How many answers to the question what joins what are remembered. Beyond that, as with more cells than [`MOST`], pods come to machines that become no narrower by it.
+/// The size of the cache of [`Cells::join`]. Beyond it, as beyond [`MOST`], pods are placed only on
+/// machines that they do not narrow.
 const JOINS: usize = 1 << 18;
 
-/// How many alternatives of a pod are looked at where it is only asked whether it may come to some machine.
+/// The number of alternatives of a pod that are considered for a quick answer to whether some
+/// machine may admit it.
 const GLANCES: usize = 16;
 
-/// With more classes than this nobody looks for a type that meets two of them before they share a machine.
+/// With more classes than this, the planner does not check in advance whether a type meets two of
+/// them.
 const FEW_CLASSES: usize = 256;
 
-/// Index of a cell.
+/// Index into the cells of [`Cells`], in the order of first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CellId(u32);
 
-/// A template, narrowed.
+/// A template with additional requirements.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) template: usize,
@@ -55,7 +62,8 @@ pub(crate) struct Cell {
     owner: Option<Owner>,
 }
 
-/// Whom a cell is for as long as nobody shares it: a template's own pods without requirements, or one class.
+/// The owner of a cell that is not shared: a template's own pods without requirements, or one
+/// class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Template(usize),
@@ -70,15 +78,16 @@ impl std::ops::Deref for Cell {
     }
 }
 
-/// A pod can't be in a cell, or a cell can't be narrowed. [`Cells::why_not`] says why: most that ask whether it can don't want to know.
+/// The cell can't be narrowed for a pod. [`Cells::why_not`] computes the reason, which most callers
+/// do not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shut;
 
-/// All cells that were needed so far.
+/// All cells that were used so far, and caches of what is computed for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     list: Vec<Arc<Cell>>,
-    /// By template.
+    /// By template: the cell without further requirements.
     bases: Vec<Option<CellId>>,
     index: FxHashMap<(usize, Arc<Requirements>), CellId>,
     stocks: Stocks,
@@ -94,9 +103,9 @@ pub(crate) struct Cells {
     labelled: FxHashMap<(usize, Key), Arc<FixedBitSet>>,
     /// By catalog, class and term of what the class requires: the types that meet it.
     meeting: FxHashMap<(usize, ClassId, usize), Arc<FixedBitSet>>,
-    /// Which groups count pods on their machines.
+    /// Cache: which spread constraints count pods on machines of which cells.
     pub(crate) counted: Counted,
-    /// Whose machines may come.
+    /// Cache: templates of which a machine could be launched for some pod.
     pub(crate) expected: Expected,
 }
 
@@ -121,7 +130,7 @@ impl Cells {
         self.n_values
     }
 
-    /// The cell of a template on which nothing runs yet.
+    /// The cell of a template's machine without pods.
     pub(crate) fn base(&mut self, problem: &Problem<'_>, template: usize) -> CellId {
         if let Some(&Some(known)) = self.bases.get(template) {
             return known;
@@ -136,7 +145,7 @@ impl Cells {
         base
     }
 
-    /// The cell in which a machine is once a pod of a class has come.
+    /// The cell of a machine after a pod of a class was added.
     pub(crate) fn join(
         &mut self,
         problem: &Problem<'_>,
@@ -161,7 +170,7 @@ impl Cells {
         found
     }
 
-    /// Whether pods of a class make nothing of a machine in a cell that it is not yet.
+    /// Whether pods of a class leave the cell of a machine unchanged.
     pub(crate) fn keeps(
         &self,
         problem: &Problem<'_>,
@@ -178,7 +187,8 @@ impl Cells {
             && self.glance(problem, cell, class, &wanted).is_ok()
     }
 
-    /// Whether a pod of a class narrows a machine in a cell, if it may come as far as can be told without another cell for it; nothing if it may not.
+    /// Whether a pod of a class narrows a machine in a cell, as far as that can be answered without
+    /// creating a cell; `None` if the cell does not admit it.
     pub(crate) fn narrows(
         &mut self,
         problem: &Problem<'_>,
@@ -198,7 +208,7 @@ impl Cells {
         may.then_some(true)
     }
 
-    /// What [`Self::join`] says, without asking why not.
+    /// [`Self::join`] without the reason for a refusal.
     pub(crate) fn joined(
         &mut self,
         problem: &Problem<'_>,
@@ -209,7 +219,8 @@ impl Cells {
         self.join(problem, cell, class, variant).ok()
     }
 
-    /// Whether pods of a class may come to a machine in a cell, as far as is seen at a glance. Where they have more alternatives than are looked at, they may.
+    /// A quick check whether a machine in a cell may admit pods of a class. True if they have more
+    /// alternatives than are considered.
     pub(crate) fn may_join(&self, problem: &Problem<'_>, cell: CellId, class: ClassId) -> bool {
         let variants = &problem.classes[class].variants;
         let relaxed = variants.relaxed();
@@ -220,7 +231,8 @@ impl Cells {
         relaxed.len() > GLANCES || relaxed.into_iter().any(is_open)
     }
 
-    /// The cell of a template's machines that meet one of the terms of what a class requires, wherever volumes are and whatever taints it tolerates.
+    /// The cell of a template's machines that meet one of the terms of what a class requires,
+    /// wherever volumes are and whatever taints it tolerates.
     pub(crate) fn requiring(
         &mut self,
         problem: &Problem<'_>,
@@ -233,7 +245,8 @@ impl Cells {
         self.narrow_for(problem, base, required, Some(Owner::Class(class))).ok()
     }
 
-    /// The first thing that keeps a pod of a class off a cell; nothing if it is only that there are too many cells.
+    /// The first constraint that excludes a pod of a class from a cell; `None` if only the limit on
+    /// cells does.
     pub(crate) fn why_not(
         &self,
         problem: &Problem<'_>,
@@ -273,7 +286,7 @@ impl Cells {
         })
     }
 
-    /// What keeps a pod off a cell, as far as taints and labels tell.
+    /// The taint or label that excludes a pod from a cell.
     fn glance<'p>(
         &self,
         problem: &'p Problem<'_>,
@@ -290,7 +303,7 @@ impl Cells {
         self.compatible(problem, id, &wanted.requirements).map_err(Glance::Key)
     }
 
-    /// Whether a cell may meet `wanted`; else the key that it can't meet.
+    /// Whether a cell can meet `wanted`; the error is the first key that it can't.
     pub(crate) fn compatible(
         &self,
         problem: &Problem<'_>,
@@ -307,7 +320,7 @@ impl Cells {
             .and_then(|()| cell.requirements.compatible(wanted, well_known, symbols))
     }
 
-    /// The cell that also meets `wanted`.
+    /// The cell narrowed by `wanted`.
     pub(crate) fn narrow(
         &mut self,
         problem: &Problem<'_>,
@@ -345,12 +358,12 @@ impl Cells {
         Ok(self.add(key, stock, owner))
     }
 
-    /// Whether there are as many as may be, but for those that are spared.
+    /// Whether [`MOST`] or [`VALUES`] is reached.
     fn are_many(&self) -> bool {
         self.list.len() >= MOST || self.n_values >= VALUES
     }
 
-    /// Whether there are no more cells for an owner.
+    /// Whether an owner may create no more cells.
     fn is_full(&self, owner: Option<Owner>) -> bool {
         let spared = || owner.map_or(SPARED, |owner| self.spared.get(&owner).copied().unwrap_or(0));
         self.are_many() && spared() >= SPARED
@@ -391,7 +404,8 @@ impl Cells {
         found
     }
 
-    /// What a place for a pod of a shape costs in a cell, in micro-dollars: its dominant share of the type where that is cheapest.
+    /// What a place for a pod of a shape costs in a cell, in micro-dollars: its dominant share of
+    /// the type where that is cheapest.
     pub(crate) fn place_price(&mut self, problem: &Problem<'_>, cell: CellId, shape: usize) -> i64 {
         if let Some(&known) = self.places.get(&(cell, shape)) {
             return known;
@@ -446,13 +460,14 @@ impl Cells {
     }
 }
 
-/// What is seen of a pod and a cell at a glance.
+/// Outcome of the quick check of a pod against a cell.
 enum Glance<'p> {
     Taint(&'p Taint),
     Key(Key),
 }
 
-/// What a request costs in a cell, in micro-dollars: its dominant share of the type where that is cheapest, and at least so much of a machine.
+/// What a request costs in a cell, in micro-dollars: its dominant share of the type where that is
+/// cheapest, and at least so much of a machine.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

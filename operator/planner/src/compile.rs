@@ -1,4 +1,4 @@
-//! A snapshot as dense tables: what the solver works on.
+//! A snapshot as dense tables, the input of the solver.
 //!
 //! Names become ids, requirements become value sets over ids, amounts become rows of integers with one column per resource. Instance types, machines and
 //! shapes are tables (struct of arrays); a pod is an index. Everything here is immutable while a plan is made.
@@ -31,7 +31,7 @@ use machines::{Machines, PodsOn};
 use shapes::{Class, Shape};
 use types::{Kits, Template, TypeTable};
 
-/// Label keys that the planner itself knows.
+/// Label keys with a meaning for the planner.
 pub(crate) mod label {
     pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
     pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
@@ -46,7 +46,7 @@ pub(crate) mod label {
     pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 }
 
-/// Keys with an id that code refers to.
+/// Ids of these keys; they are interned first, so their ids are constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WellKnownKeys {
     pub(crate) capacity_type: Key,
@@ -114,7 +114,7 @@ impl Columns {
         (self.volumes..).zip(self.drivers.iter().map(String::as_str))
     }
 
-    /// What a pod of a shape takes. A volume that it shares with others is counted as if it were its own.
+    /// The requests of a pod of a shape. A shared volume counts as if the pod were its only user.
     pub(crate) fn row_of(&self, shape: &PodShape) -> Vec<i64> {
         let mut row = self.row(&shape.requests);
         for (column, driver) in self.drivers() {
@@ -124,7 +124,7 @@ impl Columns {
         row
     }
 
-    /// How many columns a row has.
+    /// The number of columns of a row.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
@@ -134,7 +134,7 @@ impl Columns {
         self.names.get_index_of(name)
     }
 
-    /// A column's resource.
+    /// The resource of a column, by Kubernetes' name.
     pub(crate) fn name(&self, column: usize) -> &str {
         &self.names[column]
     }
@@ -167,7 +167,7 @@ impl Columns {
     }
 }
 
-/// Everything that a plan is made from.
+/// The compiled snapshot with its policy.
 #[derive(Debug)]
 pub(crate) struct Problem<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -175,14 +175,14 @@ pub(crate) struct Problem<'a> {
     pub(crate) symbols: Symbols,
     pub(crate) keys: WellKnownKeys,
     pub(crate) columns: Columns,
-    /// By key: machines to come will define it.
+    /// By key: whether planned machines define the label (well-known labels).
     well_known: Vec<bool>,
     pub(crate) catalogs: Vec<TypeTable>,
     /// NodePools that may launch, the heaviest first.
     pub(crate) templates: Vec<Template>,
     /// The templates by what they require.
     pub(crate) by_value: ByValue,
-    /// NodePools that may not, and why.
+    /// NodePools that may not launch, with the reason.
     pub(crate) skipped: Vec<SkippedPool>,
     pub(crate) shapes: Vec<Shape>,
     pub(crate) classes: Vec<Class>,
@@ -288,7 +288,7 @@ impl<'a> Problem<'a> {
         self.domains = Domains::new(self, &self.rules);
     }
 
-    /// Whether machines to come will define a label that neither pool nor type mentions.
+    /// Whether planned machines define a label that neither pool nor type mentions.
     pub(crate) fn is_well_known(&self, key: Key) -> bool {
         self.well_known[key.index()]
     }
@@ -298,7 +298,8 @@ impl<'a> Problem<'a> {
         [self.keys.registered, self.keys.initialized, self.keys.hostname].contains(&key)
     }
 
-    /// Whether a label belongs to Karpenter or to a provider, and no user may ask for it unless it is well-known.
+    /// Whether a label is restricted: it belongs to Karpenter or a provider, and users may require
+    /// it only if it is well-known.
     pub(crate) fn is_restricted(&self, key: &str) -> bool {
         is_restricted(key, self.snapshot)
     }
@@ -311,7 +312,8 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Whether a key lies in Karpenter's own domain or in that of a provider's NodeClass, or is the host name.
+/// Whether a key lies in Karpenter's own domain or in that of a provider's NodeClass, or is the
+/// host name.
 pub(crate) fn is_restricted(key: &str, snapshot: &Snapshot) -> bool {
     if key == label::HOSTNAME {
         return true;
@@ -324,7 +326,8 @@ pub(crate) fn is_restricted(key: &str, snapshot: &Snapshot) -> bool {
         || snapshot.node_pools.iter().any(|pool| within(&pool.template.node_class.group))
 }
 
-/// Whether a row of requests fits into a row of room; a row of room with a negative amount takes nothing.
+/// Whether a row of requests fits into a row of room; a row of room with a negative amount takes
+/// nothing.
 pub(crate) fn fits(requests: &[i64], room: &[i64]) -> bool {
     requests.iter().zip(room).all(|(&want, &have)| want <= have && have >= 0)
 }
@@ -359,7 +362,8 @@ pub(crate) fn take_times(row: &mut [i64], other: &[i64], n: usize) {
     }
 }
 
-/// Whether a machine's labels or, before it has any, its claim's requirements meet a set, strictly.
+/// Whether the labels of a machine or, before it has any, the requirements of its claim meet a set;
+/// an undefined label does not meet it.
 pub(crate) fn machine_meets(problem: &Problem<'_>, machine: usize, wanted: &Requirements) -> bool {
     let symbols = &problem.symbols;
     let pending = problem.snapshot.nodes[machine].phase == NodePhase::Pending;

@@ -1,4 +1,5 @@
-//! What DaemonSets take of machines: per NodePool and group of instance types for machines to come, and what is still to come on those that exist.
+//! Requests of DaemonSets: per NodePool and group of instance types for planned machines, and of
+//! daemons that are still to start on existing ones.
 
 use fixedbitset::FixedBitSet;
 use indexmap::IndexMap;
@@ -60,7 +61,7 @@ impl Overheads {
         &self.groups[self.of_type[kind] as usize].ports
     }
 
-    /// Per column the least that the daemons of some of the types take.
+    /// Per column, the minimum of the daemons' requests over some of the types.
     pub(crate) fn least(&self, types: &FixedBitSet) -> Vec<i64> {
         if let [only] = &self.groups[..] {
             return only.requests.clone();
@@ -96,7 +97,7 @@ impl Daemons {
         Self { list }
     }
 
-    /// What the daemons take of machines that a NodePool launches.
+    /// The daemons of machines that a NodePool launches.
     pub(crate) fn overheads(
         &self,
         problem: &Problem<'_>,
@@ -155,7 +156,7 @@ impl Daemons {
         self.list.iter().flat_map(|daemon| &daemon.terms)
     }
 
-    /// Takes off a machine's row what daemons are still going to take.
+    /// Subtracts the requests of daemons that are still to start from a machine's row.
     pub(crate) fn take_to_come(&self, problem: &Problem<'_>, machine: usize, row: &mut [i64]) {
         let pending = problem.snapshot.nodes[machine].phase == NodePhase::Pending;
         if pending || !self.list.is_empty() {
@@ -163,7 +164,7 @@ impl Daemons {
         }
     }
 
-    /// What daemons are still going to take of a machine that exists, beyond those that run on it; never negative.
+    /// Requests of daemons that are still to start on an existing machine, at least zero.
     pub(crate) fn still_to_come(&self, problem: &Problem<'_>, machine: usize) -> Vec<i64> {
         let node = &problem.snapshot.nodes[machine];
         if node.phase == NodePhase::Pending {
@@ -186,7 +187,7 @@ impl Daemons {
         rest
     }
 
-    /// Takes the ports of the host that daemons are still going to use, too.
+    /// Reserves the host ports of daemons that are still to start.
     pub(crate) fn reserve_ports(
         &self,
         problem: &Problem<'_>,
@@ -201,7 +202,8 @@ impl Daemons {
         }
     }
 
-    /// A claim without an instance asks for its pods and the least that daemons take of any of its types: so much is taken off again.
+    /// A claim without an instance asks for its pods and the least that daemons take of any of its
+    /// types: so much is taken off again.
     fn of_pending(problem: &Problem<'_>, machine: usize) -> Vec<i64> {
         let none = vec![0; problem.columns.len()];
         let node = &problem.snapshot.nodes[machine];

@@ -27,7 +27,7 @@ pub(crate) use state::State;
 #[derive(Debug)]
 pub(crate) struct Table<'a> {
     source: &'a snapshot::Devices,
-    /// What drivers have published, pool by pool.
+    /// Published devices, pool by pool.
     published: Vec<Published>,
     /// By driver, pool and name, the published device.
     by_name: FxHashMap<(&'a str, &'a str, &'a str), u32>,
@@ -52,7 +52,7 @@ pub(crate) struct Table<'a> {
     terms: Vec<Vec<(Option<&'a str>, Requirements)>>,
     /// By claim: how many pods use it.
     users: Vec<u32>,
-    /// What allocations take.
+    /// The allocated devices and counters.
     allocated: Usage,
     /// Pods by uid, as far as claims are reserved for them.
     by_uid: FxHashMap<&'a str, usize>,
@@ -141,7 +141,7 @@ impl<'a> Table<'a> {
         Some(Box::new(table))
     }
 
-    /// What decides whether machines reach devices.
+    /// The requirements that decide which machines reach devices.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = &Requirements> {
         let terms = self.terms.iter().flatten().map(|(_, requirements)| requirements);
         self.reaches.iter().chain(terms)
@@ -239,7 +239,7 @@ impl<'a> Table<'a> {
         index(self.profiles.len() - 1)
     }
 
-    /// What the allocations of all claims take.
+    /// The devices and counters that the allocations of all claims use.
     fn in_use(&self) -> Usage {
         let mut usage = Usage::default();
         let allocations = self.source.claims.iter().filter_map(|claim| claim.allocation.as_ref());

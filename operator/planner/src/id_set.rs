@@ -1,7 +1,9 @@
-//! Sets of dense ids, such as those of shapes or hosts: a sorted list while they are few, bits when there are many.
+//! Sets of dense ids, such as those of shapes or hosts: a sorted list while they are few, bits when
+//! there are many.
 //!
-//! Most of thousands of such sets have a few members of thousands that are possible, but nobody promises that. Bits alone would take as much room for each
-//! set, lists alone 32 times as much for a full one.
+//! Most of thousands of such sets have a few members of thousands that are possible, but nobody
+//! promises that. Bits alone would take as much room for each set, lists alone 32 times as much for
+//! a full one.
 
 mod inverse;
 
@@ -10,7 +12,7 @@ use smallvec::SmallVec;
 
 pub(crate) use inverse::inverse;
 
-/// See the module.
+/// A list or bits, whichever is shorter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdSet {
     /// Ascending; empty as soon as there are bits.
@@ -40,7 +42,7 @@ impl IdSet {
             && self.few.last().is_some_and(|&last| self.few.len() > last as usize / 32)
     }
 
-    /// Takes an id out.
+    /// Removes an id.
     pub(crate) fn remove(&mut self, id: usize) {
         if self.many.contains(id) {
             self.many.remove(id);
@@ -49,13 +51,13 @@ impl IdSet {
         }
     }
 
-    /// Whether it has an id.
+    /// Whether it contains an id.
     pub(crate) fn contains(&self, id: usize) -> bool {
         self.many.contains(id)
             || self.few.binary_search_by(|&other| (other as usize).cmp(&id)).is_ok()
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
@@ -94,7 +96,7 @@ impl IdSet {
         }
     }
 
-    /// Takes its ids out of a set of bits.
+    /// Removes its ids from a set of bits.
     pub(crate) fn take_from(&self, bits: &mut FixedBitSet) {
         bits.difference_with(&self.many);
         for id in self.few.iter().map(|&id| id as usize) {

@@ -1,4 +1,4 @@
-//! Names to dense ids, once per plan.
+//! Interns names as dense ids, once per plan.
 //!
 //! Label keys and values are compared millions of times in one plan and printed a few times: inside, they are indices. Ids are given in the order of
 //! first use, which the snapshot's own order fixes, so that they are the same in every run.
@@ -6,11 +6,11 @@
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
-/// A label key.
+/// Id of a label key, dense from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub(crate) u32);
 
-/// A label value.
+/// Id of a label value, dense from 0; all keys share the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(pub(crate) u32);
 
@@ -68,7 +68,7 @@ impl Symbols {
         self.integers[value.0 as usize]
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn n_keys(&self) -> usize {
         self.keys.len()
     }

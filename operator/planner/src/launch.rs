@@ -1,4 +1,5 @@
-//! From a machine to come to a [`Launch`]: ranked types, requirements as the NodeClaim will carry them, labels with values.
+//! Converts a planned machine to a [`Launch`]: ranked types, requirements as the NodeClaim will
+//! carry them, labels with values.
 
 mod open_labels;
 mod prices;
@@ -18,18 +19,19 @@ use crate::snapshot::{CapacityType, Operator, Pod, Requirement, Snapshot};
 use crate::solver::{Claim, Solver, distinct_values};
 pub(crate) use open_labels::tell_apart;
 
-/// Says on a NodeClaim whether `minValues` had to be lowered.
+/// Annotation of a NodeClaim: whether `minValues` had to be lowered.
 const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
 
-/// Names on a NodeClaim the drivers that have to publish devices before its node is initialised.
+/// Annotation of a NodeClaim: the drivers that have to publish devices before its node is
+/// initialized.
 const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
 
-/// What a price filter leaves of a claim's types and capacity types.
+/// The types and capacity types of a claim that a price filter admits.
 #[derive(Clone, Debug)]
 pub(crate) struct Narrowed {
     pub(crate) types: FixedBitSet,
     pub(crate) capacity_type: Option<CapacityType>,
-    /// How many types the launch carries at most.
+    /// Maximum number of types of the launch.
     pub(crate) at_most: usize,
 }
 
@@ -67,13 +69,13 @@ pub(crate) fn prices(
         .collect()
 }
 
-/// Makes launches. What those with the same cell and types have in common is made once, and they share it.
+/// Creates launches. Launches with the same cell and types share their common data.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     drafts: FxHashMap<Choice, Result<Draft, Exclusion>>,
 }
 
-/// What decides about everything in a launch but its pods.
+/// Key of the shared part of launches: everything but the pods follows from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Choice {
     cell: CellId,
@@ -93,14 +95,14 @@ struct Draft {
     capacity_types: Vec<CapacityType>,
     taints: Shared<Vec<Taint>>,
     startup_taints: Shared<Vec<Taint>>,
-    /// What daemons take at least.
+    /// Minimum of the daemons' requests over the types.
     overhead: Vec<i64>,
     price: MicroUsd,
     prices: PriceRange,
 }
 
 impl Launches {
-    /// What launches of a plan may come to cost, in their order.
+    /// Possible prices of the launches of a plan, in their order.
     pub(crate) fn price_ranges(&self, snapshot: &Snapshot, launches: &[Launch]) -> Vec<PriceRange> {
         let key = |requirements: &Shared<_>, types: &Shared<_>| {
             (
@@ -121,7 +123,8 @@ impl Launches {
         launches.iter().map(range).collect()
     }
 
-    /// A NodeClaim for a machine to come. An error when the types that it may carry at most are too few for `minValues`.
+    /// The launch of a planned machine. An error if the maximum number of types is too small for
+    /// `minValues`.
     pub(crate) fn make(
         &mut self,
         solver: &Solver<'_, '_>,
@@ -343,7 +346,7 @@ fn labels(solver: &Solver<'_, '_>, cell: &Cell) -> BTreeMap<String, String> {
     labels
 }
 
-/// The drivers whose devices the machine itself brings, as a list with commas.
+/// The drivers whose devices the machine will publish, separated by commas.
 fn drivers(devices: &[PlacedDevices]) -> String {
     let claims = devices.iter().flat_map(|placed| &placed.claims);
     let chosen = claims.flat_map(|claim| &claim.devices).filter(|device| device.template);
@@ -351,7 +354,7 @@ fn drivers(devices: &[PlacedDevices]) -> String {
     drivers.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// How many types it takes to have all `minValues`, as far as they can be had.
+/// The number of types, cheapest first, that satisfies all `minValues` that can be satisfied.
 fn needed(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed, ranked: &[usize]) -> usize {
     let lacks = |n: usize| {
         let mut types = FixedBitSet::with_capacity(narrowed.types.len());

@@ -1,4 +1,4 @@
-//! NodePool limits: how much a pool may still launch.
+//! NodePool limits: the remaining amounts that a pool may launch.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::compile::Problem;
 use crate::compile::types::{Template, TypeTable};
 use crate::plan::Exclusion;
 
-/// What is left of the limits of each template's pool.
+/// Remaining limits of each template's pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pools: Vec<PoolLimits>,
@@ -22,7 +22,7 @@ pub(crate) struct Limits {
 #[derive(Clone, Debug, Default)]
 struct PoolLimits {
     amounts: Vec<Amount>,
-    /// Limit of machines and how many may still come.
+    /// The limit `nodes`, and the number of machines that may still be launched.
     nodes: Option<(i64, i64)>,
 }
 
@@ -37,13 +37,13 @@ struct Amount {
 }
 
 impl Amount {
-    /// The most of it that any type of a set has.
+    /// The largest amount of it among the types of a set.
     fn largest(&self, table: &TypeTable, types: &FixedBitSet) -> i64 {
         let largest = self.descending.iter().find(|&&kind| types[kind]);
         largest.map_or(0, |&kind| table.capacity(kind)[self.column])
     }
 
-    /// Whether some type of the pool has more than so much of it.
+    /// Whether some type of the pool has more of it than an amount.
     fn excludes(&self, table: &TypeTable, amount: i64) -> bool {
         self.descending.first().is_some_and(|&kind| table.capacity(kind)[self.column] > amount)
     }
@@ -103,7 +103,8 @@ impl Limits {
         pool.nodes.is_some() || !pool.amounts.is_empty()
     }
 
-    /// Takes out the types of which not one more may be launched. An error when none is left: the limit that is hit.
+    /// Removes the types of which no more machine may be launched. The error, if none remains, is
+    /// the exhausted limit.
     pub(crate) fn restrict(
         &self,
         problem: &Problem<'_>,
@@ -137,7 +138,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether what is left excludes types, or will after one more launch.
+    /// Whether the remaining limits exclude types, or will after one more launch.
     pub(crate) fn binds(&self, problem: &Problem<'_>, template: usize) -> bool {
         let table = &problem.catalogs[problem.templates[template].catalog];
         let pool = &self.pools[template];
@@ -145,7 +146,7 @@ impl Limits {
             || pool.amounts.iter().any(|amount| amount.excludes(table, amount.left))
     }
 
-    /// How many launches with the same types the limits allow.
+    /// The number of launches with the same types that the limits allow.
     pub(crate) fn affordable(
         &self,
         problem: &Problem<'_>,
@@ -160,7 +161,8 @@ impl Limits {
         least.map_or(usize::MAX, |least| usize::try_from(least).unwrap_or(0))
     }
 
-    /// What is left is shared among the machines for these pods: requests by column, and how many pods have them. Those that no machine of a pool with limits could hold don't count.
+    /// Shares the remaining limits among the machines for these pods: their requests by column, and
+    /// their number. Pods that no machine of a pool with limits could hold don't count.
     pub(crate) fn share_among<'r>(&mut self, pods: impl Iterator<Item = (&'r [i64], usize)>) {
         self.needed = [0; 2];
         if self.largest == [0; 2] {
@@ -173,9 +175,11 @@ impl Limits {
         }
     }
 
-    /// Of the types that one launch may become, those that do not eat up the limit: a launch is charged with the largest of its types, so a small
-    /// machine that could also become a huge one would keep the pool from launching anything else. When all machines to come are like the cheapest of these types, each
-    /// may be charged with half of its share of what is left, and with an eighth of that at most.
+    /// The types of a launch that do not use up the limit. A launch is charged with the largest of
+    /// its types, so a small machine that could also become a huge one would prevent the pool from
+    /// launching anything else. If all planned machines were like the cheapest of these types, each
+    /// may be charged with half of its share of the remaining limit, and with an eighth of that
+    /// limit at most.
     pub(crate) fn modest(
         &self,
         problem: &Problem<'_>,
@@ -203,7 +207,8 @@ impl Limits {
         modest
     }
 
-    /// Keeps the types that have no more of what is limited than some others: a launch that may become them is charged no more.
+    /// Keeps the types that have no more of the limited resources than some others, so that a
+    /// launch is charged no more for them.
     pub(crate) fn keep_no_larger(
         &self,
         problem: &Problem<'_>,
@@ -237,7 +242,7 @@ impl Limits {
         }
     }
 
-    /// Gives back what a machine takes of its pool's limits, for what comes in its place.
+    /// Returns a machine's share of its pool's limits, for its replacement.
     pub(crate) fn credit(&mut self, problem: &Problem<'_>, machine: usize) {
         let node = &problem.snapshot.nodes[machine];
         let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
@@ -253,14 +258,15 @@ impl Limits {
         }
     }
 
-    /// Leaves no more than was left before: what a machine gives back is for its own successor.
+    /// Caps the remaining limits at their previous values: the share of a machine is only for its
+    /// own replacement.
     pub(crate) fn at_most(&mut self, before: &Self) {
         for (pool, before) in self.pools.iter_mut().zip(&before.pools) {
             pool.at_most(before);
         }
     }
 
-    /// Leaves no more than there is left in another problem with the same NodePools, of which only others may have something to launch.
+    /// Caps the remaining limits at those of another problem with the same NodePools.
     pub(crate) fn at_most_in(
         &mut self,
         problem: &Problem<'_>,
@@ -286,7 +292,8 @@ impl PoolLimits {
     }
 }
 
-/// What counts of a machine against limits: its capacity, or the largest that a claim without an instance may become.
+/// The amounts of a machine that count against limits: its capacity or, for a claim without an
+/// instance, the largest of its types.
 fn capacity_of(problem: &Problem<'_>, machine: usize, capacity: &mut Vec<i64>) {
     let node = &problem.snapshot.nodes[machine];
     capacity.clear();
@@ -319,7 +326,7 @@ pub(crate) fn promised_types(problem: &Problem<'_>, machine: usize, catalog: usi
     types
 }
 
-/// A template's pool's name.
+/// `metadata.name` of the template's pool.
 pub(crate) fn pool_name<'p>(problem: &'p Problem<'_>, template: &Template) -> &'p str {
     &problem.snapshot.node_pools[template.pool].name
 }

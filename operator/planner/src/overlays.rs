@@ -1,4 +1,4 @@
-//! NodeOverlays: what the provider says about prices and capacity, with what an administrator knows better put in its place.
+//! NodeOverlays: replaces the provider's prices and capacity by an administrator's corrections.
 //!
 //! An overlay is about the NodePools, instance types and offerings that its requirements admit. Of two overlays that touch the same price or the same
 //! resource the heavier one counts; with equal weights the later one is in conflict and is left out whole. Overlays look at NodePools, so a pool that
@@ -17,27 +17,27 @@ use crate::snapshot::{
     Catalog, CatalogId, InstanceType, NodePool, Offering, PriceChange, Snapshot,
 };
 
-/// Says on a NodeClaim that the price of one of its instance types comes from an overlay.
+/// Annotation of a NodeClaim: an overlay sets the price of one of its instance types.
 const PRICE_APPLIED: &str = "karpenter.sh/price-overlay-applied";
-/// The same of a capacity.
+/// Annotation of a NodeClaim: an overlay changes the capacity of one of its instance types.
 const CAPACITY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
 
 /// Index of a NodePool and of one of its catalog's types.
 type Kind = (usize, usize);
 
-/// A snapshot in which the overlays count, and what they touched.
+/// A snapshot with its overlays applied, and the prices and capacities that they changed.
 #[derive(Debug)]
 pub(crate) struct Overlaid<'a> {
-    /// Without overlays; the one that was given when it has none.
+    /// The snapshot without overlays; borrowed if it had none.
     pub(crate) snapshot: Cow<'a, Snapshot>,
-    /// NodePool and instance type of which some price was touched.
+    /// NodePool and instance type with a changed price.
     priced: BTreeSet<(String, String)>,
-    /// NodePool and instance type whose capacity was touched.
+    /// NodePool and instance type with a changed capacity.
     resized: BTreeSet<(String, String)>,
 }
 
 impl Overlaid<'_> {
-    /// Says on a launch which of its figures come from overlays.
+    /// Annotates a launch if overlays set its prices or capacities.
     pub(crate) fn mark(&self, launch: &mut Launch) {
         for (touched, annotation) in
             [(&self.priced, PRICE_APPLIED), (&self.resized, CAPACITY_APPLIED)]
@@ -50,14 +50,14 @@ impl Overlaid<'_> {
     }
 }
 
-/// The overlays of a snapshot that can't be applied because one of equal weight says something about the same price or resource: their names, each
-/// with that of the other, in the order of the snapshot.
+/// The overlays of a snapshot that conflict with another one of equal weight over the same price or
+/// resource: their names, each with that of the other, in the order of the snapshot.
 pub fn conflicts(snapshot: &Snapshot) -> Vec<(String, String)> {
     Changes::collect(snapshot).conflicts
 }
 
-/// The snapshot with the prices and capacities that its overlays give, and without overlays: plans on both are the same, but for what launches say of overlays.
-/// For whoever reports prices.
+/// The snapshot with its overlays applied, for reports of prices. Plans on both are equal, except
+/// for the annotations of launches.
 pub fn applied(snapshot: Snapshot) -> Snapshot {
     match apply(&snapshot).snapshot {
         Cow::Owned(after) => after,
@@ -65,7 +65,7 @@ pub fn applied(snapshot: Snapshot) -> Snapshot {
     }
 }
 
-/// What can be launched for a NodePool, with the overlays; nothing where the pool is not known or has no catalog.
+/// The catalog of a NodePool with the overlays applied; `None` without such a pool or catalog.
 pub fn catalog(snapshot: &Snapshot, node_pool: &str) -> Option<Arc<Catalog>> {
     let overlaid = apply(snapshot);
     let pool = overlaid.snapshot.node_pools.iter().find(|pool| pool.name == node_pool)?;
@@ -105,7 +105,7 @@ pub(crate) fn apply(snapshot: &Snapshot) -> Overlaid<'_> {
     Overlaid { snapshot: Cow::Owned(after), priced, resized }
 }
 
-/// Gives the pool's machines the prices of their offerings after the overlays.
+/// Sets the prices of the pool's machines to those of their offerings with the overlays applied.
 fn reprice(snapshot: &mut Snapshot, pool: &NodePool, before: &Catalog, after: &Catalog) {
     for node in &mut snapshot.nodes {
         let of_pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
@@ -129,7 +129,7 @@ fn reprice(snapshot: &mut Snapshot, pool: &NodePool, before: &Catalog, after: &C
     }
 }
 
-/// What overlays do, by what they touch, with the weight and the name of the overlay.
+/// Changes by overlays, by price or resource, with weight and name of the overlay.
 #[derive(Debug, Default)]
 struct Changes<'s> {
     /// By type and index of the offering.
@@ -172,7 +172,7 @@ impl<'s> Changes<'s> {
         changes
     }
 
-    /// What each overlay of the snapshot is about.
+    /// The types and offerings that each overlay of the snapshot applies to.
     fn asked(snapshot: &Snapshot) -> Vec<Asked> {
         let mut symbols = Symbols::default();
         let wanted: Vec<Requirements> = snapshot
@@ -215,7 +215,7 @@ impl<'s> Changes<'s> {
             || self.amounts.range((first, "")..(last, "")).next().is_some()
     }
 
-    /// Changes a type of a pool; says whether a price and whether an amount was touched.
+    /// Changes a type of a pool; returns whether a price and whether an amount changed.
     fn apply(&self, at: Kind, kind: &mut InstanceType) -> (bool, bool) {
         let next = (at.0, at.1 + 1);
         let (mut priced, mut resized) = (false, false);
@@ -235,15 +235,15 @@ impl<'s> Changes<'s> {
     }
 }
 
-/// What an overlay is about.
+/// The type and offerings that an overlay applies to.
 #[derive(Debug, Default)]
 struct Asked {
     kinds: Vec<Kind>,
-    /// By type and index of the offering; none where the overlay says nothing about prices.
+    /// By type and index of the offering; empty if the overlay does not change prices.
     offerings: Vec<(Kind, usize)>,
 }
 
-/// What a type of a pool says of itself.
+/// The labels of a type of a pool, as requirements.
 fn of_kind(pool: &NodePool, kind: &InstanceType, symbols: &mut Symbols) -> Requirements {
     let mut have = Requirements::new(&kind.requirements, symbols);
     let labels = Requirements::from_labels(&pool.template.labels, symbols);
@@ -255,7 +255,7 @@ fn of_kind(pool: &NodePool, kind: &InstanceType, symbols: &mut Symbols) -> Requi
     have
 }
 
-/// Whether an overlay is about an offering of a type that it is about.
+/// Whether an overlay that applies to a type applies to one of its offerings.
 fn sells(wanted: &Requirements, offering: &Offering, symbols: &mut Symbols) -> bool {
     let mut have = Requirements::new(&offering.requirements, symbols);
     for (key, value) in [

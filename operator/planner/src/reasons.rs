@@ -1,4 +1,5 @@
-//! How far off it was: what excludes a pod from a NodePool, with the instance type that comes closest.
+//! The distance from admission: the constraint that excludes a pod from a NodePool, with the
+//! closest instance type.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use crate::plan::Exclusion;
 use crate::requirements::Requirements;
 use crate::snapshot::CapacityType;
 
-/// How many offerings that are sold out are named at most.
+/// The maximum number of unavailable offerings that a reason names.
 const NAMED_OFFERINGS: usize = 6;
 
-/// Which resource is shortest when no type of a cell holds a request.
+/// The resource with the largest shortage if no type of a cell holds a request.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
 pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> Exclusion {
     let template = &problem.templates[cell.template];
@@ -61,7 +62,7 @@ pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> 
     }
 }
 
-/// The column of which a row of room has too little by the largest share of what is asked.
+/// The column with the largest shortage relative to the request.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
 fn shortest(requests: &[i64], room: &[i64]) -> usize {
     let share = |column: usize| {
@@ -78,7 +79,8 @@ fn missing(problem: &Problem<'_>, requests: &[i64], room: &[i64]) -> BTreeMap<St
         .collect()
 }
 
-/// Why none of some types of a template can be had: none meets the requirements, or none that does is on sale.
+/// Why none of some types of a template can be launched: none meets the requirements, or none that
+/// does has an available offering.
 pub(crate) fn no_type(
     problem: &Problem<'_>,
     template: usize,

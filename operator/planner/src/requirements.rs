@@ -1,4 +1,5 @@
-//! The algebra of scheduling requirements: what values a label may have, what two such sets have in common, and whether a pod's set can be met.
+//! The algebra of scheduling requirements: the values that a label may have, intersections of such
+//! sets, and whether a pod's set can be met.
 //!
 //! The rules are Karpenter's: eight operators, sets that are given by what they exclude, integer bounds, `minValues`, and labels that are not (yet)
 //! defined on one side. Everything is over interned ids ([`Symbols`]); integers come from the symbols, too.
@@ -10,7 +11,8 @@ use smallvec::SmallVec;
 use crate::intern::{Key, Symbols, Value};
 use crate::snapshot::{Operator, Requirement};
 
-/// The admitted values of one label: those listed, or (complement) all but those listed, within inclusive integer bounds.
+/// The admitted values of one label: those listed, or (complement) all but those listed, within
+/// inclusive integer bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ValueSet {
     complement: bool,
@@ -19,8 +21,9 @@ pub struct ValueSet {
     gte: Option<i64>,
     lte: Option<i64>,
     min_values: Option<u32>,
-    /// Something asked for the label to exist. What a set excludes does not tell: `Exists` and `NotIn [a]` together are written like `NotIn [a]`
-    /// alone, but a machine without the label meets only the latter.
+    /// The label is required to exist. The excluded values do not imply that: `Exists` and `NotIn
+    /// [a]` together have the form of `NotIn [a]` alone, but a machine without the label meets only
+    /// the latter.
     present: bool,
 }
 
@@ -37,7 +40,7 @@ impl ValueSet {
         }
     }
 
-    /// Any value.
+    /// Any value; the label has to exist.
     pub fn exists() -> Self {
         Self { complement: true, present: true, ..Self::does_not_exist() }
     }
@@ -51,8 +54,8 @@ impl ValueSet {
         set
     }
 
-    /// What does not meet it, the label's absence included. Nothing where that is no such set: with bounds, with `minValues`, and for a label that has to exist
-    /// without having some values.
+    /// The complement, absence of the label included. `None` if that is no such set: with bounds,
+    /// with `minValues`, and for a label that has to exist without having some values.
     pub fn complement(&self) -> Option<Self> {
         let is_bounded = self.gte.is_some() || self.lte.is_some() || self.min_values.is_some();
         let exists_but = self.present && self.complement && !self.values.is_empty();
@@ -64,7 +67,8 @@ impl ValueSet {
         })
     }
 
-    /// What does not meet it among labels that exist: the other side of a single bound, else [`Self::complement`].
+    /// The complement among labels that exist: the other side of a single bound, otherwise
+    /// [`Self::complement`].
     pub fn outside(&self) -> Option<Self> {
         match (self.gte, self.lte) {
             (None, None) => self.complement(),
@@ -75,7 +79,8 @@ impl ValueSet {
         }
     }
 
-    /// From its API form. Values of comparisons that are no integers count as 0: the API server rejects them.
+    /// Parses the API form. A value of a comparison that is no integer counts as 0; the API server
+    /// rejects it.
     pub fn new(requirement: &Requirement, symbols: &mut Symbols) -> Self {
         let bound =
             || requirement.values.first().and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
@@ -98,7 +103,8 @@ impl ValueSet {
         set
     }
 
-    /// Which of `In`, `NotIn`, `Exists`, `DoesNotExist` it amounts to; bounded sets count as `Exists`.
+    /// The equivalent operator: `In`, `NotIn`, `Exists` or `DoesNotExist`; bounded sets count as
+    /// `Exists`.
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
             (true, true) => Operator::Exists,
@@ -130,7 +136,7 @@ impl ValueSet {
         self
     }
 
-    /// What both admit.
+    /// The intersection.
     #[must_use]
     pub fn intersection(&self, other: &Self, symbols: &Symbols) -> Self {
         let min_values = self.min_values.max(other.min_values);
@@ -157,7 +163,7 @@ impl ValueSet {
         set
     }
 
-    /// Whether both admit a value; the same as asking the intersection, without making it.
+    /// Whether the intersection admits a value, without computing it.
     pub fn intersects(&self, other: &Self, symbols: &Symbols) -> bool {
         if crosses(self.gte.max(other.gte), tighter(self.lte, other.lte)) {
             return false;
@@ -203,7 +209,7 @@ impl ValueSet {
         other.complement && (gte, lte) == (self.gte, self.lte) && other.values.iter().all(excluded)
     }
 
-    /// Whether a machine without the label meets it.
+    /// Whether a machine without the label meets the set.
     pub fn admits_absence(&self) -> bool {
         !self.present && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
     }
@@ -213,7 +219,7 @@ impl ValueSet {
         self.present && self.operator() == Operator::DoesNotExist
     }
 
-    /// An integer that it admits, if there is one; for labels that need some value.
+    /// An admitted integer, if there is one: an invented value for an open label.
     pub fn any_integer(&self, symbols: &Symbols) -> i64 {
         let lowest = self.gte.unwrap_or(0);
         let highest = self.lte.unwrap_or(i64::MAX).max(lowest);
@@ -225,7 +231,8 @@ impl ValueSet {
         candidate
     }
 
-    /// Its API form: two requirements when both bounds are set. What a bounded set excludes besides is lost, as in Karpenter.
+    /// The API form: two requirements if both bounds are set. The excluded values of a bounded set
+    /// are lost, as in Karpenter.
     pub fn to_api(&self, key: Key, symbols: &Symbols) -> Vec<Requirement> {
         let make = |operator, values| Requirement {
             key: symbols.key_name(key).to_owned(),
@@ -241,7 +248,7 @@ impl ValueSet {
         if bounded.is_empty() { vec![make(self.operator(), self.names(symbols))] } else { bounded }
     }
 
-    /// As people read it: `In [a b]`, at most five values.
+    /// For messages: `In [a b]`, with at most five values.
     pub fn describe(&self, symbols: &Symbols) -> String {
         let mut text = format!("{:?}", self.operator());
         let names = self.names(symbols);
@@ -296,7 +303,7 @@ fn crosses(gte: Option<i64>, lte: Option<i64>) -> bool {
     matches!((gte, lte), (Some(gte), Some(lte)) if gte > lte)
 }
 
-/// A conjunction: for each key what it admits. A key that is missing admits everything.
+/// A conjunction of sets by key. An absent key admits everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requirements {
     /// Sorted by key.
@@ -339,7 +346,7 @@ impl Requirements {
         }
     }
 
-    /// Puts a set in place of what the key admitted.
+    /// Replaces the set of a key.
     pub fn replace(&mut self, key: Key, values: ValueSet) {
         match self.position(key) {
             Ok(at) => self.entries[at].1 = values,
@@ -354,17 +361,17 @@ impl Requirements {
         }
     }
 
-    /// What a key admits, if it is constrained.
+    /// The set of a key, if it is constrained.
     pub fn get(&self, key: Key) -> Option<&ValueSet> {
         self.position(key).ok().map(|at| &self.entries[at].1)
     }
 
-    /// The constrained keys with what they admit, by id.
+    /// The constrained keys with their sets, by id.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &ValueSet)> {
         self.entries.iter().map(|(key, values)| (*key, values))
     }
 
-    /// Those about some keys.
+    /// The requirements on some keys.
     #[must_use]
     pub fn only(&self, keep: impl Fn(Key) -> bool) -> Self {
         Self { entries: self.entries.iter().filter(|(key, _)| keep(*key)).cloned().collect() }
@@ -375,20 +382,21 @@ impl Requirements {
         self.entries.is_empty()
     }
 
-    /// How many values they list, admitted or excluded.
+    /// The number of listed values, admitted or excluded.
     pub(crate) fn n_values(&self) -> usize {
         self.entries.iter().map(|(_, set)| set.values.len()).sum()
     }
 
-    /// Whether some key asks for several values to stay possible.
+    /// Whether some key has `minValues`.
     pub fn has_min_values(&self) -> bool {
         self.entries.iter().any(|(_, values)| values.min_values.is_some())
     }
 
     /// Whether a pod's set (`incoming`) can be met by this one, a template's or a node's.
     ///
-    /// A key that this side does not define is an error unless the pod can do without it, or `undefined_is_fine` says that a machine to come will
-    /// define it (well-known labels). The error is the key.
+    /// A key that this side does not define is an error unless the pod can do without it, or
+    /// `undefined_is_fine` says that a machine to come will define it (well-known labels). The
+    /// error is the key.
     pub fn compatible(
         &self,
         incoming: &Self,
@@ -407,7 +415,7 @@ impl Requirements {
         Ok(())
     }
 
-    /// Whether the keys that both constrain have something in common; the first that has not, else.
+    /// Whether the sets of all common keys intersect; the error is the first key whose sets do not.
     pub fn intersects(&self, other: &Self, symbols: &Symbols) -> Result<(), Key> {
         let (mut mine, mut theirs) =
             (self.entries.iter().peekable(), other.entries.iter().peekable());

@@ -1,4 +1,4 @@
-//! Reserved capacity: which launch of a plan takes machines from which reservation.
+//! Reserved capacity: assigns launches of a plan to reservations.
 //!
 //! The solver buys reserved offerings as if there were enough of them. Afterwards each launch that could use a reservation is given one that still has
 //! room, in the order of planning, and is pinned to it; then what is left is given to those that could use it as well, because only one of a launch's
@@ -17,7 +17,7 @@ use crate::snapshot::{
     Requirement, Snapshot,
 };
 
-/// How many machines reservations still have.
+/// Remaining machines of reservations.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservations<'s> {
     snapshot: &'s Snapshot,
@@ -33,12 +33,12 @@ struct Choice<'s> {
     offer: &'s Offering,
 }
 
-/// What a NodePool can buy beyond reserved capacity, and which reservations it may use.
+/// The capacity that a NodePool can buy besides reservations, and the reservations that it may use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reserved {
-    /// Nothing can be launched for it, and nothing that is not reserved is offered to it, be it on sale now or not.
+    /// All of its offerings are reserved, available or not, and none can be launched.
     pub(crate) full: bool,
-    /// Reservations that are in order, whether they have room or not.
+    /// Reservations that are available, with or without room.
     pub(crate) offered: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ impl Reserved {
     }
 }
 
-/// What an offering makes of a machine.
+/// The requirements that an offering adds to a machine.
 pub(crate) fn offered(offer: &Offering, symbols: &mut Symbols) -> Requirements {
     let mut have = Requirements::new(&offer.requirements, symbols);
     for (key, value) in
@@ -83,7 +83,8 @@ pub(crate) fn offered(offer: &Offering, symbols: &mut Symbols) -> Requirements {
 }
 
 impl<'s> Reservations<'s> {
-    /// What offerings say is left, less what NodeClaims may take that have no instance yet.
+    /// The remaining machines by the offerings, less those that NodeClaims without an instance may
+    /// use.
     pub(crate) fn new(snapshot: &'s Snapshot) -> Self {
         let mut left: BTreeMap<&str, u32> = BTreeMap::new();
         for kind in snapshot.catalogs.iter().flat_map(|catalog| &catalog.instance_types) {
@@ -103,8 +104,8 @@ impl<'s> Reservations<'s> {
         Self { snapshot, left, symbols: Symbols::default() }
     }
 
-    /// Pins launches to reservations, as far as these go, and takes reserved offerings out of the others. Returns the launches that have no offering
-    /// then, with the reason.
+    /// Pins launches to reservations with room, and removes reserved offerings from the others.
+    /// Returns the launches without an offering, with the reason.
     pub(crate) fn settle(&mut self, launches: &mut Vec<Launch>) -> Vec<(Launch, Exclusion)> {
         if self.left.is_empty() {
             return Vec::new();
@@ -149,19 +150,20 @@ impl<'s> Reservations<'s> {
         lost
     }
 
-    /// Whether a launch could still be had as things are: from a reservation with room, or on other terms.
+    /// Whether a launch still has an offering: a reservation with room, or another capacity type.
     pub(crate) fn allow(&self, launch: &Launch) -> bool {
         self.left.is_empty() || self.clone().settle(&mut vec![launch.clone()]).is_empty()
     }
 
-    /// Counts what launches of a plan will hold.
+    /// Subtracts the reservations that launches of a plan hold.
     pub(crate) fn hold(&mut self, launches: &[Launch]) {
         if !self.left.is_empty() {
             self.settle(&mut launches.to_vec());
         }
     }
 
-    /// Pins the replacements of disruption commands: a command that would not save anything any more is left out.
+    /// Pins the replacements of disruption commands, and drops commands that no longer save
+    /// anything.
     pub(crate) fn settle_commands(&mut self, plan: &mut Plan) {
         if self.left.is_empty() {
             return;
@@ -232,7 +234,7 @@ impl<'s> Reservations<'s> {
         options
     }
 
-    /// The launch with nothing but what it holds of reservations.
+    /// The launch with only the reserved offerings that it holds.
     fn pinned(&mut self, launch: &Launch, held: &[&str]) -> Option<Launch> {
         if held.is_empty() {
             return None;
@@ -269,7 +271,8 @@ impl<'s> Reservations<'s> {
         self.narrowed(launch, &options)
     }
 
-    /// The launch with some offerings only; nothing when none is left, or too few types for `minValues`.
+    /// The launch with only some offerings; `None` without any, or with too few types for
+    /// `minValues`.
     fn narrowed(&mut self, launch: &Launch, options: &[Choice<'s>]) -> Option<Launch> {
         let mut prices: BTreeMap<&str, MicroUsd> = BTreeMap::new();
         let mut kinds: Vec<&InstanceType> = Vec::new();

@@ -1,4 +1,4 @@
-//! Bins by how much room they have, so that those that can't hold a pod are never looked at.
+//! An index of bins by free room, so that bins that can't hold a pod are never visited.
 //!
 //! For every column a few thresholds are chosen among what pods ask for. A bin stands in the set of each threshold that its room reaches. Bins that may
 //! hold a request are those in the sets of the largest thresholds that the request reaches: an intersection of bitsets. With more thresholds than
@@ -7,10 +7,10 @@
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
-/// How many thresholds a column has at most.
+/// The maximum number of thresholds of a column.
 const THRESHOLDS: usize = 24;
 
-/// See the module.
+/// Bitsets of bins by threshold, for each column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms {
     columns: Vec<Column>,
@@ -33,7 +33,7 @@ pub(crate) struct Query {
 }
 
 impl Rooms {
-    /// Without bins yet, for requests of given rows.
+    /// An index without bins, with thresholds for given rows of requests.
     pub(crate) fn new<'r>(rows: impl Iterator<Item = &'r [i64]>, width: usize) -> Self {
         let mut asked: Vec<Vec<i64>> = vec![Vec::new(); width];
         for row in rows {
@@ -70,7 +70,7 @@ impl Rooms {
         }
     }
 
-    /// Notes that the room of a bin has changed in one column.
+    /// Updates a bin after its room changed in one column.
     pub(crate) fn change(&mut self, bin: usize, index: usize, before: i64, after: i64) {
         if before == after {
             return;
@@ -87,14 +87,14 @@ impl Rooms {
         }
     }
 
-    /// Notes that the room of a bin has changed.
+    /// Updates a bin after its room changed.
     pub(crate) fn update(&mut self, bin: usize, before: &[i64], after: &[i64]) {
         for index in 0..after.len() {
             self.change(bin, index, before[index], after[index]);
         }
     }
 
-    /// What selects the bins for a request.
+    /// The query for a request.
     pub(crate) fn query(&self, request: &[i64]) -> Query {
         let levels = self.columns.iter().zip(0..).filter_map(|(column, at)| {
             let level = column.reached(request[column.index]).checked_sub(1)?;
@@ -114,7 +114,7 @@ impl Rooms {
 }
 
 impl Column {
-    /// How many thresholds an amount reaches.
+    /// The number of thresholds that an amount reaches.
     fn reached(&self, amount: i64) -> usize {
         self.thresholds.partition_point(|&threshold| threshold <= amount)
     }

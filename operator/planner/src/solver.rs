@@ -1,5 +1,4 @@
-//! The state of a plan in the making: what is left on machines that exist, and the machines to
-//! come.
+//! The state of a plan while it is made: free room on existing machines, and the planned machines.
 
 mod budget;
 mod closing;
@@ -21,12 +20,12 @@ use crate::topology::{Counts, Host};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
 
-/// Where a demand opens machines.
+/// The template and cell in which a demand opens machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// Not looked for yet.
+    /// Not determined yet.
     Unknown,
-    /// No template takes it.
+    /// No template admits it.
     Nowhere,
     /// Of this template, in this cell.
     Opens(usize, CellId),
@@ -41,10 +40,10 @@ pub(crate) struct Demand {
     pub(crate) next: usize,
     /// The alternative that is being tried.
     pub(crate) variant: usize,
-    /// How many of its preferences about other pods are dropped.
+    /// The number of its preferences about other pods that are dropped.
     pub(crate) dropped: usize,
-    /// What a place for one of them is worth, in micro-dollars: what it costs on machines that suit
-    /// it best.
+    /// The value of a place for one of them, in micro-dollars: its cost on the types where it is
+    /// cheapest.
     pub(crate) value: f64,
     /// Where it opens machines.
     pub(crate) home: Home,
@@ -56,7 +55,7 @@ impl Demand {
         self.pods.len() - self.next
     }
 
-    /// Whether its pods only keep room for others.
+    /// Whether its pods are virtual pods of a CapacityBuffer.
     pub(crate) fn is_virtual(&self, problem: &Problem<'_>) -> bool {
         self.pods.first().is_some_and(|&pod| problem.snapshot.pods[pod].buffer.is_some())
     }
@@ -69,11 +68,11 @@ impl Demand {
     }
 }
 
-/// A machine to come.
+/// A planned machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) cell: CellId,
-    /// What its pods use.
+    /// Requests of its pods, by column.
     pub(crate) used: Vec<i64>,
     /// Types of the cell that hold them.
     pub(crate) types: FixedBitSet,
@@ -82,7 +81,7 @@ pub(crate) struct Claim {
     pub(crate) pods: Vec<usize>,
     /// Keys whose `minValues` were lowered, and to what.
     pub(crate) relaxed: Vec<(crate::intern::Key, u32)>,
-    /// The type that it is taken to become: one of the cheapest that hold the pods.
+    /// The type that it is assumed to become: one of the cheapest that hold the pods.
     pub(crate) target: usize,
 }
 
@@ -101,15 +100,15 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) is_close: bool,
     /// Devices that are left; `None` where claims are not planned for.
     pub(crate) devices: Option<Box<devices::State>>,
-    /// What the plan may cost, if it matters.
+    /// The price at which the plan is abandoned, if there is one.
     pub(crate) budget: Option<Budget>,
     /// Pod and machine.
     pub(crate) placed: Vec<(usize, usize)>,
-    /// What all pods without a place request together, where machines may be chosen with that in
-    /// mind; else empty.
+    /// Requests of all pods without a place, if the choice of machines may depend on them;
+    /// otherwise empty.
     pub(crate) company: Vec<i64>,
-    /// Machines that take no pods in this simulation, and the positions of those that would
-    /// otherwise.
+    /// Machines that accept no pods in this simulation, and the positions of those that otherwise
+    /// would.
     closed: FixedBitSet,
     closed_at: FixedBitSet,
     room: Vec<i64>,
@@ -152,8 +151,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         }
     }
 
-    /// Puts as many of a demand's pods on machines that exist as fit and as their rules allow, in
-    /// the machines' order. They are recorded in `placed`.
+    /// Places pods of a demand on existing machines, in the machines' order, as far as room and
+    /// rules allow, and records them in `placed`.
     pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
         if self.problem.machines.order.is_empty() {
             return;
@@ -231,7 +230,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         false
     }
 
-    /// How many pods of a demand a machine takes.
+    /// The number of pods of a demand that a machine admits.
     fn fitting(&mut self, machine: usize, demand: &Demand) -> usize {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
@@ -318,7 +317,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         set
     }
 
-    /// Takes room on a machine.
+    /// Subtracts requests from the free room of a machine.
     pub(crate) fn occupy(&mut self, machine: usize, shape: usize, n: usize) {
         let shape = &self.problem.shapes[shape];
         let n = i64::try_from(n).unwrap_or(i64::MAX);
@@ -326,8 +325,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         self.ports[machine].extend(shape.ports.iter().cloned());
     }
 
-    /// The same for whoever looks at each machine's room by itself: where machines stand by room,
-    /// for those that look for one, is not kept up to date.
+    /// The same without an update of the index of machines by room, for callers that do not use it.
     pub(crate) fn occupy_unsorted(&mut self, machine: usize, shape: usize) {
         let width = self.problem.machines.width();
         let shape = &self.problem.shapes[shape];
@@ -335,7 +333,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         self.ports[machine].extend(shape.ports.iter().cloned());
     }
 
-    /// Forgets placements after the first `kept`, and gives their room back.
+    /// Undoes the placements after the first `kept`.
     pub(crate) fn undo(&mut self, kept: usize) {
         for (pod, machine) in self.placed.split_off(kept) {
             let problem = self.problem;
@@ -360,8 +358,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         keep_fitting(self.problem, types, template, used, ports);
     }
 
-    /// The types of a claim that are left when it moves to a narrower cell and takes so many more
-    /// pods.
+    /// The types of a claim that remain after it moves to a narrower cell and gets more pods.
     pub(crate) fn with(
         &self,
         claim: usize,
@@ -379,8 +376,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         types
     }
 
-    /// Takes out of all claims the types that no longer hold their pods, and lets them aim at the
-    /// cheapest.
+    /// Removes the types that no longer hold the pods from all claims, and sets their targets to
+    /// the cheapest.
     pub(crate) fn narrow_claims(&mut self) {
         for index in 0..self.claims.len() {
             let types =
@@ -394,13 +391,13 @@ impl<'p, 'a> Solver<'p, 'a> {
         }
     }
 
-    /// Which resource is shortest when no type of a cell holds a request.
+    /// The resource with the largest shortage if no type of a cell holds a request.
     pub(crate) fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
         crate::reasons::shortage(self.problem, &self.cells[cell], requests)
     }
 
-    /// The first key of which a set of types has fewer distinct values than `minValues`, with what
-    /// is asked and what there is.
+    /// The first key of which a set of types has fewer distinct values than `minValues`, with both
+    /// numbers.
     pub(crate) fn lacking_values(
         &self,
         cell: CellId,
@@ -482,7 +479,7 @@ pub(crate) fn holds(problem: &Problem<'_>, limits: &Limits, cell: &Cell, shape: 
         && !(is_strict(problem) && lacking_values(problem, cell, &types).is_some())
 }
 
-/// How many values of a key that a set admits occur among types.
+/// The number of values of a key that a set admits among types.
 pub(crate) fn distinct_values(
     problem: &Problem<'_>,
     table: &crate::compile::types::TypeTable,

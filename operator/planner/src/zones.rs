@@ -1,4 +1,5 @@
-//! In which zones waiting pods may run: where a zone is short of capacity, this tells how many pods depend on it.
+//! Zones in which waiting pods can run: the number of pods that depend on a zone that is short of
+//! capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,9 @@ use crate::snapshot::{Placement, Pod};
 use crate::solver::Demand;
 use crate::topology::Counts;
 
-/// How many waiting pods may run in one zone only, by zone; in several; in none. What they and their volumes ask for counts, and what required topology rules
-/// leave them before anything is planned, when only `running` pods count; not what NodePools offer.
+/// The number of waiting pods that can run in one zone only, by zone; in several; in none. The
+/// requirements of pods and their volumes count, and required topology rules before the plan, with
+/// only `running` pods counted; the offerings of NodePools do not.
 pub(crate) fn count(
     problem: &Problem<'_>,
     running: &mut Counts,

@@ -1,4 +1,4 @@
-//! What can be bought in a cell: instance types, and what they cost.
+//! Stock of a cell: the instance types that can be launched, and their prices.
 //!
 //! Whoever creates pods decides how many cells there are, so what a cell adds is small: a set of types. Prices and their order depend on the markets alone
 //! and are shared, the frontier is worked out when somebody asks for it, and cells in which the same can be bought have the same stock.
@@ -13,19 +13,19 @@ use crate::compile::types::{NOT_FOR_SALE, TypeTable};
 use crate::intern::{Key, Symbols};
 use crate::requirements::{Requirements, ValueSet, overlap};
 
-/// See the module.
+/// The types of a cell and their prices; cells with equal types and markets share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stock {
-    /// Types that meet the requirements and are on sale so.
+    /// Types that meet the requirements and have an available offering.
     pub(crate) types: FixedBitSet,
     pub(crate) markets: FixedBitSet,
     list: Arc<PriceList>,
-    /// One of the templates that it is for: all of them leave pods the same room.
+    /// One of its templates; all of them leave the same room for pods.
     template: usize,
     frontier: OnceLock<Vec<usize>>,
 }
 
-/// What the types of a kit cost in some markets.
+/// Prices of the types of a kit in some markets.
 #[derive(Debug)]
 struct PriceList {
     /// By type: the cheapest offering.
@@ -34,17 +34,18 @@ struct PriceList {
     by_price: Vec<usize>,
 }
 
-/// What types of a catalog say about one label.
+/// The values of one label of the types of a catalog.
 #[derive(Debug)]
 struct Column {
     /// Each set of values that occurs, with the types that have it.
     alike: Vec<(ValueSet, FixedBitSet)>,
 }
 
-/// All stocks that were needed so far.
+/// All stocks that were used so far, interned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stocks {
-    /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels that types have.
+    /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels
+    /// that types have.
     asked: FxHashMap<(usize, Arc<Requirements>), Option<Arc<Stock>>>,
     /// By the same, with types and markets.
     made: FxHashMap<(usize, FixedBitSet, FixedBitSet), Arc<Stock>>,
@@ -55,7 +56,7 @@ pub(super) struct Stocks {
 }
 
 impl Stocks {
-    /// What can be bought in a template as it is.
+    /// The stock of a template without further requirements.
     pub(super) fn base(&mut self, problem: &Problem<'_>, template: usize) -> Option<Arc<Stock>> {
         let compiled = &problem.templates[template];
         let table = &problem.catalogs[compiled.catalog];
@@ -66,7 +67,7 @@ impl Stocks {
         self.find(problem, template, requirements, keys, (&compiled.types, &markets))
     }
 
-    /// What is left of a stock once requirements have become narrower about some labels.
+    /// The stock after requirements on some labels were narrowed.
     pub(super) fn narrowed(
         &mut self,
         problem: &Problem<'_>,
@@ -192,7 +193,7 @@ impl Column {
         Self { alike }
     }
 
-    /// Takes out the types that don't meet what is wanted of the label.
+    /// Removes the types that don't meet a requirement on the label.
     fn keep(&self, wanted: &ValueSet, types: &mut FixedBitSet, symbols: &Symbols) {
         for (_, alike) in self.alike.iter().filter(|(have, _)| !overlap(have, wanted, symbols)) {
             types.difference_with(alike);
@@ -214,12 +215,13 @@ impl PriceList {
 }
 
 impl Stock {
-    /// How many types there are, those that can't be bought included.
+    /// The number of types, unavailable ones included.
     pub(crate) fn n_types(&self) -> usize {
         self.list.prices.len()
     }
 
-    /// What a type costs where it is cheapest, in micro-dollars per hour; [`NOT_FOR_SALE`] if it can't be bought.
+    /// The price of a type in its cheapest market, in micro-dollars per hour; [`NOT_FOR_SALE`]
+    /// without one.
     pub(crate) fn price(&self, kind: usize) -> i64 {
         if self.types[kind] { self.list.prices[kind] } else { NOT_FOR_SALE }
     }
@@ -255,7 +257,8 @@ pub(crate) fn by_price(types: &FixedBitSet, price: impl Fn(usize) -> i64) -> Vec
     order
 }
 
-/// The types that are worth considering, of types the cheapest first: a type that costs no less than another and has no more of anything never is.
+/// The types that are worth considering, of types the cheapest first: a type that costs no less
+/// than another and has no more of anything never is.
 pub(crate) fn frontier(problem: &Problem<'_>, template: usize, by_price: &[usize]) -> Vec<usize> {
     let compiled = &problem.templates[template];
     let mut best: Vec<usize> = Vec::new();

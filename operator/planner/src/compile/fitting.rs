@@ -1,6 +1,8 @@
-//! Which instance types hold an amount: per column a ladder of the amounts that types have, and on each rung the types that have at least so much.
+//! Which instance types hold an amount: per column a ladder of the amounts that types have, and on
+//! each rung the types that have at least so much.
 //!
-//! Narrowing a set of types to those that hold some pods is then one intersection of bitsets per column that the pods use, whatever the number of types.
+//! Narrowing a set of types to those that hold some pods is then one intersection of bitsets per
+//! column that the pods use, whatever the number of types.
 
 use fixedbitset::FixedBitSet;
 
@@ -28,7 +30,7 @@ impl Fitting {
         Self { columns: columns.collect() }
     }
 
-    /// Keeps the types that have at least `used` of everything that is used.
+    /// Keeps the types that have at least `used` of every resource.
     pub(crate) fn keep(&self, types: &mut FixedBitSet, used: &[i64]) {
         for (ladder, &amount) in self.columns.iter().zip(used) {
             if amount > 0 {
@@ -40,7 +42,7 @@ impl Fitting {
         }
     }
 
-    /// The most that any type of a set has of a column.
+    /// The largest amount in a column among the types of a set.
     pub(crate) fn most(&self, types: &FixedBitSet, column: usize) -> i64 {
         let ladder = &self.columns[column];
         let largest = ladder.descending.iter().find(|&&kind| types[kind as usize]);

@@ -1,4 +1,4 @@
-//! Machines that exist or are on their way, as a table.
+//! Existing machines, and machines that are being launched, as a table.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,21 @@ use crate::topology::Rules;
 /// Machines, by index into [`Snapshot::nodes`].
 #[derive(Debug, Default)]
 pub(crate) struct Machines {
-    /// Keys that pods, daemons or topology rules ask machines for, with what machines say, or with nothing if none has the label; the other labels of machines are
-    /// not read. Sorted by key.
+    /// Keys that pods, daemons or topology rules refer to, with the values of machines, or nothing
+    /// if no machine has the label; other labels are not read. Sorted by key.
     labels: Vec<(Key, Vec<Option<Value>>)>,
     /// Requirements of claims that have no instance yet.
     promised: FxHashMap<usize, Requirements>,
     promised_keys: FxHashSet<Key>,
-    /// What pods may still use, daemons to come already taken off.
+    /// Free room for pods, without the requests of daemons that are still to start.
     room: Vec<i64>,
     width: usize,
     /// Host ports in use.
     pub(crate) ports: Vec<Vec<HostPort>>,
-    /// Those that take pods, in the order in which they are tried: initialised first, then by name.
+    /// Machines that accept pods, in the order in which they are tried: initialized first, then by
+    /// name.
     pub(crate) order: Vec<usize>,
-    /// By machine, where it stands in `order`.
+    /// By machine: its position in `order`.
     positions: Vec<Option<usize>>,
 }
 
@@ -72,7 +73,7 @@ impl Machines {
         }
     }
 
-    /// Where a machine stands in `order`, if it takes pods.
+    /// The position of a machine in `order`, if it accepts pods.
     pub(crate) fn position(&self, machine: usize) -> Option<usize> {
         self.positions.get(machine).copied().flatten()
     }
@@ -91,7 +92,7 @@ impl Machines {
         said || self.promised_keys.contains(&key)
     }
 
-    /// What a claim that has no instance yet says about a label.
+    /// The requirement of a claim without an instance on a label.
     pub(crate) fn promised(&self, machine: usize, key: Key) -> Option<&ValueSet> {
         self.promised.get(&machine)?.get(key)
     }
@@ -121,10 +122,12 @@ pub(super) fn asked(
     of_pods.chain(of_sets).chain(rules.domain_keys()).collect()
 }
 
-/// With more keys than this it is machines that are looked through for keys.
+/// With more keys than this, the labels of machines are scanned for keys instead of keys for
+/// machines.
 const FEW_KEYS: usize = 64;
 
-/// What machines say about some keys, column by column. Pods may name thousands of keys that no machine has.
+/// The values of some keys by machine, column by column. Pods may name thousands of keys that no
+/// machine has.
 fn labels(
     snapshot: &Snapshot,
     asked: &BTreeSet<Key>,
@@ -169,17 +172,17 @@ impl std::ops::Index<usize> for PodsOn {
     }
 }
 
-/// What one look at every pod finds.
+/// The result of one scan of all pods.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
     pub(crate) on: PodsOn,
-    /// Pods that may need a place: those that wait for one, and those on machines that go away.
+    /// Pods that may need a place: pending ones, and pods on machines that are being removed.
     pub(crate) restless: Vec<usize>,
     /// By machine and column: what bound pods use.
     used: Vec<i64>,
 }
 
-/// Looks at every pod once: there may be many, and all of them together are more than caches hold.
+/// Scans all pods once: together they exceed the processor's caches.
 pub(super) fn look(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> Looked {
     let n = snapshot.nodes.len();
     let mut looked = Looked { used: vec![0; n * width], ..Looked::default() };
@@ -214,7 +217,8 @@ pub(super) fn look(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> Looke
     looked
 }
 
-/// Computes rooms and ports: allocatable less bound pods less daemons that are still to come.
+/// Computes free room and ports: allocatable, less bound pods, less daemons that are still to
+/// start.
 pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, looked: &Looked) {
     let columns: &Columns = &problem.columns;
     let width = columns.len();

@@ -1,4 +1,5 @@
-//! Pod shapes: what scheduling can see of pods, with the alternatives in the order in which they are tried.
+//! Pod shapes: what scheduling can see of pods, with the alternatives in the order in which they
+//! are tried.
 
 use indexmap::IndexMap;
 use indexmap::map::Entry;
@@ -25,25 +26,27 @@ pub(crate) struct Shape {
     /// By column.
     pub(crate) requests: Vec<i64>,
     pub(crate) ports: Vec<HostPort>,
-    /// Where it may run; shapes that differ only in amounts and labels share it.
+    /// Its constraints; shapes that differ only in amounts and labels share the class.
     pub(crate) class: ClassId,
-    /// Why nothing can be planned for it.
+    /// Why it can't be planned for, if so.
     pub(crate) problem: Option<Exclusion>,
-    /// Its pods have resource claims, so that they are placed one at a time.
+    /// Whether its pods have resource claims, and are therefore placed one at a time.
     pub(crate) has_claims: bool,
-    /// How many devices these take at least; requests for all that match count as the most.
+    /// The minimum number of devices for these claims; a request for all that match counts as the
+    /// maximum.
     pub(crate) devices: u32,
-    /// It asks never to be handled by a NodePool.
+    /// Whether it requires a node without a NodePool.
     pub(crate) opted_out: bool,
 }
 
-/// Where pods may run.
+/// The constraints that shapes share.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) tolerations: Vec<Toleration>,
-    /// Selector and one required term each, one of which has to be met: what spread constraints honour.
+    /// Selector and one required term each, one of which has to be met: what spread constraints
+    /// honour.
     pub(crate) required: Vec<Requirements>,
-    /// The most wanted first.
+    /// In the order in which they are tried.
     pub(crate) variants: Variants,
 }
 
@@ -108,7 +111,7 @@ pub(crate) fn host_ports(shape: &PodShape) -> Vec<HostPort> {
         .collect()
 }
 
-/// Whether two sets of ports can't be on one host.
+/// Whether two sets of ports conflict on one host.
 pub(crate) fn ports_conflict(a: &[HostPort], b: &[HostPort]) -> bool {
     let any = |ip: &str| ip == "0.0.0.0" || ip == "::";
     a.iter().any(|(protocol, ip, port)| {
@@ -157,7 +160,7 @@ fn defined_keys(snapshot: &Snapshot) -> FxHashSet<&str> {
     of_types.map(|requirement| &requirement.key).chain(of_pools).map(String::as_str).collect()
 }
 
-/// What makes a shape one that can't be planned for.
+/// Why a shape can't be planned for, if so.
 fn problem_of(
     shape: &PodShape,
     snapshot: &Snapshot,

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Whether a PreferNoSchedule taint keeps a pod away.
+/// The effect of PreferNoSchedule taints on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Preferred {
-    /// Yes, as if it were NoSchedule.
+    /// They exclude it, like NoSchedule.
     Counts,
-    /// No.
+    /// They are ignored.
     Ignored,
 }
 

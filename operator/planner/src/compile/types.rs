@@ -1,4 +1,4 @@
-//! Instance types as tables, and what each NodePool can launch of them.
+//! Instance types as tables, and the ones that each NodePool can launch.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::intern::{Key, Symbols};
 use crate::requirements::{Requirements, ValueSet};
 use crate::snapshot::{CapacityType, Catalog, Snapshot};
 
-/// A price that nothing has: not for sale.
+/// The price of types without an available offering; no other type has it.
 pub(crate) const NOT_FOR_SALE: i64 = i64::MAX;
 
-/// Where and how machines are bought: a zone, a capacity type and what else offerings differ in.
+/// A market: a zone, a capacity type, and the other labels in which offerings differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Market {
     pub(crate) capacity_type: CapacityType,
@@ -122,7 +122,7 @@ impl TypeTable {
         types.any(|has| Some(has) != first)
     }
 
-    /// How many types there are.
+    /// The number of types.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
@@ -133,17 +133,17 @@ impl TypeTable {
         &self.prices[kind * n..(kind + 1) * n]
     }
 
-    /// What a machine of the type has.
+    /// Capacity of the type.
     pub(crate) fn capacity(&self, kind: usize) -> &[i64] {
         &self.capacity[kind * self.width..(kind + 1) * self.width]
     }
 
-    /// What pods and daemons may use of it.
+    /// Allocatable of the type.
     pub(crate) fn allocatable(&self, kind: usize) -> &[i64] {
         &self.allocatable[kind * self.width..(kind + 1) * self.width]
     }
 
-    /// What a set says about labels that types or offerings have.
+    /// The part of a set on labels of types or offerings.
     pub(crate) fn about(&self, requirements: &Requirements) -> Requirements {
         requirements.only(|key| self.keys.contains(&key))
     }
@@ -154,7 +154,7 @@ impl TypeTable {
     }
 }
 
-/// What one NodePool can launch.
+/// A NodePool, compiled: its requirements and the types that it can launch.
 #[derive(Debug)]
 pub(crate) struct Template {
     /// Index into [`Snapshot::node_pools`].
@@ -174,14 +174,14 @@ impl std::ops::Deref for Template {
     }
 }
 
-/// What templates share that differ only in labels which no instance type has.
+/// The part that templates share if they differ only in labels that no instance type has.
 #[derive(Debug)]
 pub(crate) struct Kit {
-    /// Tells kits apart.
+    /// Unique per kit: key of what is cached for it.
     pub(crate) id: usize,
     /// Types that meet the requirements, have an offering that does, and hold their own daemons.
     pub(crate) types: FixedBitSet,
-    /// By type and column: what is left for pods, of which there are no more than the policy wants on one machine.
+    /// By type and column: room for pods, whose number the policy limits.
     net: Vec<i64>,
     width: usize,
     /// Which types hold an amount next to their daemons.
@@ -190,7 +190,8 @@ pub(crate) struct Kit {
     pub(crate) overheads: Overheads,
 }
 
-/// The kits of a snapshot: by catalog, what is asked of its types, and daemons. `None` where no type is left.
+/// The kits of a snapshot: by catalog, what is asked of its types, and daemons. `None` where no
+/// type is left.
 pub(crate) type Kits = FxHashMap<(usize, Requirements, Overheads), Option<Arc<Kit>>>;
 
 /// The requirements of every NodePool that could launch, the heaviest pool first, or why it can't.
@@ -296,7 +297,7 @@ impl Kit {
         Some(Self { id, types, net, width, fitting, overheads: overheads.clone() })
     }
 
-    /// What a machine of a type has left for pods.
+    /// Room for pods on a machine of a type, next to its daemons.
     pub(crate) fn net(&self, kind: usize) -> &[i64] {
         &self.net[kind * self.width..(kind + 1) * self.width]
     }

@@ -1,5 +1,6 @@
-//! The alternatives of a pod: one of its required terms, at most one of its preferences, one of the places of its volumes. There may be very many, so they
-//! are numbered, in the order in which they are tried, and made when one of them is looked at.
+//! The alternatives of a pod: one of its required terms, at most one of its preferences, one of the
+//! places of its volumes. There may be very many, so they are numbered in the order in which they
+//! are tried, and generated lazily.
 
 use std::borrow::Cow;
 
@@ -9,15 +10,17 @@ use crate::policy::{Policy, PreferencePolicy};
 use crate::requirements::Requirements;
 use crate::snapshot::PodShape;
 
-/// How many alternatives preferences may make of one pod; there is always room for the heaviest. What a pod spec with more of them prefers can't be told from
-/// noise, and the lighter ones count as dropped.
+/// The maximum number of alternatives that preferences add to one pod; the heaviest always counts,
+/// the lighter ones beyond the limit count as dropped.
 const PREFERRED: usize = 256;
 
-/// Required terms times places of volumes that are tried for a pod, however many other pods there are, and how many at most.
+/// The number of required terms × places of volumes that are tried for each pod regardless of other
+/// pods, and the maximum for one pod.
 const LEAST: usize = 16;
 const MOST: usize = 4096;
 
-/// How many alternatives are tried on how many NodePools, all pods with more than [`LEAST`] together; so many machines cost as much as a NodePool.
+/// The limit on alternatives × NodePools for all pods with more than [`LEAST`] together; this many
+/// machines count as one NodePool.
 const BUDGET: usize = 200_000;
 const MACHINES: usize = 16;
 
@@ -30,24 +33,25 @@ pub(crate) struct Variant<'v> {
     pub(crate) preferred_taints: Preferred,
 }
 
-/// All alternatives, the most wanted first: as many preferences as can be had, and of equally many the earlier required term.
+/// All alternatives in the order in which they are tried: more preferences first, then the earlier
+/// required term.
 ///
 /// Karpenter enforces one preference at a time, the heaviest, and drops it when that fails; a term that it has dropped it does not try again. Trying
 /// every term for every preference finds a place whenever Karpenter does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variants {
     selector: Requirements,
-    /// At least one.
+    /// Never empty.
     terms: Vec<Requirements>,
-    /// The heaviest first.
+    /// By weight, the heaviest first.
     preferences: Vec<Requirements>,
-    /// At least one.
+    /// Never empty.
     volumes: Vec<Requirements>,
-    /// Some taints are only preferred, so that there is something to ignore in the end.
+    /// Whether there are PreferNoSchedule taints, which the last alternatives ignore.
     soft_taints: bool,
-    /// How many of terms × volumes are tried.
+    /// The number of terms × places of volumes that are tried.
     base: usize,
-    /// The most wanted alternative, which is asked for most often.
+    /// The first alternative, cached because it is used most often.
     first: Requirements,
 }
 
@@ -81,12 +85,12 @@ impl Variants {
         all
     }
 
-    /// How many there are.
+    /// The number of alternatives.
     pub(crate) fn len(&self) -> usize {
         self.base * (self.preferences.len() + 1 + usize::from(self.soft_taints))
     }
 
-    /// Those without a preference, and with `PreferNoSchedule` taints as they are.
+    /// The alternatives without a preference that respect PreferNoSchedule taints.
     pub(crate) fn plain(&self) -> std::ops::Range<usize> {
         let from = self.base * self.preferences.len();
         from..from + self.base
@@ -97,12 +101,12 @@ impl Variants {
         0..self.base
     }
 
-    /// The least that has to be met: without preferences, and with `PreferNoSchedule` taints ignored.
+    /// The weakest alternatives: without preferences, and with PreferNoSchedule taints ignored.
     pub(crate) fn relaxed(&self) -> std::ops::Range<usize> {
         self.len() - self.base..self.len()
     }
 
-    /// One of them.
+    /// The alternative with a number.
     pub(crate) fn at(&self, index: usize, symbols: &Symbols) -> Variant<'_> {
         let ignored = index / self.base > self.preferences.len();
         let preferred_taints = if ignored { Preferred::Ignored } else { Preferred::Counts };
@@ -125,13 +129,14 @@ impl Variants {
         requirements
     }
 
-    /// The labels that they ask for; some of them twice.
+    /// The labels that the alternatives refer to, possibly with duplicates.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
         let parts = self.terms.iter().chain(&self.preferences).chain(&self.volumes);
         parts.chain([&self.selector]).flat_map(|part| part.iter().map(|(key, _)| key))
     }
 
-    /// Leaves each of `variants` as many alternatives as may be tried in all on so many NodePools and machines.
+    /// Leaves each of `variants` as many alternatives as may be tried in all on so many NodePools
+    /// and machines.
     pub(super) fn share<'v>(
         variants: impl Iterator<Item = &'v mut Self>,
         pools: usize,

@@ -6,21 +6,23 @@ use super::Problem;
 use crate::daemons::Daemons;
 use crate::snapshot::{NodePhase, PodShape};
 
-/// What a driver without a limit can attach.
+/// The column of a driver without a limit.
 pub(crate) const UNLIMITED: i64 = i64::MAX / 4;
 
-/// The name of a driver's column, as Kubernetes called it when limits stood in the Node's allocatable amounts.
+/// The name of a driver's column, as Kubernetes called it when limits stood in the Node's
+/// allocatable amounts.
 pub(crate) fn column(driver: &str) -> String {
     format!("attachable-volumes-csi-{driver}")
 }
 
-/// How many volumes a pod shares with others.
+/// The number of volumes that a pod shares with others.
 pub(super) fn shared(shape: &PodShape, driver: &str) -> i64 {
     let volumes = shape.shared_volumes.iter().filter(|volume| volume.driver == driver);
     i64::try_from(volumes.count()).unwrap_or(UNLIMITED)
 }
 
-/// Sets the columns of volumes in a machine's row: its limit less what is attached, where shared volumes count once, less what daemons still attach.
+/// Sets the columns of volumes in a machine's row: its limit less what is attached, where shared
+/// volumes count once, less what daemons still attach.
 pub(super) fn fill_room(problem: &Problem<'_>, daemons: &Daemons, machine: usize, row: &mut [i64]) {
     if problem.columns.drivers().next().is_none() {
         return;
@@ -41,7 +43,8 @@ pub(super) fn fill_room(problem: &Problem<'_>, daemons: &Daemons, machine: usize
     }
 }
 
-/// How many volumes of a driver a machine can attach: as its CSINode says, else its instance type, or the least of those that it may become.
+/// The number of volumes of a driver that a machine can attach: from its CSINode, otherwise from
+/// its instance type, or the minimum of the types that it may become.
 fn limit(problem: &Problem<'_>, machine: usize, column: usize, driver: &str) -> i64 {
     let node = &problem.snapshot.nodes[machine];
     if let Some(published) = node.volume_limits.get(driver) {

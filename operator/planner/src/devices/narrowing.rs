@@ -1,4 +1,5 @@
-//! Machines to come that will be one of fewer types than before: what they would have taken as the others is free again.
+//! Narrows the types of planned machines: devices that they would have used as the other types are
+//! free again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,8 @@ use super::usage::{TEMPLATE, Usage};
 use crate::compile::Problem;
 
 impl State {
-    /// Leaves a machine to come (index into [`crate::solver::Solver::claims`]) only these types of a catalog.
+    /// Restricts a planned machine (index into [`crate::solver::Solver::claims`]) to these types of
+    /// a catalog.
     pub(crate) fn narrow(
         &mut self,
         problem: &Problem<'_>,

@@ -13,7 +13,7 @@ use crate::ruled::alternatives;
 use crate::solver::{Claim, Demand, REASONS, Solver, holds};
 use crate::topology::Host;
 
-/// A place on a machine to come.
+/// A place on a planned machine.
 struct Place {
     /// Index into [`Solver::claims`]; one past its end is a new machine.
     at: usize,
@@ -22,11 +22,11 @@ struct Place {
     proposal: Proposal,
     /// The cheapest of the types.
     target: usize,
-    /// By how much the machine gets dearer.
+    /// The increase of the machine's price.
     dearer: i64,
 }
 
-/// Finds places for the pods of a demand with claims. Returns what keeps the rest waiting.
+/// Finds places for the pods of a demand with claims. Returns the reasons of the pods without one.
 pub(crate) fn place(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,
@@ -168,13 +168,13 @@ fn propose(
     devices.on_claim(solver.problem, &mut solver.cells, (pod, at), cell, types)
 }
 
-/// How many pods of the demand topology rules let on a machine to come.
+/// The number of pods of the demand that topology rules admit to a planned machine.
 fn room(solver: &Solver<'_, '_>, demand: &Demand, at: usize) -> u32 {
     let host = Host::Claim(at);
     solver.counts.room_on_host(solver.problem, demand.shape, demand.dropped, host)
 }
 
-/// Puts the next pod on a machine to come.
+/// Places the next pod on a planned machine.
 fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, place: Place) {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];

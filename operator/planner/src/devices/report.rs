@@ -1,4 +1,4 @@
-//! Which devices a plan counts on, for whoever reads or checks it.
+//! The devices that a plan relies on, for reports and the checker.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,8 @@ impl State {
             .collect()
     }
 
-    /// The devices of the pods of a machine to come, for the types of a catalog that its launch carries.
+    /// The devices of the pods of a machine to come, for the types of a catalog that its launch
+    /// carries.
     pub(crate) fn on_launch(
         &self,
         problem: &Problem<'_>,

@@ -1,14 +1,14 @@
-//! Which devices could serve claims on one machine: a depth-first search over requests and devices.
+//! Finds devices for claims on one machine: a depth-first search over requests and devices.
 
 use super::usage::{TEMPLATE, Usage};
 use super::{Profile, Table};
 use crate::cells::CellId;
 use crate::snapshot::{AttributeValue, ClaimSpec, DeviceAsk, DeviceKind};
 
-/// How many devices are tried for the claims of one pod on one machine at most.
+/// The maximum number of devices that are tried for the claims of one pod on one machine.
 const STEPS: usize = 5_000;
 
-/// How many devices a claim can have (`AllocationResultsMaxSize` of the API).
+/// The maximum number of devices of a claim (`AllocationResultsMaxSize` of the API).
 const MOST: usize = 32;
 
 /// A device that may be chosen.
@@ -19,16 +19,18 @@ pub(super) struct Item<'s> {
     pub(super) kind: u32,
     /// Its pool; devices of different pools may draw on different counters.
     pub(super) pool: u32,
-    /// Where it can be reached, if that narrows where the machine may be.
+    /// The nodes that can reach it, if that narrows the machine.
     pub(super) reach: Option<u32>,
     /// No other machine can reach it.
     pub(super) local: bool,
     pub(super) draws: &'s [(u32, i64)],
-    /// With which devices it will agree in an attribute that it does not have: attribute, group. Sorted.
+    /// With which devices it will agree in an attribute that it does not have: attribute, group.
+    /// Sorted.
     pub(super) groups: &'s [(&'s str, u32)],
 }
 
-/// What a `matchAttribute` or `distinctAttribute` constraint compares. Values and groups are never equal: which value a group will have is not known.
+/// What a `matchAttribute` or `distinctAttribute` constraint compares. Values and groups are never
+/// equal: which value a group will have is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared<'s> {
     Value(&'s AttributeValue),
@@ -48,7 +50,7 @@ pub(super) struct Pick {
     pub(super) admin: bool,
     /// Of a shared device, by dimension.
     pub(super) share: Option<Vec<i64>>,
-    /// What it draws on counters that nobody who shares it draws on yet.
+    /// The counters that it draws on for the first time: those who share a device draw once.
     pub(super) draws: Vec<(u32, i64)>,
 }
 
@@ -63,12 +65,12 @@ pub(super) enum Site {
 
 type Narrow<'n> = &'n mut dyn FnMut(CellId, u32, Side) -> Option<CellId>;
 
-/// On which side of what a device can be reached from a machine has to be.
+/// Whether a machine has to be inside or outside of the nodes that can reach a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Where it reaches the device.
+    /// Inside.
     Inside,
-    /// Where it doesn't.
+    /// Outside.
     Outside,
 }
 
@@ -77,13 +79,13 @@ pub(super) enum Side {
 pub(super) struct Deadlock {
     /// The request, counted over all claims.
     pub(super) at: usize,
-    /// How many devices it had found.
+    /// The number of devices that were found for it.
     pub(super) found: usize,
     /// The constraint of its claim that refused a further one.
     pub(super) refused_by: Option<usize>,
 }
 
-/// What there is.
+/// The devices that can be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stock<'s, 'a> {
     pub(super) table: &'s Table<'a>,
@@ -124,7 +126,8 @@ impl Stock<'_, '_> {
     }
 }
 
-/// A search. `narrow` answers which cell a machine to come is in once it has to reach a device, or must not.
+/// A search. `narrow` answers which cell a machine to come is in once it has to reach a device, or
+/// must not.
 pub(super) struct Search<'s, 'a, 'n> {
     stock: Stock<'s, 'a>,
     items: &'s [Item<'s>],
@@ -167,7 +170,8 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         }
     }
 
-    /// Devices for all claims, and where the machine is then; else the request for which the fewest could be found once all before had theirs.
+    /// Devices for all claims, and the cell of the machine; otherwise the request that failed with
+    /// the fewest devices after all before it were served.
     pub(super) fn run(mut self, site: Site) -> Result<(Vec<Pick>, Site), Deadlock> {
         match self.request(0, site) {
             Some(site) => Ok((self.picks, site)),
@@ -234,7 +238,8 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         None
     }
 
-    /// Takes all devices from one on that match, and serves the requests that follow. A machine to come may be where it doesn't reach some of them.
+    /// Takes all devices from one on that match, and serves the requests that follow. A machine to
+    /// come may be where it doesn't reach some of them.
     fn all(
         &mut self,
         at: usize,
@@ -347,7 +352,8 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         Some(site)
     }
 
-    /// What a constraint compares of a device, if it admits the device next to those so far; else the constraint.
+    /// What a constraint compares of a device, if it admits the device next to those so far; else
+    /// the constraint.
     fn compare(
         &self,
         claim: usize,
@@ -381,7 +387,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         }
     }
 
-    /// What a request gets of a shared device, if there is so much.
+    /// The amount that a request gets of a shared device, if that is available.
     fn share(&self, kind: &DeviceKind, ask: &DeviceAsk, id: u32) -> Option<Vec<i64>> {
         if ask.capacity.keys().any(|name| !kind.capacity.contains_key(name)) {
             return None;

@@ -1,4 +1,4 @@
-//! What is left of devices while a plan is made, and which claims have theirs.
+//! Unallocated devices while a plan is made, and the devices of claims.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -16,9 +16,9 @@ use crate::snapshot::{ClaimSpec, Placement};
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Spot {
-    /// That exists or is on its way: index into [`crate::Snapshot::nodes`].
+    /// Existing: index into [`crate::Snapshot::nodes`].
     Machine(usize),
-    /// To come: index into [`crate::solver::Solver::claims`].
+    /// Planned: index into [`crate::solver::Solver::claims`].
     Claim(usize),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct State {
     released: FxHashSet<u32>,
     /// Searches that failed for pods none of whose claims had devices: machine, shape, cell.
     pub(super) failed: FxHashMap<(Spot, u32, Option<CellId>), Deadlock>,
-    /// What the last successful look at a machine found.
+    /// The result of the last successful search on a machine.
     found: Option<Proposal>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Proposal {
 }
 
 impl State {
-    /// Before anything is planned; `None` where claims are not planned for.
+    /// The state before any decision; `None` if claims are not planned for.
     pub(crate) fn new(problem: &Problem<'_>) -> Option<Box<Self>> {
         let table = problem.devices.as_deref()?;
         let mut state = Self { used: table.allocated.clone(), ..Self::default() };
@@ -110,7 +110,7 @@ impl State {
         self.failed.clear();
     }
 
-    /// What moved pods leave behind is not there for others: they may come first.
+    /// Withholds the devices of moved pods from others, which may arrive first.
     pub(crate) fn keep_released(&mut self) {
         self.freed = Usage::default();
     }
@@ -126,13 +126,14 @@ impl State {
         self.failed.clear();
     }
 
-    /// Looks for devices for a pod on a machine that exists. What it finds is taken by [`Self::take_found`].
+    /// Looks for devices for a pod on a machine that exists. What it finds is taken by
+    /// [`Self::take_found`].
     pub(crate) fn look(&mut self, problem: &Problem<'_>, pod: usize, machine: usize) -> bool {
         self.found = self.on_machine(problem, pod, machine).ok();
         self.found.is_some()
     }
 
-    /// Takes what the last look found.
+    /// Allocates the result of the last search.
     pub(crate) fn take_found(&mut self) {
         if let Some(proposal) = self.found.take() {
             self.take(proposal);
@@ -215,8 +216,8 @@ impl State {
         Ok(Proposal { pod, spot, claims, found })
     }
 
-    /// Looks for devices for a pod on a machine to come, with those of some types of a cell that have them. Answers the cell in which it reaches them, and
-    /// these types.
+    /// Looks for devices for a pod on a machine to come, with those of some types of a cell that
+    /// have them. Answers the cell in which it reaches them, and these types.
     pub(crate) fn on_claim(
         &mut self,
         problem: &Problem<'_>,

@@ -1,11 +1,11 @@
-//! What is taken of devices and counters.
+//! Usage of devices and counters.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Marks devices and counters that machines will have, as against those that are published.
 pub(super) const TEMPLATE: u32 = 1 << 31;
 
-/// What is taken, by device and by counter.
+/// Usage by device and by counter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     taken: FxHashSet<u32>,
@@ -15,7 +15,8 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Takes a device, or a share of it, and draws on counters. A shared device draws once, whoever shares it: the caller knows if it does already.
+    /// Takes a device, or a share of it, and draws on counters. A shared device draws once, whoever
+    /// shares it: the caller knows if it does already.
     pub(super) fn take(&mut self, device: u32, share: Option<&[i64]>, draws: &[(u32, i64)]) {
         match share {
             None => {
@@ -32,7 +33,7 @@ impl Usage {
         }
     }
 
-    /// Gives back what [`Self::take`] took.
+    /// Undoes [`Self::take`].
     pub(super) fn give_back(&mut self, device: u32, share: Option<&[i64]>, draws: &[(u32, i64)]) {
         match share {
             None => {
@@ -63,7 +64,7 @@ impl Usage {
         self.shares.get(&device).map(Vec::as_slice)
     }
 
-    /// How much is drawn on a counter.
+    /// The amount that is drawn on a counter.
     pub(super) fn drawn(&self, counter: u32) -> i64 {
         self.counters.get(&counter).copied().unwrap_or(0)
     }
@@ -90,7 +91,7 @@ impl Usage {
         worst
     }
 
-    /// Takes all that another one does.
+    /// Adds another usage.
     pub(super) fn add(&mut self, other: &Self) {
         self.taken.extend(&other.taken);
         for (&counter, &amount) in &other.counters {
@@ -103,7 +104,7 @@ impl Usage {
         }
     }
 
-    /// Gives back all that another one took.
+    /// Subtracts another usage.
     pub(super) fn remove(&mut self, other: &Self) {
         for &device in &other.taken {
             self.taken.remove(&device);

@@ -1,19 +1,22 @@
 //! Values for labels that NodePools leave open: `rack Exists`, `rack NotIn [r1]`, `rank Gt 4`.
 //!
-//! What a machine to come is told then is of no meaning but that no other machine has it: two machines with one value would be one domain to topology rules,
-//! and pods that keep off each other by the label, or are spread by it, would be bound as nobody planned. Rules themselves take such machines to have no
-//! value that they could plan for ([`crate::topology::cell_values`]), so a pod that carries one waits for machines that have the label.
+//! What a machine to come is told then is of no meaning but that no other machine has it: two
+//! machines with one value would be one domain to topology rules, and pods that keep off each other
+//! by the label, or are spread by it, would be bound as nobody planned. Rules themselves take such
+//! machines to have no value that they could plan for ([`crate::topology::cell_values`]), so a pod
+//! that carries one waits for machines that have the label.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::Launch;
 use crate::snapshot::{NodePool, Operator, PodShape, Requirement, Snapshot};
 
-/// Where values start without bounds: at one of so many integers.
+/// The range of start values without bounds.
 const BEGINNINGS: i128 = 1 << 30;
 
-/// Gives each of a plan's launches values of its own for the labels that are left open, none of which another machine has or a pod asks about. Where bounds leave too few
-/// integers, the last launches keep the value that they have.
+/// Gives each launch of a plan unique values for the labels that are left open: none that another
+/// machine has or a pod refers to. If bounds leave too few integers, the last launches keep their
+/// value.
 pub(crate) fn tell_apart<'l>(
     snapshot: &Snapshot,
     launches: impl Iterator<Item = &'l mut Launch>,
@@ -34,7 +37,7 @@ pub(crate) fn tell_apart<'l>(
     }
 }
 
-/// The labels of a launch whose values were made up, with the least and the greatest integer that they may be.
+/// The labels of a launch with an invented value, with the bounds of that value.
 fn open(launch: &Launch, pool: &NodePool) -> impl Iterator<Item = (String, (i64, i64))> {
     let made_up = launch.labels.keys().filter(|&key| !pool.template.labels.contains_key(key));
     made_up.filter_map(|key| {
@@ -58,9 +61,9 @@ fn open(launch: &Launch, pool: &NodePool) -> impl Iterator<Item = (String, (i64,
 
 /// The values of one label.
 struct Values {
-    /// Those that nobody may get any more.
+    /// Values that are in use.
     taken: BTreeSet<i64>,
-    /// Where to go on, by bounds.
+    /// The next candidate, by bounds.
     next: BTreeMap<(i64, i64), i128>,
     seed: u64,
 }
@@ -77,7 +80,7 @@ impl Values {
         Self { taken, next: BTreeMap::new(), seed }
     }
 
-    /// A value within bounds that nobody has, if there is one.
+    /// An unused value within bounds, if there is one.
     fn next(&mut self, (least, most): (i64, i64)) -> Option<i64> {
         let span = i128::from(most) - i128::from(least) + 1;
         // Plans of one snapshot that are made side by side start far from each other.
@@ -95,7 +98,8 @@ impl Values {
     }
 }
 
-/// What a pod asks of labels. Values that it has to have are in a launch's own requirements.
+/// The label values that a pod refers to. Values that it requires are in the launch's own
+/// requirements.
 fn requirements(shape: &PodShape) -> impl Iterator<Item = &Requirement> {
     let preferred = shape.preferred_affinity.iter().flat_map(|(_, term)| term);
     let terms = shape.required_affinity.iter().chain(&shape.volume_topology);

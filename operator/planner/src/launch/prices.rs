@@ -1,4 +1,4 @@
-//! What launches may come to cost: over all offerings that they may be given.
+//! Possible prices of launches, over all of their offerings.
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,8 @@ use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, InstanceType, Offering, Snapshot};
 use crate::solver::Solver;
 
-/// The range of a launch as it is in the plan, by what it says. Slow: for those that have changed since they were made.
+/// The range of a launch in the plan, computed from its requirements. Slow: for launches that
+/// changed after their creation.
 pub(super) fn range_of(snapshot: &Snapshot, launch: &Launch) -> PriceRange {
     let mut symbols = Symbols::default();
     let kinds = kinds(snapshot, &launch.node_pool);

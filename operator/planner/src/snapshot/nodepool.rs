@@ -29,8 +29,8 @@ pub struct NodePool {
     pub catalog: Option<CatalogId>,
     /// Values that every machine of the pool carries.
     pub template: Template,
-    /// `spec.limits` in the units of [`Resources`], `nodes` counts machines. An absent key is
-    /// unlimited.
+    /// `spec.limits` in the units of [`crate::resources::Resources`], `nodes` counts
+    /// machines. An absent key is unlimited.
     pub limits: BTreeMap<String, i64>,
     /// `spec.disruption`.
     pub disruption: DisruptionPolicy,

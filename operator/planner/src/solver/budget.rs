@@ -1,13 +1,15 @@
-//! When a way of packing is given up: once it costs as much as a plan that has a place for every pod.
+//! Abandons a strategy of packing once it costs as much as a plan that has a place for every pod.
 
 use super::{Claim, Solver};
 use crate::Cancel;
 
-/// What another plan costs, in micro-dollars. Machines to come only get dearer, so what they cost is a lower bound of what the plan will.
+/// The price of another plan, in micro-dollars. Planned machines only become more expensive, so
+/// their current price is a lower bound of the final one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     price: i64,
-    /// With how many machines prices are added up again: by an eighth more each time, so that it costs little.
+    /// The number of machines at which prices are summed again: an eighth more each time, so that
+    /// the sum costs little.
     look_at: usize,
     spent: bool,
 }
@@ -25,13 +27,13 @@ impl Solver<'_, '_> {
         cell.cheapest(&claim.types).map_or(0, |kind| cell.price(kind))
     }
 
-    /// What all machines to come cost, with the price of having a machine.
+    /// The price of all planned machines, `node_price` included.
     pub(crate) fn cost(&self) -> i64 {
         let node_price = self.problem.policy.node_price.0;
         self.claims.iter().map(|claim| self.price(claim) + node_price).sum()
     }
 
-    /// Whether to go no further: nobody wants to know any more, or the plan costs too much to be of use.
+    /// Whether to stop: the pass was cancelled, or the plan is too expensive.
     pub(crate) fn stops(&mut self, cancel: &dyn Cancel) -> bool {
         cancel.is_cancelled() || self.is_too_dear()
     }

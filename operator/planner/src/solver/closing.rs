@@ -1,9 +1,9 @@
-//! Machines that take no pods in a simulation: they will go, say.
+//! Machines that accept no pods in a simulation, because they are to be removed, for example.
 
 use super::Solver;
 
 impl Solver<'_, '_> {
-    /// Lets a machine take no more pods.
+    /// Closes a machine for pods.
     pub(crate) fn close(&mut self, machine: usize) {
         self.closed.insert(machine);
         if let Some(position) = self.problem.machines.position(machine) {
@@ -11,7 +11,7 @@ impl Solver<'_, '_> {
         }
     }
 
-    /// Lets it take pods again.
+    /// Opens it again.
     pub(crate) fn reopen(&mut self, machine: usize) {
         self.closed.set(machine, false);
         if let Some(position) = self.problem.machines.position(machine) {
@@ -19,12 +19,12 @@ impl Solver<'_, '_> {
         }
     }
 
-    /// Whether a machine takes no pods.
+    /// Whether a machine is closed for pods.
     pub(crate) fn is_closed(&self, machine: usize) -> bool {
         self.closed[machine]
     }
 
-    /// The machines that take no pods.
+    /// The closed machines.
     pub(crate) fn closed(&self) -> impl Iterator<Item = usize> {
         self.closed.ones()
     }

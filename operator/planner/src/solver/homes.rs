@@ -1,4 +1,5 @@
-//! Which NodePool a demand opens machines of: the heaviest that takes it, and of equally heavy ones that in which its pods cost least.
+//! The NodePool of which a demand opens machines: the heaviest that admits it and, of equally heavy
+//! ones, the one in which its pods cost least.
 
 use fixedbitset::FixedBitSet;
 
@@ -7,7 +8,7 @@ use crate::cells::{CellId, share_price};
 use crate::compile::Problem;
 
 impl Solver<'_, '_> {
-    /// The template that a demand opens machines of, with the cell that it is in then.
+    /// The template of which a demand opens machines, with the cell.
     pub(crate) fn home(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
         let problem = self.problem;
         let mut best: Option<(i64, usize, CellId)> = None;
@@ -25,7 +26,8 @@ impl Solver<'_, '_> {
         best.map(|(_, template, cell)| (template, cell))
     }
 
-    /// All templates in the order in which a demand tries them: the heaviest first, of equally heavy ones that in which its pods cost least.
+    /// All templates in the order in which a demand tries them: the heaviest first, of equally
+    /// heavy ones that in which its pods cost least.
     pub(crate) fn templates_for(&mut self, demand: &Demand) -> Vec<usize> {
         let problem = self.problem;
         let mut order: Vec<usize> = (0..problem.templates.len()).collect();
@@ -50,7 +52,8 @@ impl Solver<'_, '_> {
         problem.by_value.admitting(&wanted.requirements)
     }
 
-    /// What a demand's pods cost in a cell, each, when no others come: on the type where that is least, of which at least one is bought.
+    /// The cost of each of a demand's pods in a cell without other pods: on the type where it is
+    /// least, of which at least one is bought.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn place_price(&self, cell: CellId, demand: &Demand) -> i64 {
         let requests = &self.problem.shapes[demand.shape].requests;

@@ -5,11 +5,11 @@ use crate::cells::CellId;
 use crate::limits::pool_name;
 use crate::plan::Exclusion;
 
-/// For how many NodePools it is told why they don't take a pod.
+/// The number of NodePools whose reason for excluding a pod is reported.
 pub(crate) const REASONS: usize = 100;
 
 impl Solver<'_, '_> {
-    /// What excludes a demand from templates, none of which takes it.
+    /// The reasons that exclude a demand from templates none of which admits it.
     pub(crate) fn why_homeless(&mut self, demand: &Demand) -> Vec<(String, Exclusion)> {
         let problem = self.problem;
         let templates = (0..problem.templates.len()).take(REASONS);
@@ -35,7 +35,8 @@ impl Solver<'_, '_> {
         holds(problem, &self.limits, &self.cells[cell], demand.shape).then_some(cell)
     }
 
-    /// What keeps a pod waiting when there are too many cells for it to have one: its size, if that is enough.
+    /// The reason of a pod that gets no cell because of the limit on cells: its size, if that
+    /// excludes it.
     fn beyond_count(&self, base: CellId, shape: usize) -> Exclusion {
         let shape = &self.problem.shapes[shape];
         let mut types = self.cells[base].types.clone();
