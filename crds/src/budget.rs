@@ -1,6 +1,8 @@
-//! Disruption budgets: how many nodes of a pool may be disrupted at once, for which reasons, and when.
+//! Disruption budgets: how many nodes of a pool may be disrupted at once, for which reasons, and
+//! when.
 //!
-//! Pure arithmetic over the API type; who counts the nodes and the disruptions under way is the planner's business.
+//! Pure arithmetic over the API type; who counts the nodes and the disruptions under way is the
+//! planner's business.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -24,20 +26,21 @@ text_enum! {
     }
 }
 
-/// The most nodes of a pool that may be disrupted at once, while the budget is active.
+/// Maximum number of nodes of a NodePool that may be disrupted at once while the budget is active.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
-    /// How long the budget is active from each time of `schedule` on; hours and minutes only.
+    /// Time for which the budget is active from each time of `schedule` on; hours and minutes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
-    /// A count of nodes, or a percentage of the pool's nodes that is rounded up. `0` forbids disruption.
+    /// Number of nodes, or percentage of the NodePool's nodes, rounded up. `0` forbids disruption.
     #[serde(default = "Budget::default_nodes")]
     pub nodes: String,
     /// Reasons that the budget limits; absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasons: Option<Vec<DisruptionReason>>,
-    /// When the budget becomes active: five cron fields or a nickname such as `@daily`, in UTC. Absent means always.
+    /// When the budget becomes active: five cron fields or a nickname such as `@daily`, in UTC.
+    /// Absent means always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 }
@@ -94,8 +97,9 @@ impl Budget {
         }))
     }
 
-    /// How many of `n_nodes` nodes may be disrupted at once as far as this budget is concerned: none means that it sets no limit
-    /// now. A percentage is rounded up; a count may exceed the number of nodes.
+    /// How many of `n_nodes` nodes may be disrupted at once as far as this budget is concerned:
+    /// none means that it sets no limit now. A percentage is rounded up; a count may exceed the
+    /// number of nodes.
     pub fn allowed(&self, n_nodes: u32, now: Timestamp) -> Result<Option<u32>, BudgetError> {
         let limit = self.limit()?;
         if !self.is_active(now)? {
@@ -126,9 +130,9 @@ impl Budget {
     }
 }
 
-/// How many of a pool's `n_nodes` nodes may be disrupted at once for the reason: the least of all active budgets that cover it,
-/// none if no budget limits it. A budget that cannot be evaluated fails the whole, whatever it covers: then nothing may be
-/// disrupted.
+/// How many of a pool's `n_nodes` nodes may be disrupted at once for the reason: the least of all
+/// active budgets that cover it, none if no budget limits it. A budget that cannot be evaluated
+/// fails the whole, whatever it covers: then nothing may be disrupted.
 pub fn allowed_disruptions(
     budgets: &[Budget],
     reason: DisruptionReason,

@@ -1,4 +1,5 @@
-//! `CapacityBuffer` (`autoscaling.x-k8s.io/v1beta1`): room that is kept free for pods to come. The API is SIG Autoscaling's, shared with other autoscalers.
+//! `CapacityBuffer` (`autoscaling.x-k8s.io/v1beta1`): room that is kept free for pods to come. The
+//! API is SIG Autoscaling's, shared with other autoscalers.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,7 +11,7 @@ use crate::quantity::ResourceList;
 /// The provisioning strategy that means machines which run and are empty.
 pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
 
-/// How much room is kept free, and for what pods.
+/// Size of the buffer, and the pods that it reserves room for.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "autoscaling.x-k8s.io",
@@ -23,26 +24,27 @@ pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
     status = "CapacityBufferStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "CapacityBuffer keeps room free for pods to come."
+    doc = "CapacityBuffer reserves room for future pods."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityBufferSpec {
-    /// What all pods of the buffer may request together.
+    /// Limit on the total requests of the pods of the buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ResourceList>,
-    /// Room for so many hundredths of the pods that the workload of `scalableRef` has, rounded up.
+    /// Size in percent of the pods of the workload in `scalableRef`, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentage: Option<i32>,
-    /// The PodTemplate, in the buffer's namespace, of the pods that room is kept for.
+    /// PodTemplate, in the buffer's namespace, of the pods to reserve room for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalReference>,
-    /// How the room is kept. Tenon knows `buffer.x-k8s.io/active-capacity` and leaves all other buffers alone.
+    /// Strategy by which the room is reserved. Tenon ignores buffers with other strategies than
+    /// `buffer.x-k8s.io/active-capacity`.
     #[serde(default = "active_capacity")]
     pub provisioning_strategy: Option<String>,
-    /// Room for so many pods. With `percentage` the larger of both counts.
+    /// Number of pods to reserve room for. With `percentage`, the larger number counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// The workload, in the buffer's namespace, for whose pods room is kept.
+    /// Workload, in the buffer's namespace, for whose pods room is reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scalable_ref: Option<ScalableReference>,
 }
@@ -55,7 +57,7 @@ fn active_capacity() -> Option<String> {
 /// An object in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalReference {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -63,32 +65,32 @@ pub struct LocalReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScalableReference {
-    /// Its API group; empty is `apps`.
+    /// API group of the workload; empty means `apps`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_group: String,
-    /// Its kind.
+    /// Kind of the workload.
     pub kind: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
-/// What became of a CapacityBuffer.
+/// Observed state of the CapacityBuffer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityBufferStatus {
     /// Conditions: `ReadyForProvisioning`, `Provisioning` and `LimitedByQuotas`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The generation of the PodTemplate that the room is computed from.
+    /// Generation of the PodTemplate from which the size is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_generation: Option<i64>,
-    /// The PodTemplate that the room is computed from.
+    /// PodTemplate from which the size is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalReference>,
-    /// The strategy by which the room is kept.
+    /// Strategy by which the room is reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
-    /// Room is kept for so many pods.
+    /// Number of pods that room is reserved for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 }

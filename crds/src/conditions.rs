@@ -1,8 +1,9 @@
 //! Status conditions: their form, and how the conditions of one object change together.
 //!
-//! Most kinds have a root condition (`Ready`) that sums up its dependent conditions; independent conditions stand for
-//! themselves. [`Conditions`] is a pure view on the list of one object: it keeps the root, the times, the observed generations and
-//! the order in step, exactly as Karpenter does, so that objects look the same whoever reconciles them.
+//! Most kinds have a root condition (`Ready`) that sums up its dependent conditions; independent
+//! conditions stand for themselves. [`Conditions`] is a pure view on the list of one object: it
+//! keeps the root, the times, the observed generations and the order in step, exactly as Karpenter
+//! does, so that objects look the same whoever reconciles them.
 
 use kube::core::ObjectMeta;
 use schemars::JsonSchema;
@@ -23,24 +24,24 @@ text_enum! {
     }
 }
 
-/// One observation about an object.
+/// Condition of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// When `status` changed last.
+    /// Time of the last change of `status`.
     pub last_transition_time: Timestamp,
-    /// What was found, for people.
+    /// Message for users.
     #[serde(default)]
     pub message: String,
-    /// The `metadata.generation` that this observation is about.
+    /// The `metadata.generation` for which the condition was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Why, in one word, for programs.
+    /// Reason in CamelCase, for programs.
     #[serde(default)]
     pub reason: String,
-    /// Whether the condition holds.
+    /// Status of the condition: `True`, `False` or `Unknown`.
     pub status: ConditionStatus,
-    /// What the condition is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
 }
@@ -207,8 +208,8 @@ pub struct NotClearable {
 
 /// The conditions of one object at one moment.
 ///
-/// Dependents must be set again on every reconcile, even if nothing changed: a dependent that was observed at an older generation
-/// makes the root Unknown.
+/// Dependents must be set again on every reconcile, even if nothing changed: a dependent that was
+/// observed at an older generation makes the root Unknown.
 #[derive(Debug)]
 pub struct Conditions<'o> {
     types: ConditionTypes,
@@ -218,7 +219,8 @@ pub struct Conditions<'o> {
 }
 
 impl<'o> Conditions<'o> {
-    /// Looks at the conditions of an object. The root and the dependents that are missing are added as Unknown.
+    /// Looks at the conditions of an object. The root and the dependents that are missing are added
+    /// as Unknown.
     pub fn new(
         types: ConditionTypes,
         list: &'o mut Vec<Condition>,
@@ -250,7 +252,7 @@ impl<'o> Conditions<'o> {
         self.get(type_).map_or(ConditionStatus::Unknown, |condition| condition.status)
     }
 
-    /// Whether the condition holds.
+    /// Status of the condition: `True`, `False` or `Unknown`.
     pub fn is_true(&self, type_: &str) -> bool {
         self.status(type_) == ConditionStatus::True
     }

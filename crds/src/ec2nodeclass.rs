@@ -38,65 +38,67 @@ pub use status::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassSpec {
-    /// How the machines are set up. Required unless an alias in `amiSelectorTerms` says it.
+    /// AMI family. Required unless an alias in `amiSelectorTerms` implies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ami_family: Option<AmiFamily>,
-    /// Which images may be used; the terms are alternatives.
+    /// Selectors of images; the terms are alternatives.
     pub ami_selector_terms: Vec<AmiSelectorTerm>,
-    /// Whether machines get a public IPv4 address. Absent leaves it to the subnet.
+    /// Whether instances get a public IPv4 address. Absent leaves it to the subnet.
     #[serde(default, rename = "associatePublicIPAddress", skip_serializing_if = "Option::is_none")]
     pub associate_public_ip_address: Option<bool>,
-    /// Disks of the machines. Absent means the disks of the AMI family.
+    /// Block devices of the instances. Absent means those of the AMI family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_device_mappings: Option<Vec<BlockDeviceMapping>>,
-    /// Which capacity reservations may be used; the terms are alternatives.
+    /// Selectors of capacity reservations; the terms are alternatives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_reservation_selector_terms: Vec<CapacityReservationSelectorTerm>,
     /// Idle timeouts of the connections that the network interfaces track.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_tracking: Option<ConnectionTracking>,
-    /// Passed to EC2 as the context of CreateFleet, which EC2 reserves.
+    /// Value of `Context` in calls of CreateFleet; reserved by EC2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Options of the processors.
+    /// Options of the instances' processors.
     #[serde(default, rename = "cpuOptions", skip_serializing_if = "Option::is_none")]
     pub cpu_options: Option<CpuOptions>,
-    /// Whether EC2 publishes metrics of the machines every minute.
+    /// Whether EC2 publishes metrics of the instances every minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detailed_monitoring: Option<bool>,
-    /// Name of an instance profile that somebody else manages. Exactly one of `role` and `instanceProfile` must be set.
+    /// Name of an instance profile that you manage. Exactly one of `role` and `instanceProfile`
+    /// must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    /// What to do with the local disks of the machines. Absent leaves them unused.
+    /// Use of the instances' local disks. Absent leaves them unused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_store_policy: Option<InstanceStorePolicy>,
-    /// How many IP prefixes (IPv4 /28 or IPv6 /80) the first network interface gets at launch.
+    /// Number of IP prefixes (IPv4 /28 or IPv6 /80) of the first network interface at launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_prefix_count: Option<i32>,
     /// Settings of the kubelet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<KubeletConfiguration>,
-    /// How the machines may reach the instance metadata service.
+    /// Access of the instances to the instance metadata service.
     #[serde(default = "MetadataOptions::preset", skip_serializing_if = "Option::is_none")]
     pub metadata_options: Option<MetadataOptions>,
-    /// Network interfaces of the machines. Absent means one, or those that the instance type's EFA needs.
+    /// Network interfaces of the instances. Absent means one, or those that the instance type's EFA
+    /// needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_interfaces: Option<Vec<NetworkInterface>>,
-    /// The placement group that machines are launched into.
+    /// Placement group of the instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group_selector: Option<PlacementGroupSelector>,
-    /// Name of the role of the machines; the operator manages an instance profile for it. Exactly one of `role` and
-    /// `instanceProfile` must be set.
+    /// Name of the role of the instances; the operator manages an instance profile for it. Exactly
+    /// one of `role` and `instanceProfile` must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Which security groups the machines get; the terms add up.
+    /// Selectors of security groups; the instances get all that match a term.
     pub security_group_selector_terms: Vec<SecurityGroupSelectorTerm>,
-    /// Which subnets machines may be launched into; the terms add up.
+    /// Selectors of subnets; instances are launched into subnets that match a term.
     pub subnet_selector_terms: Vec<SubnetSelectorTerm>,
-    /// Tags of the machines and of what belongs to them.
+    /// Tags of the instances and of their volumes and network interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Added to the user data that the AMI family generates; for the family `Custom` it is the whole user data.
+    /// User data in addition to that of the AMI family; the whole user data of `Custom`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
 }
@@ -121,17 +123,17 @@ text_enum! {
     }
 }
 
-/// A disk.
+/// A block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockDeviceMapping {
-    /// Name under which the machine sees the disk, such as `/dev/xvda`.
+    /// Device name on the instance, such as `/dev/xvda`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
-    /// The EBS volume behind it.
+    /// EBS volume of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ebs: Option<BlockDevice>,
-    /// Whether this disk counts as the node's ephemeral storage. At most one may say so.
+    /// Whether this device is the node's ephemeral storage; at most one may be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_volume: Option<bool>,
 }
@@ -140,7 +142,7 @@ pub struct BlockDeviceMapping {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockDevice {
-    /// Whether the volume goes when its machine goes.
+    /// Whether the volume is deleted when the instance is terminated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
     /// Whether the volume is encrypted.
@@ -152,13 +154,13 @@ pub struct BlockDevice {
     /// The KMS key that encrypts the volume.
     #[serde(default, rename = "kmsKeyID", skip_serializing_if = "Option::is_none")]
     pub kms_key_id: Option<String>,
-    /// The snapshot that the volume is made from.
+    /// Snapshot from which the volume is created.
     #[serde(default, rename = "snapshotID", skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Throughput in MiB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
-    /// How fast the snapshot is loaded, in MiB/s.
+    /// Rate at which the snapshot is loaded, in MiB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_initialization_rate: Option<i32>,
     /// Size, such as `100Gi`.
@@ -198,7 +200,7 @@ text_enum! {
     }
 }
 
-/// A network interface.
+/// A network interface of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterface {
@@ -224,17 +226,17 @@ text_enum! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
-    /// Whether the service answers at all.
+    /// Whether the service is enabled.
     #[serde(default = "MetadataOptions::http_endpoint", skip_serializing_if = "Option::is_none")]
     pub http_endpoint: Option<Switch>,
-    /// Whether the service answers over IPv6.
+    /// Whether the service is available over IPv6.
     #[serde(
         default = "MetadataOptions::http_protocol_ipv6",
         rename = "httpProtocolIPv6",
         skip_serializing_if = "Option::is_none"
     )]
     pub http_protocol_ipv6: Option<Switch>,
-    /// How many network hops an answer may travel; 1 keeps it from pods.
+    /// Maximum number of network hops of an answer; with 1, pods cannot use the service.
     #[serde(default = "MetadataOptions::hop_limit", skip_serializing_if = "Option::is_none")]
     pub http_put_response_hop_limit: Option<i64>,
     /// Whether callers need a session token (IMDSv2).
@@ -277,11 +279,11 @@ pub struct ConnectionTracking {
     pub udp_timeout: Option<i32>,
 }
 
-/// Options of the processors.
+/// Options of the instances' processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuOptions {
-    /// Whether machines may run virtual machines of their own.
+    /// Whether instances can run nested virtual machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested_virtualization: Option<Switch>,
 }
@@ -296,10 +298,10 @@ pub struct KubeletConfiguration {
     /// Whether CPU limits are enforced by CFS quota.
     #[serde(default, rename = "cpuCFSQuota", skip_serializing_if = "Option::is_none")]
     pub cpu_cfs_quota: Option<bool>,
-    /// Thresholds at which pods are evicted at once, by signal.
+    /// Thresholds at which pods are evicted immediately, by signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_hard: Option<BTreeMap<String, String>>,
-    /// The longest grace period in seconds of pods that are evicted for a soft threshold.
+    /// Maximum grace period, in seconds, of pods that are evicted at a soft threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_max_pod_grace_period: Option<i32>,
     /// Thresholds at which pods are evicted after a grace period, by signal.
@@ -323,16 +325,16 @@ pub struct KubeletConfiguration {
         skip_serializing_if = "Option::is_none"
     )]
     pub image_gc_low_threshold_percent: Option<i32>,
-    /// What is kept for Kubernetes' own programs, by resource.
+    /// Resources reserved for Kubernetes' own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_reserved: Option<BTreeMap<String, String>>,
-    /// The most pods of a node.
+    /// Maximum number of pods of a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<i32>,
-    /// The most pods of a node per CPU core; 0 sets no limit.
+    /// Maximum number of pods of a node per CPU core; 0 sets no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_per_core: Option<i32>,
-    /// What is kept for the operating system, by resource.
+    /// Resources reserved for the operating system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_reserved: Option<BTreeMap<String, String>>,
 }

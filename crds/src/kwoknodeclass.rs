@@ -1,4 +1,5 @@
-//! `KWOKNodeClass` (`karpenter.kwok.sh/v1alpha1`): settings of the provider that only pretends to launch machines.
+//! `KWOKNodeClass` (`karpenter.kwok.sh/v1alpha1`): settings of the provider that only pretends to
+//! launch machines.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::conditions::Condition;
 use crate::duration::Duration;
 
-/// Settings of pretended machines.
+/// Settings of simulated nodes.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.kwok.sh",
@@ -20,16 +21,16 @@ use crate::duration::Duration;
     status = "KWOKNodeClassStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "KWOKNodeClass holds the settings of the provider that only pretends to launch machines."
+    doc = "KWOKNodeClass holds the settings of the provider kwok, which creates simulated nodes."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KWOKNodeClassSpec {
-    /// How long a machine takes from its launch until its node registers.
+    /// Time from the launch of a node until it registers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_registration_delay: Option<Duration>,
 }
 
-/// What was observed about a KWOKNodeClass.
+/// Observed state of the KWOKNodeClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KWOKNodeClassStatus {
     /// Conditions: only `Ready`, which the API server presets to `True`.

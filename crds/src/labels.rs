@@ -1,4 +1,5 @@
-//! Names of labels, annotations, taints and finalizers, and the rules about which labels users may set.
+//! Names of labels, annotations, taints and finalizers, and the rules about which labels users may
+//! set.
 
 use std::collections::BTreeSet;
 
@@ -326,7 +327,8 @@ impl LabelRules {
         self.well_known.contains(key)
     }
 
-    /// The name that counts for a label: the canonical one for an alias, the label itself otherwise.
+    /// The name that counts for a label: the canonical one for an alias, the label itself
+    /// otherwise.
     pub fn normalize<'k>(&self, key: &'k str) -> &'k str {
         self.aliases
             .iter()

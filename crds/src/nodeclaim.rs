@@ -14,7 +14,7 @@ use crate::requirement::Requirement;
 use crate::taint::Taint;
 use crate::timestamp::Timestamp;
 
-/// The machine that is asked for. It cannot be changed once it exists.
+/// Requested node. It is immutable.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.sh",
@@ -24,27 +24,28 @@ use crate::timestamp::Timestamp;
     category = "karpenter",
     status = "NodeClaimStatus",
     derive = "PartialEq",
-    doc = "NodeClaim asks for one node and tells what became of it."
+    doc = "NodeClaim is the request for one node, and its state."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimSpec {
-    /// How old the node may become before it is replaced, or `Never`.
+    /// Age at which the node is replaced, or `Never`.
     #[serde(default = "default_expire_after")]
     pub expire_after: NillableDuration,
     /// The NodeClass that holds the settings of the cloud provider.
     pub node_class_ref: NodeClassReference,
-    /// What labels the node must have.
+    /// Requirements on the labels of the node.
     pub requirements: Arc<[Requirement]>,
-    /// What the node must have room for.
+    /// Resources that the node must offer.
     #[serde(default, skip_serializing_if = "ResourceRequirements::is_empty")]
     pub resources: ResourceRequirements,
-    /// Taints that something on the node removes once it is ready for pods.
+    /// Taints that another component removes once the node is ready for pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub startup_taints: Vec<Taint>,
     /// Taints that stay on the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// How long the node may drain before what is left on it is deleted. Absent means as long as it takes.
+    /// Limit on the drain of the node, after which its remaining pods are deleted. Absent sets no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period: Option<Duration>,
 }
@@ -52,34 +53,36 @@ pub struct NodeClaimSpec {
 /// What a node must have room for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceRequirements {
-    /// The least of each resource that the node must offer to pods.
+    /// Minimum of each resource that the node must offer to pods.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub requests: ResourceList,
 }
 
-/// What became of the machine.
+/// Observed state of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimStatus {
-    /// What the node can offer to pods.
+    /// Resources available to pods.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub allocatable: Arc<ResourceList>,
-    /// What the node has in all.
+    /// Total resources of the node.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub capacity: Arc<ResourceList>,
-    /// Conditions: `Launched`, `Registered` and `Initialized` feed `Ready`; the others stand for themselves.
+    /// Conditions: `Launched`, `Registered` and `Initialized` feed `Ready`; the others stand for
+    /// themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The image that the machine was started from.
+    /// ID of the image that the instance was launched from.
     #[serde(default, rename = "imageID", skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,
-    /// When a pod last came to the node or left it.
+    /// Time at which a pod was last added to the node or removed from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_pod_event_time: Option<Timestamp>,
-    /// The node that the machine became.
+    /// Name of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// The machine in the cloud, such as `aws:///eu-central-1a/i-0123456789abcdef0`.
+    /// ID of the instance at the cloud provider, such as
+    /// `aws:///eu-central-1a/i-0123456789abcdef0`.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 }

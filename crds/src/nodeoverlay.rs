@@ -1,4 +1,5 @@
-//! `NodeOverlay` (`karpenter.sh/v1alpha1`): what an administrator knows better than the provider about prices and capacity.
+//! `NodeOverlay` (`karpenter.sh/v1alpha1`): what an administrator knows better than the provider
+//! about prices and capacity.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -8,7 +9,7 @@ use crate::conditions::Condition;
 use crate::quantity::ResourceList;
 use crate::requirement::{Operator, Requirement};
 
-/// What a NodeOverlay says.
+/// Changes to the prices and capacity of instance types.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.sh",
@@ -20,22 +21,23 @@ use crate::requirement::{Operator, Requirement};
     status = "NodeOverlayStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "NodeOverlay changes prices and capacity of instance types, as decisions see them."
+    doc = "NodeOverlay changes the prices and capacity of instance types for scheduling."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOverlaySpec {
-    /// Resources that the machines have besides what the provider says, or instead of it.
+    /// Resources of the nodes in addition to the provider's data, or instead of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<ResourceList>,
     /// The price per hour in dollars, instead of the provider's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
-    /// How much higher or lower the price is: in dollars (`+0.1`, `-0.1`) or as a share (`+10%`, `-15%`).
+    /// Change of the price: in dollars (`+0.1`, `-0.1`) or in percent (`+10%`, `-15%`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_adjustment: Option<String>,
-    /// The NodePools, instance types and offerings that it is about.
+    /// Requirements on the NodePools, instance types and offerings that the overlay applies to.
     pub requirements: Vec<OverlayRequirement>,
-    /// Of two overlays that say something about the same price or resource the heavier one counts; absent counts as 0.
+    /// Of two overlays that change the same price or resource, the one with the greater weight
+    /// applies; absent counts as 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
 }
@@ -47,7 +49,8 @@ pub struct OverlayRequirement {
     pub key: String,
     /// Relation between the label and the values.
     pub operator: Operator,
-    /// Values: at least one for `In` and `NotIn`, exactly one integer for `Gt`, `Lt`, `Gte` and `Lte`, none for `Exists` and `DoesNotExist`.
+    /// Values: at least one for `In` and `NotIn`, exactly one integer for `Gt`, `Lt`, `Gte` and
+    /// `Lte`, none for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
@@ -58,7 +61,7 @@ impl From<OverlayRequirement> for Requirement {
     }
 }
 
-/// What was observed about a NodeOverlay.
+/// Observed state of the NodeOverlay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeOverlayStatus {
     /// Conditions: `ValidationSucceeded` feeds `Ready`.

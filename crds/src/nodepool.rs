@@ -1,4 +1,5 @@
-//! `NodePool` (`karpenter.sh/v1`): what nodes of a kind look like, how many there may be, and when they may be disrupted.
+//! `NodePool` (`karpenter.sh/v1`): what nodes of a kind look like, how many there may be, and when
+//! they may be disrupted.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::requirement::Requirement;
 use crate::taint::Taint;
 use crate::text_enum::text_enum;
 
-/// What a NodePool asks for.
+/// Configuration of the nodes of the NodePool.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.sh",
@@ -24,22 +25,23 @@ use crate::text_enum::text_enum;
     category = "karpenter",
     status = "NodePoolStatus",
     derive = "PartialEq",
-    doc = "NodePool describes nodes that may be launched for pending pods, and when they may be disrupted."
+    doc = "NodePool describes the nodes that can be launched for pending pods, and when they can be disrupted."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolSpec {
-    /// When nodes of the pool may be disrupted, and how many at once.
+    /// Conditions and budgets for the disruption of nodes.
     #[serde(default)]
     pub disruption: Disruption,
-    /// The most resources that all nodes of the pool may have together. The resource `nodes` counts nodes.
+    /// Limits on the total resources of all nodes of the NodePool. The resource `nodes` counts
+    /// nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ResourceList>,
-    /// Keeps exactly this many nodes, whatever the pods ask for (static pool, alpha).
+    /// Number of nodes to keep, regardless of pods (static NodePool, alpha).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// What the nodes look like.
+    /// Template of the NodeClaims.
     pub template: NodeClaimTemplate,
-    /// Pools of greater weight are tried first; absent counts as 0.
+    /// NodePools of greater weight are tried first; absent counts as 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
 }
@@ -72,20 +74,21 @@ pub struct TemplateMetadata {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimTemplateSpec {
-    /// How old a node may become before it is replaced, or `Never`.
+    /// Age at which a node is replaced, or `Never`.
     #[serde(default = "default_expire_after")]
     pub expire_after: NillableDuration,
     /// The NodeClass that holds the settings of the cloud provider.
     pub node_class_ref: NodeClassReference,
-    /// What labels the nodes must have.
+    /// Requirements on the labels of the nodes.
     pub requirements: Vec<Requirement>,
-    /// Taints that something on the node removes once it is ready for pods.
+    /// Taints that another component removes once the node is ready for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup_taints: Option<Vec<Taint>>,
     /// Taints that stay on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
-    /// How long a node may drain before what is left on it is deleted. Absent means as long as it takes.
+    /// Limit on the drain of a node, after which its remaining pods are deleted. Absent sets no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period: Option<Duration>,
 }
@@ -107,19 +110,21 @@ pub struct NodeClassReference {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruption {
-    /// Limits of how many nodes may be disrupted at once; the strictest active one counts. An empty list sets no limit.
+    /// Limits on the number of nodes that may be disrupted at once; the strictest active one
+    /// counts. An empty list sets no limit.
     #[serde(default = "Disruption::default_budgets")]
     pub budgets: Vec<Budget>,
-    /// How long a node must see no pod come or go before it is considered for consolidation, or `Never`.
+    /// Time without added or removed pods after which a node is considered for consolidation, or
+    /// `Never`.
     #[serde(default = "Disruption::default_consolidate_after")]
     pub consolidate_after: NillableDuration,
-    /// Which nodes are considered for consolidation.
+    /// Nodes that are considered for consolidation.
     #[serde(default)]
     pub consolidation_policy: ConsolidationPolicy,
 }
 
 text_enum! {
-    /// Which nodes are considered for consolidation.
+    /// Nodes that are considered for consolidation.
     #[derive(Default)]
     pub enum ConsolidationPolicy {
         /// Only nodes without pods that count.
@@ -132,20 +137,21 @@ text_enum! {
     }
 }
 
-/// What was observed about a NodePool.
+/// Observed state of the NodePool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolStatus {
-    /// Conditions: `ValidationSucceeded` and `NodeClassReady` feed `Ready`; `NodeRegistrationHealthy` and `PlanningActive` stand for themselves.
+    /// Conditions: `ValidationSucceeded` and `NodeClassReady` feed `Ready`;
+    /// `NodeRegistrationHealthy` and `PlanningActive` stand for themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The generation of the NodeClass for which nodes were registered last.
+    /// Generation of the NodeClass for which nodes registered last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_class_observed_generation: Option<i64>,
-    /// How many nodes the pool has.
+    /// Number of nodes of the NodePool.
     #[serde(default)]
     pub nodes: i64,
-    /// What the nodes of the pool have together.
+    /// Total resources of the nodes of the NodePool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceList>,
 }
@@ -228,7 +234,8 @@ impl NodeClassReference {
         (self.label_key(), &self.name)
     }
 
-    /// The key of the label that names the NodeClass on its nodes, such as `karpenter.k8s.aws/ec2nodeclass`.
+    /// The key of the label that names the NodeClass on its nodes, such as
+    /// `karpenter.k8s.aws/ec2nodeclass`.
     pub fn label_key(&self) -> String {
         format!("{}/{}", self.group, self.kind.to_lowercase())
     }
@@ -240,7 +247,8 @@ impl NodePool {
         self.spec.replicas.is_some()
     }
 
-    /// The order in which pools are tried: greater weight first, then the name that comes later in the alphabet, as Karpenter does.
+    /// The order in which pools are tried: greater weight first, then the name that comes later in
+    /// the alphabet, as Karpenter does.
     pub fn by_precedence(&self, other: &Self) -> std::cmp::Ordering {
         let key = |pool: &Self| (pool.weight(), pool.metadata.name.clone());
         key(other).cmp(&key(self))

@@ -27,7 +27,8 @@ text_enum! {
     }
 }
 
-/// A requirement on a label of the nodes, with the least number of distinct values that a launch must leave open.
+/// Requirement on a label of the nodes, with a minimum number of distinct values that each launch
+/// must admit.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -37,10 +38,11 @@ pub struct Requirement {
     pub key: String,
     /// Relation between the label and the values.
     pub operator: Operator,
-    /// Values: at least one for `In`, exactly one integer for `Gt`, `Lt`, `Gte` and `Lte`, none for `Exists` and `DoesNotExist`.
+    /// Values: at least one for `In`, exactly one integer for `Gt`, `Lt`, `Gte` and `Lte`, none for
+    /// `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
-    /// How many distinct values of the key the instance types of a launch must cover at least.
+    /// Minimum number of distinct values of the key among the instance types of a launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_values: Option<i32>,
 }

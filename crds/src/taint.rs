@@ -33,7 +33,7 @@ pub struct Taint {
     pub value: Option<String>,
     /// Effect on pods that do not tolerate the taint.
     pub effect: TaintEffect,
-    /// When the taint was added; only meaningful on a node.
+    /// Time at which the taint was added; only meaningful on a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_added: Option<Timestamp>,
 }

@@ -1,4 +1,5 @@
-//! What an EC2NodeClass selects: images, subnets, security groups, capacity reservations and a placement group.
+//! What an EC2NodeClass selects: images, subnets, security groups, capacity reservations and a
+//! placement group.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::AmiFamily;
 use crate::text_enum::text_enum;
 
-/// Selects subnets. Tags inside of a term must all match; the value `*` matches every value.
+/// Selects subnets. All tags of a term must match; the value `*` matches every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubnetSelectorTerm {
     /// ID of the subnet.
@@ -19,7 +20,7 @@ pub struct SubnetSelectorTerm {
     pub tags: BTreeMap<String, String>,
 }
 
-/// Selects security groups. Tags inside of a term must all match; the value `*` matches every value.
+/// Selects security groups. All tags of a term must match; the value `*` matches every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecurityGroupSelectorTerm {
     /// ID of the security group.
@@ -33,17 +34,17 @@ pub struct SecurityGroupSelectorTerm {
     pub tags: BTreeMap<String, String>,
 }
 
-/// Selects capacity reservations. Tags inside of a term must all match; the value `*` matches every value.
+/// Selects capacity reservations. All tags of a term must match; the value `*` matches every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityReservationSelectorTerm {
     /// ID of the capacity reservation.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Which instances the reservation admits.
+    /// Instances that can use the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_match_criteria: Option<InstanceMatchCriteria>,
-    /// Account that owns the reservation.
+    /// AWS account that owns the reservation.
     #[serde(
         default,
         rename = "ownerID",
@@ -66,11 +67,12 @@ text_enum! {
     }
 }
 
-/// Selects images. Tags inside of a term must all match; the value `*` matches every value.
+/// Selects images. All tags of a term must match; the value `*` matches every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AmiSelectorTerm {
-    /// An AMI family and a version of its EKS images, such as `al2023@latest` or `bottlerocket@v1.20.4`.
+    /// An AMI family and a version of its EKS images, such as `al2023@latest` or
+    /// `bottlerocket@v1.20.4`.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     /// ID of the image.
@@ -79,7 +81,7 @@ pub struct AmiSelectorTerm {
     /// Name of the image (not the `Name` tag); EC2's wildcards are allowed.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Account that owns the image, or `self` or `amazon`.
+    /// AWS account that owns the image, or `self` or `amazon`.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Name or ARN of an SSM parameter that holds the ID of the image.

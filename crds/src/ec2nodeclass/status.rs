@@ -9,11 +9,11 @@ use crate::requirement::Requirement;
 use crate::text_enum::text_enum;
 use crate::timestamp::Timestamp;
 
-/// What the selectors of an EC2NodeClass found, and its conditions.
+/// Observed state of the EC2NodeClass: resources that match its selectors, and conditions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassStatus {
-    /// Images, newest first.
+    /// Images that match the selectors, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub amis: Vec<Ami>,
     /// Capacity reservations, by ID.
@@ -22,7 +22,7 @@ pub struct EC2NodeClassStatus {
     /// Conditions; all but `Ready` feed `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The instance profile that machines get.
+    /// Instance profile of the instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
     /// Security groups, by ID.
@@ -33,10 +33,10 @@ pub struct EC2NodeClassStatus {
     pub subnets: Vec<Subnet>,
 }
 
-/// A subnet.
+/// A subnet that matches a selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Subnet {
-    /// ID.
+    /// ID of the resource.
     pub id: String,
     /// Availability zone.
     pub zone: String,
@@ -45,56 +45,56 @@ pub struct Subnet {
     pub zone_id: Option<String>,
 }
 
-/// A security group.
+/// A security group that matches a selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecurityGroup {
-    /// ID.
+    /// ID of the resource.
     pub id: String,
     /// Group name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// An image and the nodes that it fits.
+/// An image, and the nodes that can use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ami {
-    /// Whether its owner has deprecated it.
+    /// Whether the owner has deprecated the image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deprecated: bool,
-    /// ID.
+    /// ID of the resource.
     pub id: String,
-    /// Name.
+    /// Name of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Which nodes it fits.
+    /// Requirements on the nodes that can use the image.
     pub requirements: Vec<Requirement>,
 }
 
-/// A capacity reservation.
+/// A capacity reservation that matches a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityReservation {
     /// Availability zone.
     pub availability_zone: String,
-    /// When it ends; absent means that it does not.
+    /// End of the reservation; absent means that it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Timestamp>,
-    /// ID.
+    /// ID of the resource.
     pub id: String,
-    /// Which instances it admits.
+    /// Instances that can use the reservation.
     pub instance_match_criteria: InstanceMatchCriteria,
-    /// Instance type that it holds.
+    /// Instance type of the reservation.
     pub instance_type: String,
-    /// Whether EC2 may take it back.
+    /// Whether EC2 can reclaim the capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interruptible: bool,
-    /// Account that owns it.
+    /// AWS account that owns the reservation.
     #[serde(rename = "ownerID")]
     pub owner_id: String,
-    /// Kind of reservation.
+    /// Type of the reservation.
     #[serde(default)]
     pub reservation_type: ReservationType,
-    /// Whether it is about to end.
+    /// State of the reservation: active, or expiring.
     #[serde(default)]
     pub state: ReservationState,
 }

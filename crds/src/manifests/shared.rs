@@ -1,4 +1,5 @@
-//! Rules that several kinds share: label keys, requirements, taints, references to NodeClasses and conditions.
+//! Rules that several kinds share: label keys, requirements, taints, references to NodeClasses and
+//! conditions.
 
 use serde_json::json;
 
@@ -18,7 +19,8 @@ pub(super) enum Keys {
     Pool,
     /// In a NodeClaim: the NodePool's name may be one.
     Claim,
-    /// In a NodeOverlay: the NodePool's name may be one; what a NodeClass or a NodePool decides is none.
+    /// In a NodeOverlay: the NodePool's name may be one; what a NodeClass or a NodePool decides is
+    /// none.
     Overlay,
 }
 
@@ -34,7 +36,8 @@ const NOT_OVERLAID: [&str; 6] = [
 
 /// Rules for a label key, where `key` is the CEL expression that stands for it, such as `self`.
 ///
-/// The domain is compared by its ending, so that `foo-karpenter.sh/x` is refused too; that is what Karpenter's API does.
+/// The domain is compared by its ending, so that `foo-karpenter.sh/x` is refused too; that is what
+/// Karpenter's API does.
 fn key_rules(key: &str, keys: Keys) -> Vec<(String, String)> {
     let restricted = |domain: &str, allowed: &[&str]| {
         (
