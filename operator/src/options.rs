@@ -1,7 +1,9 @@
-//! Flags and environment variables: Karpenter's, with their names and defaults, and the few that are Tenon's own.
+//! Flags and environment variables: Karpenter's, with their names and defaults, and the few that
+//! are Tenon's own.
 //!
-//! A flag wins over its variable. A value that can't be understood ends the program with exit code 2 and says what is allowed; Karpenter silently takes
-//! the default for some of them, which hides mistakes.
+//! A flag wins over its variable. A value that can't be understood ends the program with exit code
+//! 2 and says what is allowed; Karpenter silently takes the default for some of them, which hides
+//! mistakes.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -37,7 +39,8 @@ pub struct CoreOptions {
     /// Cloud provider: `aws`, or `kwok` for simulated nodes on any cluster.
     #[arg(long, env = "CLOUD_PROVIDER", value_enum, default_value_t = Provider::Aws)]
     pub cloud_provider: Provider,
-    /// Name of the cluster, used in tags and in the nodes' user data. Required with the AWS provider.
+    /// Name of the cluster, used in tags and in the nodes' user data. Required with the AWS
+    /// provider.
     #[arg(long, env = "CLUSTER_NAME", default_value = "")]
     pub cluster_name: String,
     /// Address that the servers for metrics and health listen on.
@@ -101,7 +104,7 @@ pub struct CoreOptions {
     /// Maximum duration of a batch of pending pods.
     #[arg(long, env = "BATCH_MAX_DURATION", default_value = "10s")]
     pub batch_max_duration: PositiveDuration,
-    /// A batch of pending pods ends when no new pod has arrived for this time.
+    /// Time without a new pod after which a batch of pending pods ends.
     #[arg(long, env = "BATCH_IDLE_DURATION", default_value = "1s")]
     pub batch_idle_duration: PositiveDuration,
     /// Whether to respect preferences of pods.
@@ -126,8 +129,9 @@ pub struct CoreOptions {
     /// tries it first. Requires Kubernetes 1.35.
     #[arg(long, env = "NOMINATE_PODS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub nominate_pods: bool,
-    /// The topology spread that kube-scheduler gives pods without constraints of their own, as a YAML or JSON document: `podTopologySpread.defaultConstraints`,
-    /// or a KubeSchedulerConfiguration. Empty is none.
+    /// Topology spread constraints that kube-scheduler gives to pods without their own, as a YAML
+    /// or JSON document: `podTopologySpread.defaultConstraints`, or a KubeSchedulerConfiguration.
+    /// Empty means none.
     #[arg(long, env = "SCHEDULER_CONFIG", default_value = "", hide_default_value = true)]
     pub scheduler_config: SchedulerConfig,
     /// Don't plan for pods with resource claims (DRA).
@@ -136,7 +140,8 @@ pub struct CoreOptions {
     /// `gate=true|false`, separated by commas. Unknown gates are ignored.
     #[arg(long, env = "FEATURE_GATES", default_value = "")]
     pub feature_gates: FeatureGates,
-    /// Repair nodes as before Karpenter 1.15: at once, without budgets and replacements. Counts with the gate NodeRepair.
+    /// Repair nodes as before Karpenter 1.15: immediately, without budgets and replacements.
+    /// Requires the feature gate NodeRepair.
     #[arg(long, env = "LEGACY_NODE_REPAIR", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub legacy_node_repair: bool,
     /// Name of the legacy webhook service; accepted for compatibility.
@@ -157,11 +162,10 @@ pub struct AwsOptions {
     /// Certificate of the API server's CA for nodes, base64; the operator's own when empty.
     #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
     pub cluster_ca_bundle: String,
-    /// The VPC has no route to the pricing and IAM APIs.
+    /// Assume that the VPC has no route to the pricing and IAM APIs.
     #[arg(long, env = "ISOLATED_VPC", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub isolated_vpc: bool,
-    /// Instance profiles are created by other means and set in EC2NodeClasses: the operator neither
-    /// creates nor lists them.
+    /// Neither create nor list instance profiles: EC2NodeClasses name existing ones.
     #[arg(long, env = "STATIC_INSTANCE_PROFILES", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub static_instance_profiles: bool,
     /// Take the cluster's version from EKS.
@@ -203,20 +207,20 @@ pub struct KwokOptions {
 pub enum Provider {
     /// Amazon EC2.
     Aws,
-    /// Pretended machines.
+    /// Simulated nodes.
     Kwok,
 }
 
 /// Log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// Why nothing happens, too.
+    /// Details, including the reasons for waiting.
     Debug,
-    /// What belongs into the timeline of an incident.
+    /// Launches, disruptions and other changes.
     Info,
-    /// What needs attention.
+    /// Problems that resolve themselves.
     Warn,
-    /// What failed.
+    /// Problems that need attention.
     Error,
 }
 
@@ -236,9 +240,9 @@ impl LogLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum Preference {
-    /// Preferences are requirements that may be dropped one by one.
+    /// Treat preferences as requirements that are dropped one by one.
     Respect,
-    /// Preferences are ignored.
+    /// Ignore preferences.
     Ignore,
 }
 
@@ -246,9 +250,9 @@ pub enum Preference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum MinValues {
-    /// A launch that can't meet `minValues` does not happen.
+    /// Refuse launches that can't meet `minValues`.
     Strict,
-    /// `minValues` is lowered to what can be met.
+    /// Lower `minValues` to the number that can be met.
     BestEffort,
 }
 
@@ -288,7 +292,8 @@ impl Options {
 }
 
 impl CoreOptions {
-    /// The port to debug through: none where the administrator wants none, or gave the same one to metrics or probes, which the cluster relies on.
+    /// The port to debug through: none where the administrator wants none, or gave the same one to
+    /// metrics or probes, which the cluster relies on.
     pub fn debug_port(&self) -> Option<u16> {
         let is_taken = [0, self.metrics_port, self.health_probe_port].contains(&self.debug_port);
         (!is_taken).then_some(self.debug_port)

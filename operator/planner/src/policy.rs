@@ -101,12 +101,10 @@ fn is_true(value: &bool) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
     /// Outside of 1 to 100.
-    #[error(
-        "largestShare is {0}: use 1 to 100, per cent of the cluster's pods (100 sets no limit)"
-    )]
+    #[error("largestShare is {0}: use 1 to 100 percent of the cluster's pods (100 sets no limit)")]
     LargestShare(u8),
     /// More than all nodes.
-    #[error("fewNodes is {0}: use 0 to 100, per cent of the nodes (0 holds nothing back)")]
+    #[error("fewNodes is {0}: use 0 to 100 percent of the nodes (0 holds nothing back)")]
     FewNodes(u8),
     /// Launches would carry no types.
     #[error(

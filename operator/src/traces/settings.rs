@@ -1,4 +1,5 @@
-//! Where traces go, and how many: OpenTelemetry's own variables, which count only with `ENABLE_TRACING`.
+//! Where traces go, and how many: OpenTelemetry's own variables, which count only with
+//! `ENABLE_TRACING`.
 
 use std::time::Duration;
 
@@ -19,10 +20,11 @@ const SERVICE: &str = "tenon-operator";
 /// Options of traces. Those that are empty have OpenTelemetry's defaults.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TraceOptions {
-    /// Send traces of reconciles, plans and calls to a collector, by OTLP over HTTP. OpenTelemetry's variables say where to.
+    /// Send traces of reconciles, plans and calls to a collector by OTLP over HTTP. OpenTelemetry's
+    /// variables configure it.
     #[arg(long, env = "ENABLE_TRACING", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_tracing: bool,
-    /// URL of the collector, to which `/v1/traces` is added.
+    /// URL of the collector; `/v1/traces` is appended.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -30,7 +32,7 @@ pub struct TraceOptions {
         hide_default_value = true
     )]
     pub otel_exporter_otlp_endpoint: String,
-    /// URL that traces are posted to, as it stands.
+    /// URL to which traces are posted, used as it is.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -56,10 +58,10 @@ pub struct TraceOptions {
         hide_env_values = true
     )]
     pub otel_exporter_otlp_traces_headers: String,
-    /// How long a batch may take, attempts after the first included, in milliseconds.
+    /// Time limit of a batch in milliseconds, retries included.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TIMEOUT", default_value = "", hide_default_value = true)]
     pub otel_exporter_otlp_timeout: String,
-    /// `http/protobuf`, or `http/json`.
+    /// Protocol: `http/protobuf` or `http/json`.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -70,19 +72,20 @@ pub struct TraceOptions {
     /// Name of the service.
     #[arg(long, env = "OTEL_SERVICE_NAME", default_value = "", hide_default_value = true)]
     pub otel_service_name: String,
-    /// What else is said of the process: `key=value`, separated by commas, values percent-encoded.
+    /// Attributes of the process: `key=value`, separated by commas, values percent-encoded.
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES", default_value = "", hide_default_value = true)]
     pub otel_resource_attributes: String,
-    /// `always_on`, `always_off`, `traceidratio`, each also with `parentbased_`.
+    /// Sampler: `always_on`, `always_off` or `traceidratio`, each also with the prefix
+    /// `parentbased_`.
     #[arg(long, env = "OTEL_TRACES_SAMPLER", default_value = "", hide_default_value = true)]
     pub otel_traces_sampler: String,
     /// Share of traces that `traceidratio` keeps, from 0 to 1.
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", default_value = "", hide_default_value = true)]
     pub otel_traces_sampler_arg: String,
-    /// How many spans wait at most.
+    /// Maximum number of spans that wait.
     #[arg(long, env = "OTEL_BSP_MAX_QUEUE_SIZE", default_value = "", hide_default_value = true)]
     pub otel_bsp_max_queue_size: String,
-    /// How many spans are sent at once at most.
+    /// Maximum number of spans that are sent at once.
     #[arg(
         long,
         env = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
@@ -90,7 +93,7 @@ pub struct TraceOptions {
         hide_default_value = true
     )]
     pub otel_bsp_max_export_batch_size: String,
-    /// How long spans are collected before they are sent, in milliseconds.
+    /// Time for which spans are collected before they are sent, in milliseconds.
     #[arg(long, env = "OTEL_BSP_SCHEDULE_DELAY", default_value = "", hide_default_value = true)]
     pub otel_bsp_schedule_delay: String,
 }
@@ -110,9 +113,9 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Which traces are kept.
     pub sampler: Sampler,
-    /// How many spans wait at most.
+    /// Maximum number of spans that wait.
     pub queue: usize,
-    /// How many spans are sent at once at most.
+    /// Maximum number of spans that are sent at once.
     pub batch: usize,
     /// How long spans are collected.
     pub delay: Duration,

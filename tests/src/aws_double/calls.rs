@@ -85,7 +85,7 @@ impl CallLog {
         if let Some(file) = &mut state.file {
             let line = serde_json::to_string(&call).unwrap_or_default();
             if writeln!(file, "{line}").and_then(|()| file.flush()).is_err() {
-                tracing::warn!("the call log can't be written any more; it goes on in memory");
+                tracing::warn!("the call log can't be written any more; it continues in memory");
                 state.file = None;
             }
         }

@@ -22,7 +22,7 @@ pub struct MotoClient {
 
 /// moto could not be asked.
 #[derive(Debug, thiserror::Error)]
-#[error("moto did not answer {action}: {reason}; its log tells why (see the bed's directory)")]
+#[error("moto did not answer {action}: {reason}; see its log in the bed's directory")]
 pub struct MotoUnreachable {
     /// The call.
     pub action: String,

@@ -160,7 +160,7 @@ impl Authenticator {
             match self.eks.access_entry(role_arn) {
                 Some(entry) if entry.stale => {
                     return Err(format!(
-                        "the access entry of {role_arn} is for an older role of the same name: delete it and make it anew"
+                        "the access entry of {role_arn} is for an older role of the same name: delete it and create it again"
                     ));
                 }
                 Some(entry) if entry.entry_type.is_for_ec2_nodes() => return Ok(()),
