@@ -1,7 +1,8 @@
 //! Cron schedules of budgets: five fields or a nickname, in UTC, read as Karpenter reads them.
 //!
-//! Minute, hour, day of month, month and day of week (0 to 6, Sunday is 0) with `*`, `?`, lists, ranges, steps and English names.
-//! When both day fields are restricted, a day that matches either of them counts.
+//! Minute, hour, day of month, month and day of week (0 to 6, Sunday is 0) with `*`, `?`, lists,
+//! ranges, steps and English names. When both day fields are restricted, a day that matches either
+//! of them counts.
 
 use std::str::FromStr;
 
@@ -54,7 +55,8 @@ pub enum ParseScheduleError {
     },
 }
 
-/// How far into the future and the past a schedule is followed. One that does not occur within it (such as 30 February) never does.
+/// How far into the future and the past a schedule is followed. One that does not occur within it
+/// (such as 30 February) never does.
 const HORIZON_YEARS: i16 = 5;
 
 struct Field {
@@ -121,7 +123,8 @@ impl Field {
     fn parse(&self, field: &str) -> Result<(u64, bool), ParseScheduleError> {
         let mut set = 0;
         let mut any = false;
-        // Empty parts of a list are skipped, as Karpenter's parser does; a field is never empty as a whole.
+        // Empty parts of a list are skipped, as Karpenter's parser does; a field is never empty as
+        // a whole.
         for part in field.split(',').filter(|part| !part.is_empty()) {
             let (values, unrestricted) = self.parse_part(part)?;
             set |= values;
@@ -275,9 +278,10 @@ pub enum Window {
 }
 
 impl Schedule {
-    /// Whether one of the windows that open at the schedule's times and last for `length` is open at `now`. A window includes its
-    /// start and not its end. A schedule that never occurs counts as always open, as Karpenter has it: a budget that makes no
-    /// sense then holds nodes back rather than letting them go.
+    /// Whether one of the windows that open at the schedule's times and last for `length` is open
+    /// at `now`. A window includes its start and not its end. A schedule that never occurs counts
+    /// as always open, as Karpenter has it: a budget that makes no sense then holds nodes back
+    /// rather than letting them go.
     pub fn is_open(&self, length: jiff::SignedDuration, now: Timestamp) -> bool {
         let Ok(from) = now.checked_sub(length) else { return true };
         self.next_after(from).is_none_or(|opened| opened <= now)

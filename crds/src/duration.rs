@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// A length of time in Go's notation. Written back exactly as it was read: `720h` stays `720h`. Compared by length, not by text.
+/// A length of time in Go's notation. Written back exactly as it was read: `720h` stays `720h`.
+/// Compared by length, not by text.
 #[derive(Clone, Debug)]
 pub struct Duration {
     nanos: i64,
@@ -130,8 +131,9 @@ impl fmt::Display for NillableDuration {
 impl FromStr for Duration {
     type Err = ParseDurationError;
 
-    /// Reads Go's notation: an optional sign, then numbers with a unit of `ns`, `us`, `ms`, `s`, `m` or `h`; `0` needs no unit.
-    /// A length beyond 292 years is cut to that, because the API server's patterns accept any number of digits.
+    /// Reads Go's notation: an optional sign, then numbers with a unit of `ns`, `us`, `ms`, `s`,
+    /// `m` or `h`; `0` needs no unit. A length beyond 292 years is cut to that, because the API
+    /// server's patterns accept any number of digits.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let problem = |problem| ParseDurationError { text: text.to_owned(), problem };
         let (negative, mut rest) = match text.as_bytes().first() {

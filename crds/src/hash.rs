@@ -1,8 +1,10 @@
-//! The drift hashes of NodePool and EC2NodeClass, bit for bit as Karpenter writes them into annotations.
+//! The drift hashes of NodePool and EC2NodeClass, bit for bit as Karpenter writes them into
+//! annotations.
 //!
-//! A node has drifted when the hash on its NodeClaim differs from the one on its NodePool or EC2NodeClass. A cluster moves between
-//! Karpenter and Tenon without replacing a node because both compute the same numbers; so nothing here may be "improved". The
-//! algorithm is the second format of Go's `hashstructure` with lists as sets and zero values ignored. The names of types and
+//! A node has drifted when the hash on its NodeClaim differs from the one on its NodePool or
+//! EC2NodeClass. A cluster moves between Karpenter and Tenon without replacing a node because both
+//! compute the same numbers; so nothing here may be "improved". The algorithm is the second format
+//! of Go's `hashstructure` with lists as sets and zero values ignored. The names of types and
 //! fields that enter the hash are those of Karpenter's Go types.
 
 mod ec2nodeclass;

@@ -1,11 +1,15 @@
-//! The Kubernetes API types of Tenon, compatible with Karpenter v1: [`NodePool`], [`NodeClaim`], [`NodeOverlay`],
-//! [`CapacityBuffer`], [`EC2NodeClass`] and [`KWOKNodeClass`], with the rules that the API server enforces ([`manifests`]), the rules that only the operator can check
-//! ([`validation`]), the drift hashes ([`hash`]) and the semantics of status conditions ([`conditions`]).
+//! The Kubernetes API types of Tenon, compatible with Karpenter v1: [`NodePool`], [`NodeClaim`],
+//! [`NodeOverlay`], [`CapacityBuffer`], [`EC2NodeClass`] and [`KWOKNodeClass`], with the rules that
+//! the API server enforces ([`manifests`]), the rules that only the operator can check
+//! ([`validation`]), the drift hashes ([`hash`]) and the semantics of status conditions
+//! ([`conditions`]).
 //!
-//! The crate is pure: no client, no clock, no I/O. The operator, the planner and the installer share these types.
+//! The crate is pure: no client, no clock, no I/O. The operator, the planner and the installer
+//! share these types.
 //!
-//! Reading is tolerant: a field that this version does not know is ignored, an absent field takes the default that the API server
-//! would fill in. Writers patch, so that fields of newer versions survive.
+//! Reading is tolerant: a field that this version does not know is ignored, an absent field takes
+//! the default that the API server would fill in. Writers patch, so that fields of newer versions
+//! survive.
 
 pub mod budget;
 pub mod capacitybuffer;

@@ -1,8 +1,10 @@
-//! The CustomResourceDefinitions, made from the Rust types and from tables of what types cannot say.
+//! The CustomResourceDefinitions, made from the Rust types and from tables of what types cannot
+//! say.
 //!
-//! Field names, types, enums, required fields, defaults and descriptions come from the types. Patterns, bounds, CEL rules, list
-//! types, printer columns and subresources are in one table per kind under `manifests/`, so that all rules of a kind are read
-//! together. `manifests/*.yaml` in this crate's folder are these definitions as files; a test keeps them in step.
+//! Field names, types, enums, required fields, defaults and descriptions come from the types.
+//! Patterns, bounds, CEL rules, list types, printer columns and subresources are in one table per
+//! kind under `manifests/`, so that all rules of a kind are read together. `manifests/*.yaml` in
+//! this crate's folder are these definitions as files; a test keeps them in step.
 //!
 //! Do not use `NodePool::crd()` and the like: it lacks the rules.
 

@@ -1,4 +1,5 @@
-//! Quantities of resources (`1500m`, `4Gi`, `1e3`): exact values, compared by value, written in Kubernetes' canonical form.
+//! Quantities of resources (`1500m`, `4Gi`, `1e3`): exact values, compared by value, written in
+//! Kubernetes' canonical form.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,7 +20,8 @@ const MAX_NANOS: i128 = i64::MAX as i128 * NANO;
 /// The schema's pattern, which is the one of the core API.
 pub(crate) const PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// An amount of a resource, exact to a billionth. Equality and order look at the amount only, the notation is kept for writing.
+/// An amount of a resource, exact to a billionth. Equality and order look at the amount only, the
+/// notation is kept for writing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
@@ -144,7 +146,8 @@ impl Hash for Quantity {
 impl FromStr for Quantity {
     type Err = ParseQuantityError;
 
-    /// Reads the notation of the core API. What is finer than a billionth is rounded away from zero, as Kubernetes does.
+    /// Reads the notation of the core API. What is finer than a billionth is rounded away from
+    /// zero, as Kubernetes does.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse(text).ok_or_else(|| ParseQuantityError { text: text.to_owned() })
     }
@@ -202,7 +205,8 @@ fn signed(negative: bool, nanos: i128) -> i128 {
     if negative { -nanos } else { nanos }
 }
 
-/// Moves the decimal point. Beyond 40 places the result is either more than can be held or a trace that is rounded up.
+/// Moves the decimal point. Beyond 40 places the result is either more than can be held or a trace
+/// that is rounded up.
 fn shift_point(whole: &str, fraction: &str, places: i32) -> (String, String) {
     let digits = format!("{whole}{fraction}");
     let n_places = places.unsigned_abs().min(40) as usize;
@@ -223,7 +227,8 @@ fn amount(whole: &str, fraction: &str, unit: i128) -> i128 {
         .bytes()
         .fold(0_i128, |sum, digit| sum.saturating_mul(10).saturating_add(i128::from(digit - b'0')));
     sum = sum.saturating_mul(unit);
-    // As many digits as fit into the product; those behind them only decide that the result is rounded up.
+    // As many digits as fit into the product; those behind them only decide that the result is
+    // rounded up.
     let n_exact = (37 - unit.ilog10() as usize).min(fraction.len());
     let (exact, trace) = fraction.split_at(n_exact);
     let numerator =

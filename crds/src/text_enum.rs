@@ -1,7 +1,8 @@
-//! A closed set of texts as a Rust enum: one table gives the variants, their texts and the schema's `enum`.
+//! A closed set of texts as a Rust enum: one table gives the variants, their texts and the schema's
+//! `enum`.
 
-/// Declares an enum whose variants are texts on the wire. Each gets `as_str`, `ALL`, `Display`, `FromStr`, serde and a JSON schema
-/// that lists the texts in declaration order.
+/// Declares an enum whose variants are texts on the wire. Each gets `as_str`, `ALL`, `Display`,
+/// `FromStr`, serde and a JSON schema that lists the texts in declaration order.
 macro_rules! text_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*

@@ -1,7 +1,9 @@
-//! What the operator checks about requirements and NodePools beyond the schema. All problems are returned, not only the first.
+//! What the operator checks about requirements and NodePools beyond the schema. All problems are
+//! returned, not only the first.
 //!
-//! The schema of the API server cannot say everything, and an object may have been stored under an older schema. The same
-//! requirement rules hold for NodePools and for the node selectors and affinities of pods.
+//! The schema of the API server cannot say everything, and an object may have been stored under an
+//! older schema. The same requirement rules hold for NodePools and for the node selectors and
+//! affinities of pods.
 
 use std::collections::BTreeSet;
 
@@ -188,7 +190,8 @@ pub fn requirement(requirement: &Requirement, rules: &LabelRules) -> Vec<Violati
     violations
 }
 
-/// The values of a requirement that cannot exist although others of it do. No error, but worth telling.
+/// The values of a requirement that cannot exist although others of it do. No error, but worth
+/// telling.
 pub fn unknown_values<'r>(requirement: &'r Requirement, rules: &LabelRules) -> Vec<&'r str> {
     let Some(known) = rules.known_values(rules.normalize(&requirement.key)) else {
         return Vec::new();
@@ -213,7 +216,8 @@ fn taint_problems(taint: &Taint) -> Vec<Violation> {
     key.into_iter().chain(value).collect()
 }
 
-/// Checks a qualified name: an optional DNS subdomain and `/`, then up to 63 letters, digits, `-`, `_` and `.`.
+/// Checks a qualified name: an optional DNS subdomain and `/`, then up to 63 letters, digits, `-`,
+/// `_` and `.`.
 pub fn qualified_name(text: &str) -> Result<(), Violation> {
     let not = |reason| Err(Violation::NotQualifiedName { text: text.to_owned(), reason });
     let name = match text.split_once('/') {

@@ -1,4 +1,5 @@
-//! The manifests in `docs/examples` say nothing that the types don't know: a misspelt field would be dropped without a word.
+//! The manifests in `docs/examples` say nothing that the types don't know: a misspelt field would
+//! be dropped without a word.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! `crds/manifests/*.yaml` are the definitions as files. They are made from the types; this test fails when they are not in step.
-//! To write them anew: `TENON_WRITE_MANIFESTS=1 cargo test -p tenon-crds --test manifests`.
+//! `crds/manifests/*.yaml` are the definitions as files. They are made from the types; this test
+//! fails when they are not in step. To write them anew: `TENON_WRITE_MANIFESTS=1 cargo test -p
+//! tenon-crds --test manifests`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! What whoever runs the installer must be allowed, for each thing that it does. Limited to the names that this installation uses, so that a pipeline's role can
-//! install Tenon into one cluster and do nothing else.
+//! What whoever runs the installer must be allowed, for each thing that it does. Limited to the
+//! names that this installation uses, so that a pipeline's role can install Tenon into one cluster
+//! and do nothing else.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +47,8 @@ impl CallerScope {
         vec![&self.node_role, &self.controller_role, &self.fargate_role]
     }
 
-    /// The roles, and how IAM names them while they are not there: without their path, which it does not know then.
+    /// The roles, and how IAM names them while they are not there: without their path, which it
+    /// does not know then.
     fn roles_to_look_for(&self) -> Vec<String> {
         let names = self.roles().into_iter().filter_map(|arn| arn.rsplit('/').next());
         let mut arns = self.roles().into_iter().map(str::to_owned).collect::<Vec<_>>();
@@ -106,7 +108,8 @@ pub fn caller_document(purpose: Purpose, of: &CallerScope) -> Document {
     Document::new(statements)
 }
 
-/// What the caller must be allowed for one plan: the reads, and of the writes only these actions. Also tells which of them no statement is about.
+/// What the caller must be allowed for one plan: the reads, and of the writes only these actions.
+/// Also tells which of them no statement is about.
 pub fn caller_document_for<'a>(
     of: &CallerScope,
     actions: impl IntoIterator<Item = &'a str>,

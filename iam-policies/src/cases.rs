@@ -1,5 +1,6 @@
-//! Calls to try on a policy: for every statement one that it must allow, and for every condition of it one that breaks just this condition and must be
-//! refused. This is what a simulation of IAM is asked.
+//! Calls to try on a policy: for every statement one that it must allow, and for every condition of
+//! it one that breaks just this condition and must be refused. This is what a simulation of IAM is
+//! asked.
 
 use crate::document::{Actions, Document, Effect, Resources, Statement};
 
@@ -30,7 +31,8 @@ pub enum Expected {
     },
 }
 
-/// Calls that tell whether a role with (at least) this document is allowed what it needs, and whether the document's conditions are really asked for.
+/// Calls that tell whether a role with (at least) this document is allowed what it needs, and
+/// whether the document's conditions are really asked for.
 pub fn cases(document: &Document) -> Vec<Case> {
     document
         .statements
@@ -100,7 +102,8 @@ fn concrete(pattern: &str) -> String {
     pattern.replace(['*', '?'], "x")
 }
 
-/// An ARN that the pattern matches. `*` alone stays: it is what actions without resources are simulated on.
+/// An ARN that the pattern matches. `*` alone stays: it is what actions without resources are
+/// simulated on.
 fn concrete_resource(pattern: &str) -> String {
     if pattern == "*" {
         return pattern.to_owned();

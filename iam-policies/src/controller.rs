@@ -1,7 +1,8 @@
 //! The controller's policies, in upstream's six parts.
 //!
-//! Everything that creates must tag in the same call, everything that changes or deletes is limited to what carries the cluster's tags. So the controller
-//! can reach nothing that it did not make itself, apart from reading.
+//! Everything that creates must tag in the same call, everything that changes or deletes is limited
+//! to what carries the cluster's tags. So the controller can reach nothing that it did not make
+//! itself, apart from reading.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,8 @@ const NODE_CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
 const NODE_CLASS_TAG: &str = "karpenter.k8s.aws/ec2nodeclass";
 const REGION_TAG: &str = "topology.kubernetes.io/region";
 
-/// One of the parts that the controller's permissions come in. Upstream split them because one managed policy can't hold them all.
+/// One of the parts that the controller's permissions come in. Upstream split them because one
+/// managed policy can't hold them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerPolicy {
@@ -70,7 +72,8 @@ impl ControllerPolicy {
         }
     }
 
-    /// The name of the managed policy in upstream's layout. Managed policies are shared by the whole account, hence the cluster's name.
+    /// The name of the managed policy in upstream's layout. Managed policies are shared by the
+    /// whole account, hence the cluster's name.
     pub fn managed_name(self, cluster: &str) -> String {
         format!("{}-{cluster}", self.name())
     }
@@ -283,8 +286,8 @@ fn resource_discovery(scope: &Scope) -> Document {
             ["iam:ListInstanceProfiles"],
         ));
     }
-    // Never narrowed to the cluster's path: for a profile that does not exist IAM knows the name only, and the controller must be told that it
-    // does not exist rather than that it may not ask.
+    // Never narrowed to the cluster's path: for a profile that does not exist IAM knows the name
+    // only, and the controller must be told that it does not exist rather than that it may not ask.
     statements.push(
         Statement::allow("AllowInstanceProfileReadActions", ["iam:GetInstanceProfile"])
             .on([all_instance_profiles(scope)]),

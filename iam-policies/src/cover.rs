@@ -1,7 +1,8 @@
 //! Whether what is granted suffices for what is needed: pure, statement against statement.
 //!
-//! The answer is careful rather than clever. A grant counts only when its patterns contain the needed ones and its conditions follow from the
-//! needed ones; a union of grants that only together cover one resource pattern is not found. So "covered" is always right, and a gap may be one that
+//! The answer is careful rather than clever. A grant counts only when its patterns contain the
+//! needed ones and its conditions follow from the needed ones; a union of grants that only together
+//! cover one resource pattern is not found. So "covered" is always right, and a gap may be one that
 //! only a simulation of IAM can refute.
 
 use crate::document::{Actions, Conditions, Document, Effect, Resources, Statement};
@@ -28,7 +29,8 @@ pub struct Gap {
 pub enum Cause {
     /// No statement allows the action on the resource.
     NotAllowed,
-    /// A statement allows it, but asks for more: operator and key of the first condition that does not follow.
+    /// A statement allows it, but asks for more: operator and key of the first condition that does
+    /// not follow.
     Condition {
         /// The operator, such as `StringEquals`.
         operator: String,
@@ -42,7 +44,8 @@ pub enum Cause {
     },
 }
 
-/// What of `needed` the granted documents don't allow. Statements of `needed` that deny are not looked at.
+/// What of `needed` the granted documents don't allow. Statements of `needed` that deny are not
+/// looked at.
 pub fn gaps<'a>(granted: impl IntoIterator<Item = &'a Document>, needed: &Document) -> Vec<Gap> {
     let granted = granted.into_iter().flat_map(|document| &document.statements).collect::<Vec<_>>();
     let mut gaps = Vec::new();
@@ -132,7 +135,8 @@ impl Want<'_> {
         action && resource
     }
 
-    /// The first condition of a statement that is not sure to hold in every call that meets the needed conditions.
+    /// The first condition of a statement that is not sure to hold in every call that meets the
+    /// needed conditions.
     fn first_that_does_not_follow(self, asked: &Conditions) -> Option<(String, String)> {
         for (operator, keys) in asked {
             for (key, values) in keys {

@@ -1,6 +1,8 @@
-//! What changes from one version of a role's documents to the next, and the documents under which both versions can work.
+//! What changes from one version of a role's documents to the next, and the documents under which
+//! both versions can work.
 //!
-//! Statements are known by their id: a statement of the same id in the document of the same name is the same statement, changed or not.
+//! Statements are known by their id: a statement of the same id in the document of the same name is
+//! the same statement, changed or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +73,8 @@ pub fn differences(old: &Documents, new: &Documents) -> Vec<Difference> {
     found
 }
 
-/// The documents that allow what either of both allows: the new ones, and those old statements that the new documents together don't cover.
+/// The documents that allow what either of both allows: the new ones, and those old statements that
+/// the new documents together don't cover.
 ///
 /// Applied to its own result it changes nothing more, so it may be done again after a crash.
 ///
@@ -103,7 +106,8 @@ pub fn union(old: &Documents, new: &Documents) -> Result<Documents, SizeError> {
     if size > INLINE_LIMIT { Err(SizeError::Inline { size }) } else { Ok(both) }
 }
 
-/// A statement that allows something that the documents don't. What denies is dropped: it would take from the new version what it needs.
+/// A statement that allows something that the documents don't. What denies is dropped: it would
+/// take from the new version what it needs.
 fn is_needed_beside(statement: &Statement, documents: &Documents) -> bool {
     if statement.effect == Effect::Deny {
         return false;

@@ -1,8 +1,9 @@
 //! The policy language: documents, statements, principals and conditions, to and from IAM's JSON.
 //!
-//! Reading is as strict as IAM's own parser where it matters: an element that IAM does not know, both or none of `Action` and `NotAction`, or
-//! a condition value that is not a scalar is an error, so that what parses here also parses there. Writing keeps the order of statements, actions
-//! and resources, and writes lists of one as a plain string.
+//! Reading is as strict as IAM's own parser where it matters: an element that IAM does not know,
+//! both or none of `Action` and `NotAction`, or a condition value that is not a scalar is an error,
+//! so that what parses here also parses there. Writing keeps the order of statements, actions and
+//! resources, and writes lists of one as a plain string.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 mod wire;
 
-/// The conditions of a statement: operator → condition key → values. All operators and keys must hold; any one of the values suffices.
+/// The conditions of a statement: operator → condition key → values. All operators and keys must
+/// hold; any one of the values suffices.
 pub type Conditions = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
 /// A policy document.
@@ -27,7 +29,8 @@ pub struct Document {
     pub statements: Vec<Statement>,
 }
 
-/// The version of the policy language. Policy variables such as `${aws:username}` are only understood in the newer one.
+/// The version of the policy language. Policy variables such as `${aws:username}` are only
+/// understood in the newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Version {
     /// What a document without `Version` has.
@@ -46,7 +49,8 @@ pub struct Statement {
     pub sid: Option<String>,
     /// Whether it allows or denies.
     pub effect: Effect,
-    /// Whom it is about. Absent in identity policies, where it is whoever the policy is attached to.
+    /// Whom it is about. Absent in identity policies, where it is whoever the policy is attached
+    /// to.
     pub principal: Option<Principals>,
     /// The actions.
     pub actions: Actions,
@@ -65,7 +69,8 @@ pub enum Effect {
     Deny,
 }
 
-/// The `Action` or `NotAction` element: patterns such as `ec2:Describe*`, compared without regard to case.
+/// The `Action` or `NotAction` element: patterns such as `ec2:Describe*`, compared without regard
+/// to case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actions {
     /// Applies to these actions.
@@ -132,7 +137,8 @@ impl Document {
         self
     }
 
-    /// Reads a document as AWS hands it out: JSON, or JSON percent-encoded (as IAM does for roles and policies).
+    /// Reads a document as AWS hands it out: JSON, or JSON percent-encoded (as IAM does for roles
+    /// and policies).
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         if text.trim_start().starts_with('{') {
             return serde_json::from_str(text).map_err(ParseError::Json);
@@ -162,7 +168,8 @@ impl Document {
         self.to_json().chars().filter(|c| !c.is_whitespace()).count()
     }
 
-    /// Whether both documents say the same, whatever the order and spelling of their lists. Statement ids count: they are what people search for.
+    /// Whether both documents say the same, whatever the order and spelling of their lists.
+    /// Statement ids count: they are what people search for.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         self.canonical() == other.canonical()
     }
@@ -230,7 +237,8 @@ impl Statement {
         self
     }
 
-    /// Adds a condition. Conditions with the same operator and key have their values joined: any of them suffices.
+    /// Adds a condition. Conditions with the same operator and key have their values joined: any of
+    /// them suffices.
     #[must_use]
     pub fn when(
         mut self,

@@ -11,7 +11,8 @@ pub const IRSA_AUDIENCE: &str = "sts.amazonaws.com";
 
 const ASSUME_ROLE: &str = "sts:AssumeRole";
 
-/// The policies of AWS that every node's role carries, by name; see [`node_managed_policies`] for their ARNs.
+/// The policies of AWS that every node's role carries, by name; see [`node_managed_policies`] for
+/// their ARNs.
 pub const NODE_MANAGED_POLICIES: [&str; 4] = [
     "AmazonEKS_CNI_Policy",
     "AmazonEKSWorkerNodePolicy",
@@ -48,7 +49,8 @@ pub fn node_managed_policies(partition: Partition) -> Vec<String> {
     NODE_MANAGED_POLICIES.into_iter().map(|name| partition.managed_policy(name)).collect()
 }
 
-/// What the VPC CNI needs on an IPv6 cluster, as an inline policy of the node role: AWS manages no policy for it.
+/// What the VPC CNI needs on an IPv6 cluster, as an inline policy of the node role: AWS manages no
+/// policy for it.
 pub fn node_ipv6_cni(partition: Partition) -> Document {
     let reads = [
         "ec2:DescribeInstances",
@@ -66,8 +68,9 @@ pub fn node_ipv6_cni(partition: Partition) -> Document {
     ])
 }
 
-/// The trust policy of the controller role under EKS Pod Identity. Only pods of this cluster's service account may take the role: EKS puts
-/// cluster, namespace and service account into the session's tags.
+/// The trust policy of the controller role under EKS Pod Identity. Only pods of this cluster's
+/// service account may take the role: EKS puts cluster, namespace and service account into the
+/// session's tags.
 pub fn pod_identity_trust(scope: &Scope, service_account: &ServiceAccount) -> Document {
     let tag = |key: &str| format!("aws:RequestTag/{key}");
     Document::new([Statement::allow("AllowPodIdentity", [ASSUME_ROLE, "sts:TagSession"])
@@ -89,14 +92,16 @@ pub fn fargate_trust(scope: &Scope) -> Document {
         .when("ArnLike", "aws:SourceArn", [scope.fargate_profiles_arn()])])
 }
 
-/// The trust policy that upstream's guide gives for Pod Identity: any association of the account may use the role.
+/// The trust policy that upstream's guide gives for Pod Identity: any association of the account
+/// may use the role.
 pub fn pod_identity_trust_upstream() -> Document {
     Document::new([Statement::allow("", [ASSUME_ROLE, "sts:TagSession"])
         .by(Principal::service([POD_IDENTITY_SERVICE]))
         .without_resources()])
 }
 
-/// The trust policy of the controller role under IRSA: the service account, by a token of the cluster's own issuer.
+/// The trust policy of the controller role under IRSA: the service account, by a token of the
+/// cluster's own issuer.
 pub fn irsa_trust(scope: &Scope, issuer: &str, service_account: &ServiceAccount) -> Document {
     let issuer = issuer.trim_start_matches("https://");
     let subject =

@@ -10,7 +10,8 @@ use crate::scope::Scope;
 /// The id of the one target that every rule has.
 pub const TARGET_ID: &str = "KarpenterInterruptionQueueTarget";
 
-/// How long messages stay in the queue, in seconds. An interruption is over in two minutes; older messages would only mislead.
+/// How long messages stay in the queue, in seconds. An interruption is over in two minutes; older
+/// messages would only mislead.
 pub const MESSAGE_RETENTION_SECONDS: u32 = 300;
 
 /// What a rule of ours listens for.
@@ -63,7 +64,8 @@ impl InterruptionRule {
         }
     }
 
-    /// The short name: the suffix of the rule's own name, and the value of its component tag after `rule-`.
+    /// The short name: the suffix of the rule's own name, and the value of its component tag after
+    /// `rule-`.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::ScheduledChange => "health",
@@ -92,8 +94,9 @@ impl InterruptionRule {
         }
     }
 
-    /// Upstream's pattern without the events that the controller would only throw away: `pending` and `running` of every instance in the account, and
-    /// health events that are no scheduled changes.
+    /// Upstream's pattern without the events that the controller would only throw away: `pending`
+    /// and `running` of every instance in the account, and health events that are no scheduled
+    /// changes.
     pub fn pattern(self) -> EventPattern {
         let detail: &[(&str, &[&str])] = match self {
             Self::ScheduledChange => {
@@ -119,7 +122,8 @@ impl EventPattern {
     }
 }
 
-/// The queue's policy: only these rules of this account may send, and only over TLS may anybody do anything. `None` when the scope has no queue.
+/// The queue's policy: only these rules of this account may send, and only over TLS may anybody do
+/// anything. `None` when the scope has no queue.
 ///
 /// `rules` are the names of the rules on the default bus.
 pub fn queue_policy(scope: &Scope, rules: &[String]) -> Option<Document> {
@@ -132,7 +136,8 @@ pub fn queue_policy(scope: &Scope, rules: &[String]) -> Option<Document> {
     Some(Document::new([send, deny_http(&queue)]).with_id("EC2InterruptionPolicy"))
 }
 
-/// The queue's policy as upstream's template has it: any rule of any account may send. `None` when the scope has no queue.
+/// The queue's policy as upstream's template has it: any rule of any account may send. `None` when
+/// the scope has no queue.
 pub fn queue_policy_upstream(scope: &Scope) -> Option<Document> {
     let queue = scope.queue_arn()?;
     let services = Principal::service(["events.amazonaws.com", "sqs.amazonaws.com"]);

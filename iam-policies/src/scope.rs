@@ -61,13 +61,15 @@ pub struct Features {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InstanceProfiles {
-    /// The controller makes them, and may write those under its cluster's path `/karpenter/<region>/<cluster>/` only.
+    /// The controller makes them, and may write those under its cluster's path
+    /// `/karpenter/<region>/<cluster>/` only.
     #[default]
     OfCluster,
-    /// The controller makes them and may write any that carries the cluster's tags, as upstream: needed while profiles of upstream before v1.7,
-    /// which have no path, are still about.
+    /// The controller makes them and may write any that carries the cluster's tags, as upstream:
+    /// needed while profiles of upstream before v1.7, which have no path, are still about.
     Tagged,
-    /// Somebody else makes them and the NodeClasses name them: the controller only reads and passes the role.
+    /// Somebody else makes them and the NodeClasses name them: the controller only reads and passes
+    /// the role.
     Static,
 }
 
@@ -181,13 +183,15 @@ impl Scope {
         )
     }
 
-    /// ARN of the cluster's identity provider. `issuer` is the cluster's OIDC issuer, with or without `https://`.
+    /// ARN of the cluster's identity provider. `issuer` is the cluster's OIDC issuer, with or
+    /// without `https://`.
     pub fn oidc_provider_arn(&self, issuer: &str) -> String {
         let issuer = issuer.trim_start_matches("https://");
         format!("arn:{}:iam::{}:oidc-provider/{issuer}", self.partition, self.account)
     }
 
-    /// Path of the instance profiles that the controller makes for this cluster, with slashes at both ends.
+    /// Path of the instance profiles that the controller makes for this cluster, with slashes at
+    /// both ends.
     pub fn instance_profile_path(&self) -> String {
         format!("/karpenter/{}/{}/", self.region, self.cluster)
     }
@@ -202,7 +206,8 @@ impl Scope {
         format!("arn:{}:ec2:{}:*:{kind}/*", self.partition, self.region)
     }
 
-    /// ARN pattern of all EC2 resources of a type that have no owner account in their ARN: images and snapshots.
+    /// ARN pattern of all EC2 resources of a type that have no owner account in their ARN: images
+    /// and snapshots.
     pub(crate) fn ec2_public(&self, kind: &str) -> String {
         format!("arn:{}:ec2:{}::{kind}/*", self.partition, self.region)
     }

@@ -1,4 +1,5 @@
-//! IAM's limits on policy documents, to be checked at plan time: the first call that fails on one leaves a half-made role behind.
+//! IAM's limits on policy documents, to be checked at plan time: the first call that fails on one
+//! leaves a half-made role behind.
 
 use crate::controller::NamedPolicy;
 use crate::document::Document;

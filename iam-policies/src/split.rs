@@ -1,4 +1,5 @@
-//! Policies cut into pieces that IAM stores: statement by statement, and a statement resource by resource when it is too large alone.
+//! Policies cut into pieces that IAM stores: statement by statement, and a statement resource by
+//! resource when it is too large alone.
 
 use crate::document::{Document, Resources, Statement};
 use crate::size::SizeError;
@@ -12,7 +13,8 @@ pub struct Piece {
     pub document: Document,
 }
 
-/// Cuts a policy into pieces of at most `limit` characters, white space not counted. Together the pieces say what the policy says, no more and no less.
+/// Cuts a policy into pieces of at most `limit` characters, white space not counted. Together the
+/// pieces say what the policy says, no more and no less.
 ///
 /// # Errors
 /// When one statement is too large though it names a single resource.
@@ -39,7 +41,8 @@ fn size_with(document: &Document, statement: &Statement) -> usize {
     larger.size()
 }
 
-/// The statement in parts that fit. Statement ids are unique in their document, so the parts are numbered.
+/// The statement in parts that fit. Statement ids are unique in their document, so the parts are
+/// numbered.
 fn parts(statement: &Statement, limit: usize, policy: &str) -> Result<Vec<Statement>, SizeError> {
     let mut parts = Vec::new();
     halve_until_it_fits(statement.clone(), limit, policy, &mut parts)?;

@@ -1,4 +1,5 @@
-//! The documents in `documents/` are what people review and copy. They must be what the crate renders; `TENON_REWRITE=1` rewrites them.
+//! The documents in `documents/` are what people review and copy. They must be what the crate
+//! renders; `TENON_REWRITE=1` rewrites them.
 
 use std::collections::BTreeMap;
 use std::fs;

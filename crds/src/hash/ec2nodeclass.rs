@@ -12,7 +12,8 @@ use crate::quantity::Quantity;
 /// Version of the algorithm behind [`ec2_node_class`].
 pub const EC2_NODE_CLASS_HASH_VERSION: &str = "v5";
 
-/// Where the settings of the kubelet enter the hash; this is what changed between two versions of the algorithm.
+/// Where the settings of the kubelet enter the hash; this is what changed between two versions of
+/// the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubeletIn {
     /// As a field of the spec (`v5`).
@@ -21,8 +22,8 @@ pub enum KubeletIn {
     Json,
 }
 
-/// The value of the annotation `karpenter.k8s.aws/ec2nodeclass-hash`. `ca_bundle` is the cluster's CA in base64, as it is put into
-/// user data; absent counts as empty.
+/// The value of the annotation `karpenter.k8s.aws/ec2nodeclass-hash`. `ca_bundle` is the cluster's
+/// CA in base64, as it is put into user data; absent counts as empty.
 pub fn ec2_node_class(spec: &EC2NodeClassSpec, ca_bundle: Option<&str>) -> String {
     ec2_node_class_with(spec, ca_bundle, KubeletIn::Spec)
 }
@@ -161,8 +162,8 @@ fn kubelet(kubelet: &KubeletConfiguration) -> Structure {
         .field("CPUCFSQuota", kubelet.cpu_cfs_quota.as_ref())
 }
 
-/// Compact JSON with sorted keys, escaped as Go's encoder does for HTML. The fields of [`KubeletConfiguration`] are declared in
-/// the order of their keys.
+/// Compact JSON with sorted keys, escaped as Go's encoder does for HTML. The fields of
+/// [`KubeletConfiguration`] are declared in the order of their keys.
 fn kubelet_json(kubelet: Option<&KubeletConfiguration>) -> String {
     let json = kubelet.filter(|kubelet| **kubelet != KubeletConfiguration::default()).map_or_else(
         || "null".to_owned(),

@@ -69,7 +69,8 @@ fn nillable_duration(duration: &NillableDuration) -> Option<Structure> {
     Some(Structure::new("NillableDuration").field("Duration", Some(&nanos)))
 }
 
-/// Go's binary form of a time: version, seconds since the year 1, nanoseconds, minutes east of UTC (0 in the operator's container).
+/// Go's binary form of a time: version, seconds since the year 1, nanoseconds, minutes east of UTC
+/// (0 in the operator's container).
 fn time(time: Timestamp) -> Structure {
     const SECONDS_FROM_YEAR_1_TO_1970: i64 = 62_135_596_800;
     let mut bytes = vec![1];

@@ -17,7 +17,8 @@ fn finish(hash: u64) -> u64 {
     fnv(hash.to_le_bytes())
 }
 
-/// A value that can be hashed. An absent value (`None`) is left out by [`Structure::field`]; an empty one is not.
+/// A value that can be hashed. An absent value (`None`) is left out by [`Structure::field`]; an
+/// empty one is not.
 pub(super) trait Hash {
     fn hash(&self) -> u64;
 }

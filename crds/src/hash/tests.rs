@@ -1,4 +1,5 @@
-//! The vectors are published: NodePool hashes seen in clusters, EC2NodeClass hashes of Karpenter's releases.
+//! The vectors are published: NodePool hashes seen in clusters, EC2NodeClass hashes of Karpenter's
+//! releases.
 
 use serde_json::{Value, json};
 

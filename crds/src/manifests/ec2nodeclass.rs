@@ -24,8 +24,8 @@ const ALIAS_FAMILIES: &[(&str, &str)] = &[
     ("windows2025", "Windows2025"),
 ];
 
-/// A size in Gi up to 59000, G up to 64000, Ti up to 58 or T up to 64. That some sizes in Ti are missing (18, 19, 28, …) and that
-/// a bare `Ti` or `T` passes is what Karpenter's API does.
+/// A size in Gi up to 59000, G up to 64000, Ti up to 58 or T up to 64. That some sizes in Ti are
+/// missing (18, 19, 28, …) and that a bare `Ti` or `T` passes is what Karpenter's API does.
 const VOLUME_SIZE: &str = r"^(([1-9][0-9]{0,3}|[1-4][0-9]{4}|5[0-8][0-9]{3}|59000)Gi|([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64000)G|([1-9]?|[1-5][0-7]|58)Ti|([1-9]?|[1-5][0-9]|6[0-3]|64)T)$";
 
 const EVICTION_SIGNALS: &[&str] = &[
@@ -122,8 +122,8 @@ fn selectors(schema: &mut Schema) {
     for terms in ["subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"] {
         schema.at(&format!("spec.{terms}"), json!({ "minItems": 1 }));
     }
-    // Karpenter's API refuses mixed terms only if every term is mixed, except for AMIs; anything stricter would refuse objects that
-    // are in use.
+    // Karpenter's API refuses mixed terms only if every term is mixed, except for AMIs; anything
+    // stricter would refuse objects that are in use.
     schema
         .rules(
             "spec.subnetSelectorTerms",

@@ -47,7 +47,8 @@ pub(super) fn constrain(schema: &mut Schema) {
         .at("spec.disruption.budgets[].duration", json!({ "pattern": "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$" }))
         .at(
             "spec.disruption.budgets[].schedule",
-            // Anchored on one side only, as in Karpenter's API; what a schedule means is decided by the operator.
+            // Anchored on one side only, as in Karpenter's API; what a schedule means is decided by
+            // the operator.
             json!({ "pattern": r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$" }),
         )
         .at("spec.template.metadata.annotations", json!({ "x-kubernetes-map-type": "granular" }))

@@ -17,8 +17,8 @@ pub(super) fn cel_list<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
 }
 
 impl Schema {
-    /// Takes what schemars derived and removes what the API server would read differently from Karpenter's schema: nothing is
-    /// nullable, so that `null` is refused instead of stored.
+    /// Takes what schemars derived and removes what the API server would read differently from
+    /// Karpenter's schema: nothing is nullable, so that `null` is refused instead of stored.
     pub(super) fn new(mut derived: Value) -> Self {
         remove_nullable(&mut derived);
         if let Value::Object(root) = &mut derived {
@@ -31,8 +31,9 @@ impl Schema {
         self.0
     }
 
-    /// Sets keywords of the field at `path`. `spec.list[].field` goes into the items of a list, `spec.map{}` into the values of a
-    /// map; an empty path is the object itself. CEL rules are added to those that are there, everything else is replaced.
+    /// Sets keywords of the field at `path`. `spec.list[].field` goes into the items of a list,
+    /// `spec.map{}` into the values of a map; an empty path is the object itself. CEL rules are
+    /// added to those that are there, everything else is replaced.
     ///
     /// # Panics
     /// If there is no such field: the table and the types have drifted apart.

@@ -1,6 +1,7 @@
 //! Patterns with `*` (any text) and `?` (one character), compared with one another.
 
-/// Whether everything that `inner` matches is matched by `outer`. Careful: a `false` may be wrong for exotic patterns, a `true` never is.
+/// Whether everything that `inner` matches is matched by `outer`. Careful: a `false` may be wrong
+/// for exotic patterns, a `true` never is.
 pub fn contains(outer: &str, inner: &str) -> bool {
     let outer = outer.chars().collect::<Vec<_>>();
     let inner = inner.chars().collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! The JSON shape of policy documents: alternatives that the typed values turn into enums, and lists that may be written as one value.
+//! The JSON shape of policy documents: alternatives that the typed values turn into enums, and
+//! lists that may be written as one value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,7 +60,8 @@ struct NamedPrincipal {
     federated: OneOrMany<String>,
 }
 
-/// A list that may be written as its one element. Reading looks at what is there instead of trying both, so that errors name the element at fault.
+/// A list that may be written as its one element. Reading looks at what is there instead of trying
+/// both, so that errors name the element at fault.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {

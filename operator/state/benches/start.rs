@@ -1,6 +1,8 @@
-//! What it takes to list a large cluster: the time to parse the API server's answers and to take the objects in, and the memory that stays.
+//! What it takes to list a large cluster: the time to parse the API server's answers and to take
+//! the objects in, and the memory that stays.
 //!
-//! `cargo bench -p tenon-state --bench start [-- NODES [PODS_PER_NODE]]` (Linux: it reads `/proc/self/statm`); 10,000 nodes with 10 pods each otherwise.
+//! `cargo bench -p tenon-state --bench start [-- NODES [PODS_PER_NODE]]` (Linux: it reads
+//! `/proc/self/statm`); 10,000 nodes with 10 pods each otherwise.
 #![expect(
     clippy::print_stdout,
     reason = "a benchmark reads its own process and the clock, and says what it measured"

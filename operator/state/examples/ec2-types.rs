@@ -1,4 +1,5 @@
-//! Writes the table of instance types (`src/ec2/types.jsonl`) anew, from what EC2 says. Types that the answer lacks stay: no region has all of them.
+//! Writes the table of instance types (`src/ec2/types.jsonl`) anew, from what EC2 says. Types that
+//! the answer lacks stay: no region has all of them.
 //!
 //! ```sh
 //! aws ec2 describe-instance-types --output json | cargo run -p tenon-state --example ec2-types > types.jsonl

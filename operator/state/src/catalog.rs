@@ -1,5 +1,6 @@
-//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in upstream's format. And what EC2 says about its types and about capacity
-//! reservations, from a file.
+//! Instance types of the kwok provider: generated like upstream's 144, or read from a file in
+//! upstream's format. And what EC2 says about its types and about capacity reservations, from a
+//! file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,8 @@ pub enum Content {
     Listed(Vec<InstanceType>),
     /// EC2's own words about types, as `aws ec2 describe-instance-types` prints them.
     Described(Vec<TypeInfo>),
-    /// How many more instances capacity reservations have room for, by id, as `aws ec2 describe-capacity-reservations` prints it.
+    /// How many more instances capacity reservations have room for, by id, as `aws ec2
+    /// describe-capacity-reservations` prints it.
     Room(BTreeMap<String, u32>),
 }
 
@@ -172,7 +174,8 @@ fn offering(entry: FileOffering) -> Result<Offering, String> {
     })
 }
 
-/// Upstream's default types: 12 sizes × 3 ratios of memory to CPU × 2 operating systems × 2 architectures, in 4 zones, spot and on-demand.
+/// Upstream's default types: 12 sizes × 3 ratios of memory to CPU × 2 operating systems × 2
+/// architectures, in 4 zones, spot and on-demand.
 pub fn generate() -> Vec<InstanceType> {
     let mut types = Vec::new();
     for cpu in [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256_i64] {
@@ -186,7 +189,8 @@ pub fn generate() -> Vec<InstanceType> {
                         pods: (cpu * 16).clamp(0, 1024),
                         ..Resources::default()
                     };
-                    // 2.5 cents per CPU and a tenth of a cent per 10^9 bytes, in millionths of a dollar.
+                    // 2.5 cents per CPU and a tenth of a cent per 10^9 bytes, in millionths of a
+                    // dollar.
                     let price = cpu * 25_000 + capacity.memory / 1_000_000;
                     let name = format!("{family}-{cpu}x-{architecture}-{os}");
                     types.push(instance_type(
@@ -270,8 +274,9 @@ fn instance_type(
     InstanceType { name, requirements, capacity, overhead, offerings, ..InstanceType::default() }
 }
 
-/// Adds EC2's labels to types of a file, as far as name, CPUs and memory tell them; the others are said not to exist. A well-known label that a type does not
-/// define would let it pass for anything that a NodePool asks of that label.
+/// Adds EC2's labels to types of a file, as far as name, CPUs and memory tell them; the others are
+/// said not to exist. A well-known label that a type does not define would let it pass for anything
+/// that a NodePool asks of that label.
 pub fn define_ec2_labels(types: &mut [InstanceType]) {
     let rules = LabelRules::aws();
     for kind in types {
@@ -303,7 +308,8 @@ fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
     values.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
-/// Keys of requirements that offerings carry beside zone and capacity type: instance types define them too.
+/// Keys of requirements that offerings carry beside zone and capacity type: instance types define
+/// them too.
 pub fn offering_keys(types: &[InstanceType]) -> Vec<String> {
     let keys =
         types.iter().flat_map(|kind| &kind.offerings).flat_map(|offering| &offering.requirements);

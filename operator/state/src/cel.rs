@@ -1,8 +1,10 @@
-//! Device selectors: the part of CEL that predicates over one device need, with Kubernetes' functions for strings, quantities and versions.
+//! Device selectors: the part of CEL that predicates over one device need, with Kubernetes'
+//! functions for strings, quantities and versions.
 //!
-//! A [`Program`] is parsed once. Neither parsing nor evaluation panics, whatever the text: its length and depth are bounded, and an evaluation has a budget
-//! of steps. What the language has beyond this part is refused when it is parsed, so that nobody plans on half an answer. Why this is not a crate:
-//! docs/src/design/dra.md.
+//! A [`Program`] is parsed once. Neither parsing nor evaluation panics, whatever the text: its
+//! length and depth are bounded, and an evaluation has a budget of steps. What the language has
+//! beyond this part is refused when it is parsed, so that nobody plans on half an answer. Why this
+//! is not a crate: docs/src/design/dra.md.
 
 mod eval;
 mod functions;
@@ -52,7 +54,8 @@ pub enum CelError {
 /// Why an evaluation gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EvalError {
-    /// There is no such attribute, an operator does not fit its values, and the like. kube-scheduler takes it for «does not match», too.
+    /// There is no such attribute, an operator does not fit its values, and the like.
+    /// kube-scheduler takes it for «does not match», too.
     #[error("{0}")]
     Value(String),
     /// It takes too long.
@@ -98,7 +101,8 @@ impl Program {
         &self.reads
     }
 
-    /// Whether a device matches. An error other than [`EvalError::Budget`] is about this device alone.
+    /// Whether a device matches. An error other than [`EvalError::Budget`] is about this device
+    /// alone.
     pub fn matches(&self, device: &DeviceView) -> Result<bool, EvalError> {
         match eval::evaluate(&self.expr, device)? {
             Value::Bool(matches) => Ok(matches),

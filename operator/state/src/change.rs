@@ -1,4 +1,5 @@
-//! What can happen to the state, as values: objects that watches saw, what the operator itself wrote, and what it intends.
+//! What can happen to the state, as values: objects that watches saw, what the operator itself
+//! wrote, and what it intends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -61,7 +62,8 @@ impl Kind {
         Self::CSINode,
     ];
 
-    /// Those that count only while claims are planned for ([`crate::cluster::Cluster::plan_for_claims`]).
+    /// Those that count only while claims are planned for
+    /// ([`crate::cluster::Cluster::plan_for_claims`]).
     pub const DEVICES: [Self; 4] =
         [Self::DeviceClass, Self::ResourceClaim, Self::ResourceClaimTemplate, Self::ResourceSlice];
 
@@ -75,7 +77,8 @@ impl Kind {
         Self::ResourceQuota,
     ];
 
-    /// What says which pods belong together. These count only while there is a default topology spread ([`crate::cluster::Cluster::spread_by`]).
+    /// What says which pods belong together. These count only while there is a default topology
+    /// spread ([`crate::cluster::Cluster::spread_by`]).
     pub const SPREAD: [Self; 4] =
         [Self::Service, Self::ReplicationController, Self::ReplicaSet, Self::StatefulSet];
 
@@ -218,15 +221,18 @@ impl std::fmt::Display for ObjectKey {
 pub enum Change {
     /// A watch saw this version.
     Applied(Object),
-    /// A watch begins to list its kind: whatever the operator has written before this is in the list.
+    /// A watch begins to list its kind: whatever the operator has written before this is in the
+    /// list.
     ListBegan(Kind),
-    /// A list has this version. It counts even when a higher one is known, as after a restore of etcd, unless that was written after the list began.
+    /// A list has this version. It counts even when a higher one is known, as after a restore of
+    /// etcd, unless that was written after the list began.
     InList(Object),
     /// A watch saw it go, at this resource version.
     Deleted(Kind, ObjectKey, u64),
     /// A watch has listed its kind: what is not among these is gone.
     Listed(Kind, BTreeSet<ObjectKey>),
-    /// The operator changed an object and this is what the API server answered. Ignored when the object is not known or a newer version is.
+    /// The operator changed an object and this is what the API server answered. Ignored when the
+    /// object is not known or a newer version is.
     Written(Object),
     /// The operator created a NodeClaim.
     Created(Box<NodeClaim>),
@@ -240,15 +246,18 @@ pub enum Change {
     Unmarked(BTreeSet<String>),
     /// The API server refused to delete a NodeClaim: it is left alone for a while.
     Refused(String, Refusal),
-    /// This replica begins to lead: what it intended when it led before counts no more. Another may have led meanwhile.
+    /// This replica begins to lead: what it intended when it led before counts no more. Another may
+    /// have led meanwhile.
     TookLead,
     /// The reboot of the NodeClaim with this uid was decided at this moment.
     Rebooting(String, Timestamp),
-    /// Pods were planned onto machines (by [`tenon_planner::snapshot::Node::key`]) at this moment; the last plan counts.
+    /// Pods were planned onto machines (by [`tenon_planner::snapshot::Node::key`]) at this moment;
+    /// the last plan counts.
     Planned(BTreeMap<ObjectKey, String>, Timestamp),
     /// The plan of a pod that waits holds no more: it is planned for again.
     Unplanned(ObjectKey),
-    /// Pods are, or are not, nominated to the Nodes of the machines that they are planned onto: then they count as if they were there.
+    /// Pods are, or are not, nominated to the Nodes of the machines that they are planned onto:
+    /// then they count as if they were there.
     Nominating(bool),
 }
 
@@ -306,7 +315,8 @@ pub struct PodEvent {
     pub as_planned: Option<bool>,
     /// It left the phase Pending just now; when it was created.
     pub started: Option<Timestamp>,
-    /// It came, went, was bound, ended, or began to terminate, and is no daemon: what `lastPodEventTime` is about.
+    /// It came, went, was bound, ended, or began to terminate, and is no daemon: what
+    /// `lastPodEventTime` is about.
     pub moved: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The state itself: objects by name, and the indexes that join them. Plain data that changes only through [`Cluster::apply`]; no clock, no client.
+//! The state itself: objects by name, and the indexes that join them. Plain data that changes only
+//! through [`Cluster::apply`]; no clock, no client.
 
 mod apply;
 mod attachments;
@@ -41,7 +42,8 @@ pub struct Cluster {
     rules: LabelRules,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
-    /// Kinds that are being listed, with the objects that the operator wrote since the list began: the list may be too old to have that.
+    /// Kinds that are being listed, with the objects that the operator wrote since the list began:
+    /// the list may be too old to have that.
     listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     /// Kinds that count besides those that always do, and devices.
     expected: BTreeSet<Kind>,
@@ -79,7 +81,8 @@ pub struct Cluster {
     /// Pods' deletion costs are the operator's to write.
     pub(super) manages_deletion_costs: bool,
 
-    /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake that reconcilers report.
+    /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake
+    /// that reconcilers report.
     claims_by_provider_id: BTreeMap<String, BTreeSet<String>>,
     nodes_by_provider_id: BTreeMap<String, BTreeSet<String>>,
     /// What is bound to each Node, also to Nodes that are not (yet) known.
@@ -92,13 +95,15 @@ pub struct Cluster {
     /// Capacity and allocatable of NodeClaims and Nodes: those of one instance type have the same.
     resources: Shared<ResourceList>,
 
-    /// Machines that pods are expected on, by [`tenon_planner::snapshot::Node::key`], and until when.
+    /// Machines that pods are expected on, by [`tenon_planner::snapshot::Node::key`], and until
+    /// when.
     pub(super) nominated: BTreeMap<String, Timestamp>,
     /// NodeClaims whose deletion was decided.
     marked: BTreeSet<String>,
     /// NodeClaims that the API server did not let us delete.
     pub(super) refused: BTreeMap<String, Refusal>,
-    /// When reboots were decided, by the uid of the NodeClaim: no more than count against a further one.
+    /// When reboots were decided, by the uid of the NodeClaim: no more than count against a further
+    /// one.
     pub(super) reboots: BTreeMap<String, Vec<Timestamp>>,
     /// The machines that pending pods were last planned onto.
     pub(super) plans: plans::Plans,
@@ -109,8 +114,8 @@ pub struct Cluster {
 pub struct Claim {
     /// The object, in the newest version that was seen or written.
     pub object: Arc<NodeClaim>,
-    /// Created by the operator and not seen by the watch yet: a list may be too old to have it. What the operator writes to it later proves nothing about
-    /// the watch.
+    /// Created by the operator and not seen by the watch yet: a list may be too old to have it.
+    /// What the operator writes to it later proves nothing about the watch.
     unconfirmed: bool,
 }
 
@@ -139,7 +144,8 @@ pub struct Usage {
 }
 
 impl Cluster {
-    /// Nothing is known yet. NodePools and NodeClaims with other kinds of NodeClasses are somebody else's.
+    /// Nothing is known yet. NodePools and NodeClaims with other kinds of NodeClasses are somebody
+    /// else's.
     pub fn new(kinds: &'static [NodeClassKind], rules: LabelRules) -> Self {
         Self {
             kinds,
@@ -181,17 +187,20 @@ impl Cluster {
         }
     }
 
-    /// From now on objects of this kind count, which do not always: the state is not complete without them.
+    /// From now on objects of this kind count, which do not always: the state is not complete
+    /// without them.
     pub fn expect(&mut self, kind: Kind) {
         self.expected.insert(kind);
     }
 
-    /// From now on the deletion costs of pods are the operator's to write: what is written there says nothing about their eviction.
+    /// From now on the deletion costs of pods are the operator's to write: what is written there
+    /// says nothing about their eviction.
     pub fn manage_deletion_costs(&mut self) {
         self.manages_deletion_costs = true;
     }
 
-    /// From now on pods without topology spread constraints of their own get those of kube-scheduler's configuration.
+    /// From now on pods without topology spread constraints of their own get those of
+    /// kube-scheduler's configuration.
     pub fn spread_by(&mut self, config: &SchedulerConfig) {
         if !config.default_constraints.is_empty() {
             self.spread = Some(Box::new(Spread::new(config, &self.rules)));
@@ -219,8 +228,9 @@ impl Cluster {
         [Kind::NodePool, Kind::NodeClaim].iter().all(|kind| self.listed.contains(kind))
     }
 
-    /// The state can be planned on: everything was listed, and every NodeClaim is known to have a machine. A NodeClaim without one says nothing about
-    /// what it will be, so plans would be made twice.
+    /// The state can be planned on: everything was listed, and every NodeClaim is known to have a
+    /// machine. A NodeClaim without one says nothing about what it will be, so plans would be made
+    /// twice.
     pub fn is_synced(&self) -> bool {
         self.has_listed_all()
             && self.claims.values().all(|claim| claim.object.provider_id().is_some())
@@ -350,7 +360,8 @@ impl Cluster {
         self.refused.get(claim)
     }
 
-    /// What the machines of a NodePool have together, without those that go; `nodes` is their number.
+    /// What the machines of a NodePool have together, without those that go; `nodes` is their
+    /// number.
     pub fn pool_usage(&self, pool: &str) -> (Resources, i64) {
         let mut sum = Resources::default();
         let mut n_nodes = 0;
@@ -375,7 +386,8 @@ impl Cluster {
         sums
     }
 
-    /// What the machine of a NodeClaim has: what its Node says, and what the NodeClaim says where the Node, which is still starting, says nothing.
+    /// What the machine of a NodeClaim has: what its Node says, and what the NodeClaim says where
+    /// the Node, which is still starting, says nothing.
     pub fn capacity(&self, claim: &NodeClaim) -> Resources {
         let status = claim.status.as_ref();
         let promised = status.map(|status| resources::from_list(&status.capacity));

@@ -1,5 +1,5 @@
-//! What EC2's instance types are to the planner: labels, capacity and overhead, computed from plain data. The operator and `tenon simulate` share it, so that
-//! both plan on the same machines.
+//! What EC2's instance types are to the planner: labels, capacity and overhead, computed from plain
+//! data. The operator and `tenon simulate` share it, so that both plan on the same machines.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ pub struct TypeScope<'a> {
     pub network: &'a NetworkTable,
     /// The region; `None` when it is not known.
     pub region: Option<&'a str>,
-    /// Zones in which the type is offered and the NodeClass has a subnet, with the zone's id when it is known.
+    /// Zones in which the type is offered and the NodeClass has a subnet, with the zone's id when
+    /// it is known.
     pub zones: &'a BTreeMap<String, Option<String>>,
     /// The id of the placement group that machines are launched into.
     pub placement_group: Option<&'a str>,
@@ -105,7 +106,8 @@ pub fn offering_requirements(zone_id: Option<&str>) -> Vec<Requirement> {
     requirements
 }
 
-/// Adds the partitions of a placement group that an offering is for. Requirements stay sorted by key.
+/// Adds the partitions of a placement group that an offering is for. Requirements stay sorted by
+/// key.
 pub fn restrict_to_partitions(requirements: &mut Vec<Requirement>, partitions: Vec<String>) {
     requirements.push(Requirement {
         key: keys::PLACEMENT_GROUP_PARTITION.to_owned(),

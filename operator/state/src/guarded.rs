@@ -11,8 +11,9 @@ use serde_json::{Map, Value, json};
 
 use crate::pod::{DELETION_COST_MANAGER, NOMINATION_MANAGER};
 
-/// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree, without copying
-/// each object first, and leaves out of the tree what is not needed of `metadata.managedFields`.
+/// An object of a watch, parsed or not. Unlike kube's own guard it parses from a borrowed tree,
+/// without copying each object first, and leaves out of the tree what is not needed of
+/// `metadata.managedFields`.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(Result<K, Box<Invalid>>);
 
@@ -53,7 +54,8 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
 /// The managers whose values on pods the operator tells from others'.
 const OURS: [&str; 2] = [DELETION_COST_MANAGER, NOMINATION_MANAGER];
 
-/// Who has written something of an object, and how; not what, which is as large as the rest of the object and is skipped without being built.
+/// Who has written something of an object, and how; not what, which is as large as the rest of the
+/// object and is skipped without being built.
 #[derive(Deserialize)]
 struct Manager {
     manager: Option<String>,

@@ -1,9 +1,11 @@
 //! From Kubernetes objects to the planner's input.
 //!
-//! [`Cluster`](cluster::Cluster) takes objects in, in whatever order they come, and answers with a [`Snapshot`](tenon_planner::Snapshot). The operator fills
-//! it from its watches and keeps it; `tenon simulate` and `tenon explain` fill it from files or from a live list. So both plan on the same view.
-//! What else both programs have in common is here, too: [`options`] of planning, what of kube-scheduler's configuration counts ([`scheduler`]), and what a [`probe`] reports.
-//! Nothing here asks for the time, a client or an environment variable.
+//! [`Cluster`](cluster::Cluster) takes objects in, in whatever order they come, and answers with a
+//! [`Snapshot`](tenon_planner::Snapshot). The operator fills it from its watches and keeps it;
+//! `tenon simulate` and `tenon explain` fill it from files or from a live list. So both plan on the
+//! same view. What else both programs have in common is here, too: [`options`] of planning, what of
+//! kube-scheduler's configuration counts ([`scheduler`]), and what a [`probe`] reports. Nothing
+//! here asks for the time, a client or an environment variable.
 
 pub mod catalog;
 pub mod cel;

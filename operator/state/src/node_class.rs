@@ -9,7 +9,8 @@ pub struct NodeClassKind {
     pub group: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Label on NodeClaims and Nodes whose value is the NodeClass' name: `<group>/<kind in lower case>`.
+    /// Label on NodeClaims and Nodes whose value is the NodeClass' name: `<group>/<kind in lower
+    /// case>`.
     pub label: &'static str,
 }
 

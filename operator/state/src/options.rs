@@ -49,7 +49,8 @@ impl Default for FeatureGates {
 impl FromStr for FeatureGates {
     type Err = String;
 
-    /// Reads `gate=true|false`, separated by commas. Gates that are not known are ignored, as in Karpenter.
+    /// Reads `gate=true|false`, separated by commas. Gates that are not known are ignored, as in
+    /// Karpenter.
     fn from_str(text: &str) -> Result<Self, String> {
         let Self(mut gates) = Self::default();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {

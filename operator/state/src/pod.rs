@@ -1,4 +1,5 @@
-//! A pod as the state keeps it: its shape, shared with all pods like it, and what differs from pod to pod.
+//! A pod as the state keeps it: its shape, shared with all pods like it, and what differs from pod
+//! to pod.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use crate::wire::{self, controller, created_at};
 /// What ReplicaSets that shrink go by, set by users and by controllers.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The field manager that applies [`DELETION_COST`] for the operator: pods say by it whose value they have.
+/// The field manager that applies [`DELETION_COST`] for the operator: pods say by it whose value
+/// they have.
 pub const DELETION_COST_MANAGER: &str = "tenon-pod-deletion-cost";
 
 /// The field manager that nominates Nodes for the operator: pods say by it who has.
@@ -37,7 +39,8 @@ pub struct Pod {
     pub node: Option<Arc<str>>,
     /// kube-scheduler found no place for it, and it preempts nothing.
     pub unschedulable: bool,
-    /// It waits for kube-scheduler's first attempt to place it, as far as can be told: not with resource claims (DRA).
+    /// It waits for kube-scheduler's first attempt to place it, as far as can be told: not with
+    /// resource claims (DRA).
     pub untried: bool,
     /// The Node that it is to be bound to (`status.nominatedNodeName`).
     pub nominated: Option<Nominated>,
@@ -57,7 +60,8 @@ pub struct Pod {
     pub owner: Owner,
     /// The workload that controls it, where that says by a selector which pods are like it.
     pub controller: Option<Controller>,
-    /// The path of its first owner at the API server, e.g. `/apis/apps/v1/namespaces/default/replicasets/web`: for metrics.
+    /// The path of its first owner at the API server, e.g.
+    /// `/apis/apps/v1/namespaces/default/replicasets/web`: for metrics.
     pub owner_path: Option<Arc<str>>,
     /// What it may use at most, if there are limits: for metrics.
     pub limits: Option<Box<Resources>>,
@@ -128,7 +132,8 @@ pub enum Owner {
 /// A workload that controls pods and selects them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Controller {
-    /// ReplicaSet, StatefulSet or ReplicationController; or a Deployment, of which `tenon simulate` makes pods without the ReplicaSet between them.
+    /// ReplicaSet, StatefulSet or ReplicationController; or a Deployment, of which `tenon simulate`
+    /// makes pods without the ReplicaSet between them.
     pub kind: Kind,
     /// Its name, in the pod's namespace.
     pub name: Box<str>,
@@ -172,7 +177,8 @@ impl Protection {
 }
 
 impl Pod {
-    /// As the state keeps it. `shape` is shared already, other texts are left to be ([`Self::share`]). `None` when it has ended.
+    /// As the state keeps it. `shape` is shared already, other texts are left to be
+    /// ([`Self::share`]). `None` when it has ended.
     pub fn from_wire(pod: &wire::Pod, version: u64, shape: Arc<PodShape>) -> Option<Self> {
         let wire::Pod { metadata, spec, status } = pod;
         let phase = status.phase.as_deref().unwrap_or_default();
@@ -196,7 +202,8 @@ impl Pod {
             .scheduler_name
             .as_deref()
             .is_some_and(|name| !name.is_empty() && name != DEFAULT_SCHEDULER);
-        // kube-scheduler does not try a pod whose resource claims are not there, and says nothing of it.
+        // kube-scheduler does not try a pod whose resource claims are not there, and says nothing
+        // of it.
         let untried = node.is_none()
             && !other_scheduler
             && spec.resource_claims.is_empty()
@@ -269,7 +276,8 @@ impl Pod {
         self.deletion.is_some()
     }
 
-    /// kube-scheduler found no place for it, or has not tried yet; not a pod of a DaemonSet, which has its place.
+    /// kube-scheduler found no place for it, or has not tried yet; not a pod of a DaemonSet, which
+    /// has its place.
     pub fn awaits_node(&self) -> bool {
         let movable = !self.is_daemon() && !self.is_mirror();
         self.node.is_none()
@@ -278,7 +286,8 @@ impl Pod {
             && (self.unschedulable || self.untried)
     }
 
-    /// A drain has to wait until it is gone: everything but static pods, pods that tolerate the disruption, and pods that should have ended a minute ago.
+    /// A drain has to wait until it is gone: everything but static pods, pods that tolerate the
+    /// disruption, and pods that should have ended a minute ago.
     pub fn is_waited_for(&self, now: Timestamp) -> bool {
         const STUCK: SignedDuration = SignedDuration::from_mins(1);
         let stuck = self.deletion.is_some_and(|deletion| now.duration_since(deletion) > STUCK);
@@ -293,8 +302,9 @@ impl Pod {
             && !self.protection.is_active(now)
     }
 
-    /// What it costs to evict it: what its disruption is said to cost, else its deletion. What the operator has written itself says nothing about that, and
-    /// nothing but the former counts while the operator is to write (`manages_deletion_costs`).
+    /// What it costs to evict it: what its disruption is said to cost, else its deletion. What the
+    /// operator has written itself says nothing about that, and nothing but the former counts while
+    /// the operator is to write (`manages_deletion_costs`).
     pub fn eviction_cost(&self, manages_deletion_costs: bool) -> i32 {
         let deletion = match self.deletion_cost {
             DeletionCost::Given(cost) if !manages_deletion_costs => cost,
@@ -349,12 +359,14 @@ fn cost(text: &str) -> i32 {
     text.parse().unwrap_or(0)
 }
 
-/// Whether this manager has written something that nobody has written since: then it would not be a manager any more.
+/// Whether this manager has written something that nobody has written since: then it would not be a
+/// manager any more.
 fn manages(metadata: &ObjectMeta, manager: &str) -> bool {
     metadata.managed_fields.iter().flatten().any(|it| it.manager.as_deref() == Some(manager))
 }
 
-/// Whether this manager has applied something that nobody has set to another value since: then it would not be a manager any more.
+/// Whether this manager has applied something that nobody has set to another value since: then it
+/// would not be a manager any more.
 fn is_applied_by(metadata: &ObjectMeta, manager: &str) -> bool {
     metadata.managed_fields.iter().flatten().any(|entry| {
         entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")

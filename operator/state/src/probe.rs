@@ -1,4 +1,5 @@
-//! What a pod of the operator's reaches in AWS: `tenon-operator probe` reports it, and the installer's checks judge it.
+//! What a pod of the operator's reaches in AWS: `tenon-operator probe` reports it, and the
+//! installer's checks judge it.
 
 use serde::{Deserialize, Serialize};
 

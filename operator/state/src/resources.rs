@@ -3,7 +3,8 @@
 use tenon_crds::{Quantity, ResourceList};
 use tenon_planner::resources::Resources;
 
-/// An amount of a resource in the planner's unit: CPU in millicores, everything else in whole units, rounded up.
+/// An amount of a resource in the planner's unit: CPU in millicores, everything else in whole
+/// units, rounded up.
 pub fn amount(name: &str, quantity: Quantity) -> i64 {
     if name == "cpu" { quantity.millis() } else { quantity.units() }
 }

@@ -1,8 +1,10 @@
-//! What of kube-scheduler's configuration plans have to follow: the topology spread of pods that have no constraints of their own.
+//! What of kube-scheduler's configuration plans have to follow: the topology spread of pods that
+//! have no constraints of their own.
 //!
-//! It is given as Karpenter takes it, `podTopologySpread.defaultConstraints`, or as the KubeSchedulerConfiguration that kube-scheduler itself reads. A cluster's
-//! scheduler can't be asked for it. What kube-scheduler would refuse is refused here, too: a plan by other rules than the scheduler's makes machines that pods
-//! don't go to.
+//! It is given as Karpenter takes it, `podTopologySpread.defaultConstraints`, or as the
+//! KubeSchedulerConfiguration that kube-scheduler itself reads. A cluster's scheduler can't be
+//! asked for it. What kube-scheduler would refuse is refused here, too: a plan by other rules than
+//! the scheduler's makes machines that pods don't go to.
 
 use std::str::FromStr;
 
@@ -22,7 +24,8 @@ const PLUGIN: &str = "PodTopologySpread";
 /// The part of kube-scheduler's configuration that counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerConfig {
-    /// The constraints of pods that have none of their own, in the order of the configuration; none when there is no default.
+    /// The constraints of pods that have none of their own, in the order of the configuration; none
+    /// when there is no default.
     pub default_constraints: Vec<DefaultConstraint>,
 }
 
@@ -95,7 +98,8 @@ struct PluginArgs {
 impl FromStr for SchedulerConfig {
     type Err = String;
 
-    /// Reads either document, in YAML or JSON; an empty text is no configuration. An error names every field that is wrong, and what is allowed there.
+    /// Reads either document, in YAML or JSON; an empty text is no configuration. An error names
+    /// every field that is wrong, and what is allowed there.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self::default());

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Whether the selector selects an object with these labels. An empty selector selects everything; an operator that Kubernetes does not know, nothing.
+/// Whether the selector selects an object with these labels. An empty selector selects everything;
+/// an operator that Kubernetes does not know, nothing.
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let pairs = selector.match_labels.iter().flatten();
     let expressions = selector.match_expressions.iter().flatten();

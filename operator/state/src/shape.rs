@@ -18,7 +18,8 @@ use tenon_planner::snapshot::{Operator, PodAffinityTerm, PodShape, Requirement, 
 use crate::resources;
 use crate::wire::{Container, ContainerResources, PodSpec};
 
-/// What scheduling sees of a pod with this specification, apart from its volumes' topology, which depends on other objects.
+/// What scheduling sees of a pod with this specification, apart from its volumes' topology, which
+/// depends on other objects.
 pub fn shape(
     namespace: &str,
     labels: &BTreeMap<String, String>,
@@ -55,9 +56,10 @@ pub fn shape(
     }
 }
 
-/// What kube-scheduler counts for a pod: its containers and sidecars, or an init container where that needs more; the pod's own figures where it
-/// gives them; and the overhead of its runtime class. A container that gives only limits asks for these (the API server fills that in for pods, not for
-/// templates).
+/// What kube-scheduler counts for a pod: its containers and sidecars, or an init container where
+/// that needs more; the pod's own figures where it gives them; and the overhead of its runtime
+/// class. A container that gives only limits asks for these (the API server fills that in for pods,
+/// not for templates).
 pub fn requests(spec: &PodSpec) -> Resources {
     let mut total = total(spec, |list| defaulted(&list.requests, &list.limits));
     total.add(&resources::from_list(&spec.overhead));
@@ -77,7 +79,8 @@ pub fn limits(spec: &PodSpec) -> Resources {
     total
 }
 
-/// The sum of what `of` finds in containers and sidecars, or of what an init container needs where that is more; the pod's own figures where it gives them.
+/// The sum of what `of` finds in containers and sidecars, or of what an init container needs where
+/// that is more; the pod's own figures where it gives them.
 fn total(spec: &PodSpec, of: impl Fn(&ContainerResources) -> ResourceList) -> Resources {
     let of_container = |container: &Container| resources::from_list(&of(&container.resources));
     let mut running = Resources::default();
@@ -144,7 +147,8 @@ fn preferred_affinity(
         .unwrap_or_default()
 }
 
-/// Whether a required node affinity names fields of nodes instead of labels, which no machine can be planned for.
+/// Whether a required node affinity names fields of nodes instead of labels, which no machine can
+/// be planned for.
 pub fn has_match_fields(spec: &PodSpec) -> bool {
     spec.affinity
         .as_ref()
@@ -203,8 +207,9 @@ fn topology_spread(
     }
 }
 
-/// The selector, with the values that the pod has for `keys`, each by an operator. API servers put them in themselves (of spread, newer ones), manifests don't have
-/// them; what is there already is not added again.
+/// The selector, with the values that the pod has for `keys`, each by an operator. API servers put
+/// them in themselves (of spread, newer ones), manifests don't have them; what is there already is
+/// not added again.
 fn merge_label_keys<'a>(
     selector: Option<LabelSelector>,
     keys: impl Iterator<Item = (&'static str, &'a String)>,
@@ -267,7 +272,8 @@ fn pod_affinity(
 /// With fewer shapes nothing is dropped.
 const SWEEP_AT: usize = 256;
 
-/// Shapes that pods share. Equal shapes are one value in memory, so that the memory is bounded by the number of shapes.
+/// Shapes that pods share. Equal shapes are one value in memory, so that the memory is bounded by
+/// the number of shapes.
 #[derive(Debug, Default)]
 pub struct Shapes {
     buckets: BTreeMap<u64, Vec<Arc<PodShape>>>,
@@ -302,7 +308,8 @@ impl Shapes {
         self.count == 0
     }
 
-    /// Drops what nothing uses. Called when the number has doubled since the last time, so that it costs constant time per new shape.
+    /// Drops what nothing uses. Called when the number has doubled since the last time, so that it
+    /// costs constant time per new shape.
     fn sweep(&mut self) {
         for bucket in self.buckets.values_mut() {
             bucket.retain(|shape| Arc::strong_count(shape) > 1);
@@ -354,7 +361,8 @@ mod tests {
                 json!({"containers": [container("1", "1Gi")], "initContainers": [container("3", "512Mi")]}),
                 (3000, 1024),
             ),
-            // A sidecar runs beside the containers, and beside the init containers that come after it.
+            // A sidecar runs beside the containers, and beside the init containers that come after
+            // it.
             (
                 json!({"containers": [container("1", "0")], "initContainers": [sidecar("1"), container("2", "0")]}),
                 (3000, 0),

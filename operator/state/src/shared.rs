@@ -1,4 +1,5 @@
-//! What many objects have in common, such as the name of the Node of ten pods, is one value in memory.
+//! What many objects have in common, such as the name of the Node of ten pods, is one value in
+//! memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 /// With fewer values nothing is dropped.
 const SWEEP_AT: usize = 1024;
 
-/// Values of which equal ones are shared. Those that nobody uses any more are dropped when there are twice as many as after the last time.
+/// Values of which equal ones are shared. Those that nobody uses any more are dropped when there
+/// are twice as many as after the last time.
 #[derive(Debug)]
 pub(crate) struct Shared<T: ?Sized> {
     known: BTreeSet<Arc<T>>,

@@ -1,4 +1,5 @@
-//! From the state to the planner's input: one immutable value, with everything derived that upstream derives when it is asked.
+//! From the state to the planner's input: one immutable value, with everything derived that
+//! upstream derives when it is asked.
 
 mod buffers;
 mod claims;
@@ -46,7 +47,8 @@ impl Cluster {
         self.snapshot_with(catalogs, now, |_| true)
     }
 
-    /// The same with these NodePools only. Those that are left out are as good as deleted: nothing is launched for them, and their nodes are left alone.
+    /// The same with these NodePools only. Those that are left out are as good as deleted: nothing
+    /// is launched for them, and their nodes are left alone.
     pub fn snapshot_with(
         &self,
         catalogs: &impl Catalogs,
@@ -140,7 +142,8 @@ impl Cluster {
             }
         }
         machines.sort_by_key(|machine| machine.key);
-        // A Node may be called as somebody else's NodeClaim; the NodeClaim, which comes first, is what the operator can act on.
+        // A Node may be called as somebody else's NodeClaim; the NodeClaim, which comes first, is
+        // what the operator can act on.
         machines.dedup_by_key(|machine| machine.key);
         machines
     }
@@ -174,7 +177,8 @@ impl Cluster {
             (Some(claim), _) => self.is_going(claim),
             (None, node) => node.is_some_and(wire::Node::is_deleting),
         };
-        // The Node has the NodeClaim's annotations from registration on, and can lose them: what the NodeClaim keeps says nothing about it any more.
+        // The Node has the NodeClaim's annotations from registration on, and can lose them: what
+        // the NodeClaim keeps says nothing about it any more.
         let protection = match claim {
             Some(claim) if !joined => annotation(claim, labels::DO_NOT_DISRUPT),
             _ => node.and_then(|node| node.annotation(labels::DO_NOT_DISRUPT)),
@@ -273,11 +277,13 @@ impl Cluster {
         }
     }
 
-    /// While kube-scheduler has a backlog, pods that it has not tried yet wait for a machine, too, where they are in every respect like one that it found no place
-    /// for. `pods` are those of the cluster, in their order.
+    /// While kube-scheduler has a backlog, pods that it has not tried yet wait for a machine, too,
+    /// where they are in every respect like one that it found no place for. `pods` are those of the
+    /// cluster, in their order.
     ///
-    /// It takes kube-scheduler the better part of a minute to try thousands of pods, and to say of each what is known after the first one. Without a backlog it
-    /// has said so of all of them before the batch is complete.
+    /// It takes kube-scheduler the better part of a minute to try thousands of pods, and to say of
+    /// each what is known after the first one. Without a backlog it has said so of all of them
+    /// before the batch is complete.
     fn anticipate(&self, pods: &mut [plan::Pod]) {
         if !self.is_backlogged() {
             return;
@@ -332,7 +338,8 @@ impl Cluster {
                 } else if budget.status.disruptions_allowed <= 0 {
                     plan::Eviction::BlockedByPdb(name.name.to_string())
                 } else {
-                    // A pod that is not ready is missing already: its eviction takes nothing from what the budget allows.
+                    // A pod that is not ready is missing already: its eviction takes nothing from
+                    // what the budget allows.
                     let counted =
                         (!pod.unready && pod.node.is_some()).then_some((*name, &***budget));
                     return (plan::Eviction::Allowed, counted);
@@ -342,8 +349,9 @@ impl Cluster {
         (eviction, None)
     }
 
-    /// What new nodes will run: a DaemonSet's newest pod, because admission may have changed it, with the node affinity of the template, because the
-    /// DaemonSet controller ties each pod to its node.
+    /// What new nodes will run: a DaemonSet's newest pod, because admission may have changed it,
+    /// with the node affinity of the template, because the DaemonSet controller ties each pod to
+    /// its node.
     fn daemon_sets_in(&self) -> Vec<plan::DaemonSet> {
         let mut newest: BTreeMap<&str, &Pod> = BTreeMap::new();
         for pod in self.pods.values() {
@@ -465,7 +473,8 @@ fn id(index: usize) -> u32 {
     u32::try_from(index).expect("etcd does not hold 2^32 objects")
 }
 
-/// A Node counts as the NodeClaim's only when it carries what scheduling needs; before that the NodeClaim says more.
+/// A Node counts as the NodeClaim's only when it carries what scheduling needs; before that the
+/// NodeClaim says more.
 fn is_counted(node: &wire::Node) -> bool {
     node.label(labels::INITIALIZED).is_some() || node.label(labels::INSTANCE_TYPE).is_some()
 }
@@ -546,7 +555,8 @@ fn claim_state(claim: &NodeClaim) -> plan::ClaimState {
     }
 }
 
-/// The price of the offering that a machine with these labels runs on, whether or not the offering is still available.
+/// The price of the offering that a machine with these labels runs on, whether or not the offering
+/// is still available.
 fn price(catalog: &plan::Catalog, labels: &BTreeMap<String, String>) -> Option<MicroUsd> {
     let name = labels.get(labels::INSTANCE_TYPE)?;
     let zone = labels.get(labels::ZONE)?;

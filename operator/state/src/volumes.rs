@@ -1,9 +1,11 @@
 //! Where a pod can run because of its volumes, and how many volumes its machine has to attach.
 //!
-//! A bound PersistentVolumeClaim restricts its pods to where its volume can be attached; an unbound one to where its StorageClass can make a volume.
-//! Several volumes restrict together. The rules are kube-scheduler's: what it would wait for, we can't plan for either.
+//! A bound PersistentVolumeClaim restricts its pods to where its volume can be attached; an unbound
+//! one to where its StorageClass can make a volume. Several volumes restrict together. The rules
+//! are kube-scheduler's: what it would wait for, we can't plan for either.
 //!
-//! Volumes are counted per CSI driver, as Karpenter counts them: each claim once per machine, and what no driver is known for not at all.
+//! Volumes are counted per CSI driver, as Karpenter counts them: each claim once per machine, and
+//! what no driver is known for not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +20,8 @@ use crate::wire::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 /// Alternatives, each a conjunction of requirements. Empty is anywhere.
 pub type Topology = Vec<Vec<Requirement>>;
 
-/// Where a pod with these PersistentVolumeClaims can run; `Err` says why that can't be known, in Karpenter's words.
+/// Where a pod with these PersistentVolumeClaims can run; `Err` says why that can't be known, in
+/// Karpenter's words.
 pub fn topology(
     cluster: &Cluster,
     namespace: &str,
@@ -77,7 +80,8 @@ impl<'a> Mounts<'a> {
         Self { shared }
     }
 
-    /// The volumes of a pod with these claims. A claim that is missing counts as none: its pod has other problems.
+    /// The volumes of a pod with these claims. A claim that is missing counts as none: its pod has
+    /// other problems.
     pub fn mounted(&self, cluster: &Cluster, namespace: &str, claims: &[String]) -> Mounted {
         let claims: BTreeSet<&str> = claims.iter().map(String::as_str).collect();
         let mut mounted = Mounted::default();
@@ -110,7 +114,8 @@ fn driver<'a>(cluster: &'a Cluster, namespace: &str, claim: &str) -> Option<&'a 
 /// The CSI driver of EBS.
 const EBS: &str = "ebs.csi.aws.com";
 
-/// The CSI driver that took over from a plugin of Kubernetes' own; other provisioners are drivers themselves.
+/// The CSI driver that took over from a plugin of Kubernetes' own; other provisioners are drivers
+/// themselves.
 fn migrated(provisioner: &str) -> &str {
     match provisioner {
         "kubernetes.io/aws-ebs" => EBS,
@@ -153,7 +158,8 @@ fn claim_topology(
 
 fn volume_topology(volume: &PersistentVolume, rules: &LabelRules) -> Topology {
     let terms = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-    // The machine of a local volume is not a constraint on new machines: its pod can only run there or has lost its data anyway.
+    // The machine of a local volume is not a constraint on new machines: its pod can only run there
+    // or has lost its data anyway.
     let local = volume.spec.local.is_some() || volume.spec.host_path.is_some();
     let Some(terms) = terms else { return Topology::new() };
     let mut alternatives: Topology =
@@ -188,7 +194,8 @@ fn class_topology(
     Ok(terms.collect())
 }
 
-/// Every pair of alternatives that can hold at once. When there is none, all pairs: the pod then fits nowhere, for a reason that can be told.
+/// Every pair of alternatives that can hold at once. When there is none, all pairs: the pod then
+/// fits nowhere, for a reason that can be told.
 fn combine(left: &Topology, right: &Topology) -> Topology {
     if left.is_empty() {
         return right.clone();
@@ -203,7 +210,8 @@ fn combine(left: &Topology, right: &Topology) -> Topology {
     if possible.is_empty() { pairs().collect() } else { possible }
 }
 
-/// Whether two `In` requirements on one key share no value. Other contradictions are left to the planner.
+/// Whether two `In` requirements on one key share no value. Other contradictions are left to the
+/// planner.
 fn contradicts_itself(alternative: &[Requirement]) -> bool {
     alternative.iter().enumerate().any(|(i, a)| {
         alternative[..i].iter().any(|b| {

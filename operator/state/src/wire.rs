@@ -1,4 +1,5 @@
-//! The parts of Kubernetes' own objects that the operator reads, and nothing else: with 100,000 pods every field that is not decoded counts.
+//! The parts of Kubernetes' own objects that the operator reads, and nothing else: with 100,000
+//! pods every field that is not decoded counts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -307,7 +308,8 @@ pub struct PodStatus {
     pub phase: Option<String>,
     /// `conditions`.
     pub conditions: Vec<Condition>,
-    /// The Node that it is expected on: kube-scheduler writes it after a preemption, and others may where they make room.
+    /// The Node that it is expected on: kube-scheduler writes it after a preemption, and others may
+    /// where they make room.
     pub nominated_node_name: Option<String>,
     /// `startTime`.
     pub start_time: Option<Timestamp>,

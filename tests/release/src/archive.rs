@@ -1,4 +1,5 @@
-//! Archives of programs, checksums of all that is published, and the script that installs from them.
+//! Archives of programs, checksums of all that is published, and the script that installs from
+//! them.
 
 use std::path::Path;
 
@@ -41,7 +42,8 @@ pub struct Published {
     pub sha256: String,
 }
 
-/// Writes the checksums of all files of a directory, in the form of `sha256sum`; answers them. What checksums are not of: themselves and signatures.
+/// Writes the checksums of all files of a directory, in the form of `sha256sum`; answers them. What
+/// checksums are not of: themselves and signatures.
 ///
 /// # Errors
 /// When a file can't be read or written.
@@ -67,7 +69,8 @@ pub fn checksums(dir: &Path) -> Result<Vec<Published>, Error> {
 const RELEASES: &str = "releases=\"\"";
 const VERSION: &str = "version=\"\"";
 
-/// The script that installs this release: the checkout's, with the address of the releases and the version.
+/// The script that installs this release: the checkout's, with the address of the releases and the
+/// version.
 ///
 /// # Errors
 /// When the script has no place for them.

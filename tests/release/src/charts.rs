@@ -11,7 +11,8 @@ pub const CHARTS: [&str; 2] = ["tenon", "tenon-crds"];
 /// The image that a checkout's chart has: it names no registry.
 const PLACEHOLDER: &str = "repository: tenon-operator\n";
 
-/// Packages a chart; answers the file's name, `<chart>-<version>.tgz`. `image`: the repository of the operator's image, without a tag.
+/// Packages a chart; answers the file's name, `<chart>-<version>.tgz`. `image`: the repository of
+/// the operator's image, without a tag.
 ///
 /// # Errors
 /// When the chart can't be read, or has another version than the workspace.

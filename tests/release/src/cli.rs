@@ -132,7 +132,8 @@ struct ImageArgs {
 
 #[derive(Debug, Args)]
 struct Finish {
-    /// Where releases are published: install.sh downloads from <URL>/v<version>/ [default: it is not written]
+    /// Where releases are published: install.sh downloads from <URL>/v<version>/ [default: it is
+    /// not written]
     #[arg(long, value_name = "URL")]
     releases: Option<String>,
     /// Who builds: the URL of a workflow, or what you call this machine

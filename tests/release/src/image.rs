@@ -1,6 +1,7 @@
 //! The operator's image: two layers and how they are run, in an OCI layout.
 //!
-//! The lower layer has what the program needs and changes rarely; the upper one is the program. There is nothing else: no shell, no package manager.
+//! The lower layer has what the program needs and changes rarely; the upper one is the program.
+//! There is nothing else: no shell, no package manager.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -173,7 +174,8 @@ fn index(
 /// Joins images of several architectures to one.
 ///
 /// # Errors
-/// When one of them is not complete, two are of the same architecture, or the layout can't be written.
+/// When one of them is not complete, two are of the same architecture, or the layout can't be
+/// written.
 pub fn join(layouts: &[PathBuf], dir: &Path) -> Result<Layout, Error> {
     let joined = Layout::create(dir)?;
     let mut images: Vec<(String, Descriptor)> = Vec::new();

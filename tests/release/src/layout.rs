@@ -1,4 +1,5 @@
-//! An image on disk, as the OCI image layout has it: blobs by their digests, and an index that names the first of them.
+//! An image on disk, as the OCI image layout has it: blobs by their digests, and an index that
+//! names the first of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

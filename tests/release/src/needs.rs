@@ -1,5 +1,5 @@
-//! What a program needs to be started: its dynamic loader and, all the way down, its shared libraries. Read from the files, so that it works for other
-//! architectures, too, and runs nothing.
+//! What a program needs to be started: its dynamic loader and, all the way down, its shared
+//! libraries. Read from the files, so that it works for other architectures, too, and runs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,8 @@ pub struct Needs {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// Follows a program's needs. Libraries are looked for below `root` in the directories that the loader searches by default, and before that in `more`.
+/// Follows a program's needs. Libraries are looked for below `root` in the directories that the
+/// loader searches by default, and before that in `more`.
 ///
 /// # Errors
 /// When a file is not ELF, or a library is nowhere.

@@ -1,4 +1,5 @@
-//! Where a release comes from: an in-toto statement with SLSA's provenance about every file that has a checksum, to be signed like the checksums.
+//! Where a release comes from: an in-toto statement with SLSA's provenance about every file that
+//! has a checksum, to be signed like the checksums.
 
 use serde_json::{Value, json};
 

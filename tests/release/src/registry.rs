@@ -1,4 +1,5 @@
-//! Registries, as OCI's distribution specification has them: an image layout goes there, or comes from there.
+//! Registries, as OCI's distribution specification has them: an image layout goes there, or comes
+//! from there.
 
 use std::sync::Mutex;
 
@@ -76,7 +77,8 @@ pub struct Reference {
 impl std::str::FromStr for Reference {
     type Err = String;
 
-    /// `registry.example:5000/tenon/tenon-operator:1.2.3`, or with `@sha256:…`; `:latest` if it has neither.
+    /// `registry.example:5000/tenon/tenon-operator:1.2.3`, or with `@sha256:…`; `:latest` if it has
+    /// neither.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || format!("{text:?} names no registry: <host>/<repository>:<tag> is needed");
         let (host, rest) = text.split_once('/').ok_or_else(wrong)?;
@@ -151,7 +153,8 @@ impl Registry {
         Self { reference, login, proxies, authorization: Mutex::new(None) }
     }
 
-    /// Sends a layout's image there: what it has already is not sent again. Answers the image's digest.
+    /// Sends a layout's image there: what it has already is not sent again. Answers the image's
+    /// digest.
     ///
     /// # Errors
     /// When the layout is not complete, or the registry refuses.
@@ -229,7 +232,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Fetches the image for an architecture into a layout, every part checked against its digest; answers its manifest.
+    /// Fetches the image for an architecture into a layout, every part checked against its digest;
+    /// answers its manifest.
     ///
     /// # Errors
     /// When the registry has no such image, or what it sends has another digest.

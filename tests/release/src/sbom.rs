@@ -1,4 +1,5 @@
-//! What a program consists of, as CycloneDX 1.6 has it: the crates that are compiled into it, with their licenses and the checksums of Cargo.lock.
+//! What a program consists of, as CycloneDX 1.6 has it: the crates that are compiled into it, with
+//! their licenses and the checksums of Cargo.lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +60,8 @@ struct Locked {
     checksum: Option<String>,
 }
 
-/// The SBOM of a package of the workspace. Crates that only build scripts and procedural macros consist of are not in the program and not in here.
+/// The SBOM of a package of the workspace. Crates that only build scripts and procedural macros
+/// consist of are not in the program and not in here.
 ///
 /// # Errors
 /// When the workspace has no such package.

@@ -1,4 +1,5 @@
-//! A tree of files in memory, and the one tar file that it makes: entries in the order of their paths, owned by root, all of one time.
+//! A tree of files in memory, and the one tar file that it makes: entries in the order of their
+//! paths, owned by root, all of one time.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -40,7 +41,8 @@ impl Tree {
         }
     }
 
-    /// The tar file, all of whose entries have the time `epoch`. `with_directories`: layers have entries for directories, archives need none.
+    /// The tar file, all of whose entries have the time `epoch`. `with_directories`: layers have
+    /// entries for directories, archives need none.
     ///
     /// # Panics
     /// Never: writing to memory does not fail, and no path is longer than tar allows.

@@ -21,10 +21,12 @@ pub struct Process {
     pub env: BTreeMap<String, String>,
 }
 
-/// Unpacks the layers of a manifest's image into `root`, each checked against its digests, and answers how it is run.
+/// Unpacks the layers of a manifest's image into `root`, each checked against its digests, and
+/// answers how it is run.
 ///
 /// # Errors
-/// When something has another digest, or is what this does not understand: whiteouts, other compressions, paths that lead elsewhere.
+/// When something has another digest, or is what this does not understand: whiteouts, other
+/// compressions, paths that lead elsewhere.
 pub fn unpack(layout: &Layout, manifest: &Descriptor, root: &Path) -> Result<Process, Error> {
     let manifest: Manifest = layout.document(manifest)?;
     let config: Value = layout.document(&manifest.config)?;

@@ -1,4 +1,5 @@
-//! `install.sh` as a user runs it, against a server on loopback: what it downloads is installed only if its checksum is right.
+//! `install.sh` as a user runs it, against a server on loopback: what it downloads is installed
+//! only if its checksum is right.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -13,7 +13,8 @@ pub(crate) struct Module {
 /// What a file says of other modules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imports {
-    /// The first names of paths from the crate's root: `a` for `crate::a::B`, and for `super::a::B` below the root.
+    /// The first names of paths from the crate's root: `a` for `crate::a::B`, and for `super::a::B`
+    /// below the root.
     pub(crate) imported: Vec<String>,
     /// Modules that are compiled for tests only.
     pub(crate) test_modules: Vec<Vec<String>>,

@@ -1,6 +1,8 @@
-//! Which module of a crate imports which, read from the sources as text. The tests of this crate hold the structure that `docs/src/design/structure.md` describes.
+//! Which module of a crate imports which, read from the sources as text. The tests of this crate
+//! hold the structure that `docs/src/design/structure.md` describes.
 //!
-//! It depends on nothing of the workspace and builds in a second. What it reads is approximate where macros make paths, and exact where people write them.
+//! It depends on nothing of the workspace and builds in a second. What it reads is approximate
+//! where macros make paths, and exact where people write them.
 
 mod circles;
 mod imports;
@@ -16,7 +18,8 @@ use imports::{Module, imports};
 /// The top modules of a crate, each with those that it imports.
 pub type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads the sources of a crate below its `src`. Programs below `bin` and test modules are left out.
+/// Reads the sources of a crate below its `src`. Programs below `bin` and test modules are left
+/// out.
 ///
 /// # Errors
 /// A file can't be read.

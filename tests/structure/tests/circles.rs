@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tenon_structure::{circles, top_modules};
 
-/// Circles that are still there, by the folder of the crate. Whoever cuts one takes its modules out; nobody adds to it.
+/// Circles that are still there, by the folder of the crate. Whoever cuts one takes its modules
+/// out; nobody adds to it.
 const LEFT: &[(&str, &[&[&str]])] = &[
     (
         "operator/planner",

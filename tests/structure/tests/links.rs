@@ -1,4 +1,5 @@
-//! Links in the documentation lead to files and headings that exist, and the book lists all of its pages.
+//! Links in the documentation lead to files and headings that exist, and the book lists all of its
+//! pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

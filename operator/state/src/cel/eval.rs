@@ -8,7 +8,8 @@ use super::parse::{Expr, Macro};
 use super::value::{DeviceView, Value};
 use super::{EvalError, functions};
 
-/// How many steps an evaluation may take. A step is a node of the expression, an element that is made, or some bytes of a string.
+/// How many steps an evaluation may take. A step is a node of the expression, an element that is
+/// made, or some bytes of a string.
 const BUDGET: usize = 100_000;
 
 /// What is known while an expression is evaluated.

@@ -69,7 +69,8 @@ pub(super) fn parse(text: &str) -> Result<Expr, CelError> {
 static BINARY: [&[&str]; 5] =
     [&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">", "in"], &["+", "-"], &["*", "/", "%"]];
 
-/// The depth of what stands around parts of these depths. What walks an expression later goes as deep.
+/// The depth of what stands around parts of these depths. What walks an expression later goes as
+/// deep.
 fn around(depths: &[usize]) -> Result<usize, CelError> {
     let depth = depths.iter().max().map_or(1, |deepest| deepest + 1);
     if depth > DEEPEST { Err(CelError::TooDeep) } else { Ok(depth) }
@@ -359,7 +360,8 @@ impl Expr {
         }
     }
 
-    /// The same where the value is used as it is: if it is a part of the device with several attributes, all of them are read.
+    /// The same where the value is used as it is: if it is a part of the device with several
+    /// attributes, all of them are read.
     fn check_whole<'e>(
         &'e self,
         variables: &mut Vec<&'e str>,

@@ -11,7 +11,8 @@ use super::{Claim, Cluster, DaemonSet, name};
 use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version};
 use crate::{shape, wire};
 
-/// So many reboots of a machine are remembered at most: its next trouble is cured in another way before there are more.
+/// So many reboots of a machine are remembered at most: its next trouble is cured in another way
+/// before there are more.
 const MOST_REBOOTS: usize = 8;
 
 impl Cluster {
@@ -366,7 +367,8 @@ impl Cluster {
                 if let Some(node) = self.nodes.remove(&*key.name) {
                     self.nominated.remove(&*key.name);
                     reindex(&mut self.nodes_by_provider_id, &key.name, node.provider_id(), None);
-                    // The machine is found by its provider ID only while the Node is there: its NodeClaims are touched here.
+                    // The machine is found by its provider ID only while the Node is there: its
+                    // NodeClaims are touched here.
                     for claim in node.provider_id().into_iter().flat_map(|id| self.claims_of(id)) {
                         touched.push(Touched::NodeClaim(name(&claim.metadata)));
                     }

@@ -16,11 +16,13 @@ use crate::change::{Kind, ObjectKey, Touched};
 use crate::pod::{PodClaim, pod_claim};
 use crate::{resources, shape, wire};
 
-/// How many pods a CapacityBuffer comes to at most. Each is planned for on its own, and limits without `replicas` over a pod that requests next to nothing come
-/// to millions: more than this is a mistake sooner than a wish, and costs memory and money before anybody notices.
+/// How many pods a CapacityBuffer comes to at most. Each is planned for on its own, and limits
+/// without `replicas` over a pod that requests next to nothing come to millions: more than this is
+/// a mistake sooner than a wish, and costs memory and money before anybody notices.
 const MOST_PODS: i64 = 10_000;
 
-/// CapacityBuffers, and of what they may refer to only what counts for them: with thousands of ReplicaSets whole templates would be too much.
+/// CapacityBuffers, and of what they may refer to only what counts for them: with thousands of
+/// ReplicaSets whole templates would be too much.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     objects: BTreeMap<ObjectKey, Arc<CapacityBuffer>>,
@@ -156,8 +158,9 @@ impl Cluster {
         })
     }
 
-    /// What a CapacityBuffer comes to: what it asks for, within what the ResourceQuotas of its namespace leave to it. Buffers whose names come earlier in the
-    /// alphabet have their share first.
+    /// What a CapacityBuffer comes to: what it asks for, within what the ResourceQuotas of its
+    /// namespace leave to it. Buffers whose names come earlier in the alphabet have their share
+    /// first.
     pub fn room(&self, buffer: &CapacityBuffer) -> Result<Room, Unresolved> {
         let Asked { template, name, replicas: wanted } = self.asked(buffer)?;
         let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
@@ -295,7 +298,8 @@ impl Cluster {
         }
     }
 
-    /// The status of workloads changes all the time, and most of them have no buffer; only what changes a buffer is told.
+    /// The status of workloads changes all the time, and most of them have no buffer; only what
+    /// changes a buffer is told.
     pub(super) fn put_workload(
         &mut self,
         kind: Kind,
@@ -359,7 +363,8 @@ fn share(replicas: i32, percent: i32) -> i64 {
     ((i64::from(replicas) * i64::from(percent)).max(0) + 99) / 100
 }
 
-/// How many pods the buffer's limits have room for; `None` when the limits are about nothing that the pods request.
+/// How many pods the buffer's limits have room for; `None` when the limits are about nothing that
+/// the pods request.
 fn limit(buffer: &CapacityBuffer, shape: &PodShape) -> Option<i64> {
     let limits = buffer.spec.limits.iter().flatten();
     let counts = limits.filter_map(|(name, &limit)| {

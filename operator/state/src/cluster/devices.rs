@@ -76,7 +76,8 @@ impl Cluster {
         self.devices.iter().flat_map(|devices| devices.slices.values())
     }
 
-    /// The first of the drivers whose devices a NodeClaim was launched for that has not published a complete pool for its Node.
+    /// The first of the drivers whose devices a NodeClaim was launched for that has not published a
+    /// complete pool for its Node.
     pub fn unpublished_driver<'c>(&self, claim: &'c NodeClaim, node: &str) -> Option<&'c str> {
         let devices = self.devices.as_deref()?;
         let drivers = annotation(claim, REQUESTED_DRA_DRIVERS)?;

@@ -1,4 +1,5 @@
-//! What was planned for pods that wait: the machine that each is expected on, until it is bound or the plan has not come true in time.
+//! What was planned for pods that wait: the machine that each is expected on, until it is bound or
+//! the plan has not come true in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use super::{Cluster, condition_of, is_true};
 use crate::change::ObjectKey;
 use crate::pod::Pod;
 
-/// So long kube-scheduler has to put a pod on a machine that is up. Then it is planned for anew: something must be in its way that the plan did not know of.
+/// So long kube-scheduler has to put a pod on a machine that is up. Then it is planned for anew:
+/// something must be in its way that the plan did not know of.
 pub(crate) const SETTLING: SignedDuration = SignedDuration::from_secs(15);
 
 /// See the module.
@@ -20,7 +22,8 @@ pub(crate) const SETTLING: SignedDuration = SignedDuration::from_secs(15);
 pub(crate) struct Plans {
     by_pod: BTreeMap<ObjectKey, Planned>,
     by_machine: BTreeMap<String, BTreeSet<ObjectKey>>,
-    /// How many pods of each shape were planned for, by its address: shapes are shared, and `by_pod` holds them.
+    /// How many pods of each shape were planned for, by its address: shapes are shared, and
+    /// `by_pod` holds them.
     by_shape: BTreeMap<usize, usize>,
     /// Pods are nominated to the Nodes that they are planned onto.
     pub(super) nominating: bool,
@@ -83,7 +86,8 @@ impl Plans {
         Some(planned)
     }
 
-    /// Plans one pod onto the machine that another was planned onto, which needs it no more. Both have the same shape.
+    /// Plans one pod onto the machine that another was planned onto, which needs it no more. Both
+    /// have the same shape.
     fn hand_over(&mut self, from: &ObjectKey, to: ObjectKey) {
         let Some(Planned { machine, at, shape }) = self.by_pod.get(from).cloned() else { return };
         self.forget_pod(from);
@@ -120,7 +124,8 @@ impl Cluster {
         self.plans.by_pod.contains_key(pod)
     }
 
-    /// Whether a pod was planned onto the machine of this Node; `None` where it was not planned for.
+    /// Whether a pod was planned onto the machine of this Node; `None` where it was not planned
+    /// for.
     pub(super) fn is_as_planned(&self, pod: &ObjectKey, node: &str) -> Option<bool> {
         let machine = self.plans.by_pod.get(pod)?.machine.as_str();
         let planned = match self.claim(machine) {
@@ -130,8 +135,8 @@ impl Cluster {
         Some(planned == Some(node))
     }
 
-    /// Where a pod was bound in the place of another one of its shape, that one gets its place: for kube-scheduler, and for the plan, they are the same. Answers the
-    /// other one.
+    /// Where a pod was bound in the place of another one of its shape, that one gets its place: for
+    /// kube-scheduler, and for the plan, they are the same. Answers the other one.
     pub(super) fn swap_places(&mut self, pod: &ObjectKey, node: &str) -> Option<ObjectKey> {
         let shape = &self.pods.get(pod)?.shape;
         let machine = match self.node(node).and_then(|node| self.claim_of(node)) {
@@ -146,7 +151,8 @@ impl Cluster {
         Some(other)
     }
 
-    /// Whether many pods were planned for that are not bound yet, and all of them are alike: whichever kube-scheduler puts on a machine, the plan comes true.
+    /// Whether many pods were planned for that are not bound yet, and all of them are alike:
+    /// whichever kube-scheduler puts on a machine, the plan comes true.
     pub fn are_planned_pods_alike(&self) -> bool {
         self.plans.by_shape.len() == 1 && self.plans.by_pod.len() > BACKLOG
     }
@@ -163,10 +169,12 @@ impl Cluster {
         self.plans.by_machine.keys().map(String::as_str)
     }
 
-    /// The machine (by [`tenon_planner::snapshot::Node::key`]) that a pod which waits is nominated to, or will be as soon as the machine's Node is there. It counts
-    /// as if it were bound to it: no other plan is made for it, and its room is nobody else's.
+    /// The machine (by [`tenon_planner::snapshot::Node::key`]) that a pod which waits is nominated
+    /// to, or will be as soon as the machine's Node is there. It counts as if it were bound to it:
+    /// no other plan is made for it, and its room is nobody else's.
     ///
-    /// `None` for pods that were not planned for, that another scheduler places, that ask for devices (DRA), and where it took too long.
+    /// `None` for pods that were not planned for, that another scheduler places, that ask for
+    /// devices (DRA), and where it took too long.
     pub fn expected_on(&self, pod: &ObjectKey, now: Timestamp) -> Option<&str> {
         if !self.plans.nominating {
             return None;

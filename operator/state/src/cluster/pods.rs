@@ -25,7 +25,8 @@ impl Cluster {
         let version = version(pod.metadata.resource_version.as_deref());
         let before = self.pods.get(&key);
         let older = before.is_some_and(|before| version != 0 && version < before.version);
-        // The operator writes nothing of pods that the state has: a list is newer than whatever is known.
+        // The operator writes nothing of pods that the state has: a list is newer than whatever is
+        // known.
         if older && source != Source::List {
             return;
         }
@@ -89,13 +90,14 @@ impl Cluster {
         touched.extend(moved.map(|pod| Touched::Pod(pod, PodEvent::default())));
     }
 
-    /// Whether kube-scheduler has more than [`BACKLOG`] pods to try first: one that it has tried comes after all of them.
+    /// Whether kube-scheduler has more than [`BACKLOG`] pods to try first: one that it has tried
+    /// comes after all of them.
     pub fn is_backlogged(&self) -> bool {
         self.untried > BACKLOG
     }
 
-    /// Whether more than [`BACKLOG`] pods wait that were not planned for yet, besides as many as the last plan had no place for, and nine in ten of them are
-    /// alike.
+    /// Whether more than [`BACKLOG`] pods wait that were not planned for yet, besides as many as
+    /// the last plan had no place for, and nine in ten of them are alike.
     pub fn are_waiting_pods_alike(&self, without_place: usize) -> bool {
         let (mut waiting, mut alike) = (0, BTreeMap::new());
         let unplanned =

@@ -1,4 +1,5 @@
-//! ResourceQuotas, as far as they bound CapacityBuffers: room for pods that could not be created is of no use.
+//! ResourceQuotas, as far as they bound CapacityBuffers: room for pods that could not be created is
+//! of no use.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,8 @@ pub(super) type Quotas = BTreeMap<ObjectKey, Quota>;
 pub(super) struct Quota {
     /// The pods that it is about: those of all these scopes.
     scopes: Vec<ScopedResourceSelectorRequirement>,
-    /// What is left of it for further pods, by resource, in the units of [`Resources`]; may be negative. What it says about limits of pods or about other
-    /// objects is left out.
+    /// What is left of it for further pods, by resource, in the units of [`Resources`]; may be
+    /// negative. What it says about limits of pods or about other objects is left out.
     left: BTreeMap<String, i64>,
 }
 
@@ -115,7 +116,8 @@ impl<'a> Shares<'a> {
         self.quotas.is_empty()
     }
 
-    /// Takes the share of so many pods, or of as many as there is enough for: how many, and the names of the quotas that forbid more.
+    /// Takes the share of so many pods, or of as many as there is enough for: how many, and the
+    /// names of the quotas that forbid more.
     pub(super) fn take(&mut self, pods: Pods<'_>, wanted: i64) -> (i64, Vec<String>) {
         let requests = &pods.shape.requests;
         let (mut allowed, mut against) = (wanted, Vec::new());

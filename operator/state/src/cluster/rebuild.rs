@@ -1,4 +1,5 @@
-//! What follows from the objects, made anew from them: after a change that broke off in the middle the indexes may be between two versions of an object.
+//! What follows from the objects, made anew from them: after a change that broke off in the middle
+//! the indexes may be between two versions of an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,8 @@ use super::Cluster;
 use super::pods::occupy;
 
 impl Cluster {
-    /// Makes the indexes of machines and what is bound to each Node anew. A state that is whole stays as it is.
+    /// Makes the indexes of machines and what is bound to each Node anew. A state that is whole
+    /// stays as it is.
     pub fn rebuild(&mut self) {
         let claims = self.claims.iter();
         let claims = claims.map(|(name, claim)| (name, claim.object.provider_id()));

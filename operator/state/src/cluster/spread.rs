@@ -1,6 +1,8 @@
-//! What says which pods belong together where they have no topology spread of their own: Services, and the selectors of pods' controllers.
+//! What says which pods belong together where they have no topology spread of their own: Services,
+//! and the selectors of pods' controllers.
 //!
-//! As in kube-scheduler, which forbids selectors in its default constraints and finds one for each pod. A pod for which there is none is not spread.
+//! As in kube-scheduler, which forbids selectors in its default constraints and finds one for each
+//! pod. A pod for which there is none is not spread.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +48,8 @@ impl Spread {
         of_kind.map(|(_, key)| key.clone()).collect()
     }
 
-    /// The constraints of a pod that has none of its own; none where nothing says which pods are like it.
+    /// The constraints of a pod that has none of its own; none where nothing says which pods are
+    /// like it.
     pub(crate) fn constraints(
         &self,
         namespace: &str,

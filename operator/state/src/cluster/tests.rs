@@ -416,7 +416,8 @@ fn two_nodes_of_one_machine_are_no_node() {
     assert!(cluster.node_of(&claim).is_none());
 }
 
-// The indexes and sums that the state keeps up to date with each change are the same as those of a state that is built from the objects alone.
+// The indexes and sums that the state keeps up to date with each change are the same as those of a
+// state that is built from the objects alone.
 
 /// What a watch can do to a handful of objects.
 #[derive(Clone, Debug)]

@@ -1,11 +1,13 @@
-//! Which version of an object counts: an event of a watch may be older than what the operator has written, and a list may be older than what it has just written.
+//! Which version of an object counts: an event of a watch may be older than what the operator has
+//! written, and a list may be older than what it has just written.
 
 use kube::core::ObjectMeta;
 
 use super::Cluster;
 use crate::change::{Kind, ObjectKey, version};
 
-/// Where a version of an object comes from, which decides whether it replaces the one that is known.
+/// Where a version of an object comes from, which decides whether it replaces the one that is
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// An event of a watch: events may be older than what the operator wrote itself.
@@ -40,8 +42,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a version of an object is taken in: one that the operator wrote only while the object is known, for when the watch has already seen it go it
-    /// must not come back.
+    /// Whether a version of an object is taken in: one that the operator wrote only while the
+    /// object is known, for when the watch has already seen it go it must not come back.
     pub(super) fn takes(
         &self,
         source: Source,

@@ -1,6 +1,7 @@
 //! What a machine of a type has, and what of it is not for pods.
 //!
-//! The figures are a contract: nodes register with what the kubelet finds, and a machine that turns out smaller than promised leaves pods pending.
+//! The figures are a contract: nodes register with what the kubelet finds, and a machine that turns
+//! out smaller than promised leaves pods pending.
 
 use tenon_crds::Quantity;
 use tenon_crds::ec2nodeclass::{
@@ -83,7 +84,8 @@ fn memory(info: &TypeInfo, overhead: f64) -> i64 {
     (mib - kept).max(0) * MIB
 }
 
-/// How many pods get an address: every interface keeps one address for itself; two pods use the host's network.
+/// How many pods get an address: every interface keeps one address for itself; two pods use the
+/// host's network.
 pub fn eni_limited_pods(network: Option<&NetworkInfo>, reserved_enis: i64, efa_only: i64) -> i64 {
     let Some(network) = network else { return 0 };
     let interfaces = (network.default_card_interfaces - reserved_enis - efa_only).max(0);
@@ -189,7 +191,8 @@ fn extended(
     ]
 }
 
-/// What Kubernetes' own programs need: by the number of pods and the number of cores, unless the NodeClass says it.
+/// What Kubernetes' own programs need: by the number of pods and the number of cores, unless the
+/// NodeClass says it.
 fn kube_reserved(millicores: i64, pods: i64, kubelet: &KubeletConfiguration) -> Resources {
     let mut reserved = Resources {
         cpu: kube_reserved_cpu(millicores),
@@ -207,7 +210,8 @@ fn kube_reserved(millicores: i64, pods: i64, kubelet: &KubeletConfiguration) -> 
     reserved
 }
 
-/// Per tier of cores a share of the tier, in hundredths of a percent; each truncated to whole millicores.
+/// Per tier of cores a share of the tier, in hundredths of a percent; each truncated to whole
+/// millicores.
 fn kube_reserved_cpu(millicores: i64) -> i64 {
     const TIERS: [(i64, i64, i64); 4] =
         [(0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, i64::MAX, 25)];
@@ -246,7 +250,8 @@ fn eviction_bytes(value: &str, capacity: i64) -> Option<i64> {
     }
 }
 
-/// CPU, memory and storage of a map of quantities; process ids are no resource of pods. What does not parse is left out: the API server has checked it.
+/// CPU, memory and storage of a map of quantities; process ids are no resource of pods. What does
+/// not parse is left out: the API server has checked it.
 fn quantities(map: Option<&std::collections::BTreeMap<String, String>>) -> Resources {
     let mut resources = Resources::default();
     for (name, value) in map.into_iter().flatten() {

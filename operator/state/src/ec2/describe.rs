@@ -1,5 +1,5 @@
-//! What EC2 says about instance types and capacity reservations: the JSON that `aws ec2 describe-instance-types` and
-//! `aws ec2 describe-capacity-reservations` print.
+//! What EC2 says about instance types and capacity reservations: the JSON that `aws ec2
+//! describe-instance-types` and `aws ec2 describe-capacity-reservations` print.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ impl Answer {
         Some(described.into_iter().filter_map(Described::type_info).collect())
     }
 
-    /// How many more instances each capacity reservation has room for, by its id; `None` when the answer is not about reservations.
+    /// How many more instances each capacity reservation has room for, by its id; `None` when the
+    /// answer is not about reservations.
     pub fn room(&mut self) -> Option<BTreeMap<String, u32>> {
         let reservations = self.capacity_reservations.take()?;
         Some(reservations.into_iter().map(|it| (it.id, it.available_instance_count)).collect())
@@ -175,7 +176,8 @@ struct Placement {
 }
 
 impl Described {
-    /// `None` for types that can't be nodes: no name, no memory, no known architecture, no hardware virtualisation.
+    /// `None` for types that can't be nodes: no name, no memory, no known architecture, no hardware
+    /// virtualisation.
     fn type_info(self) -> Option<TypeInfo> {
         let architectures = &self.processor_info.supported_architectures;
         let arch = architectures.iter().find_map(|arch| match arch.as_str() {

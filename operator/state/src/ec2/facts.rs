@@ -1,7 +1,8 @@
-//! What EC2 says about its instance types, as it was when this version was made: for whoever can't ask EC2.
+//! What EC2 says about its instance types, as it was when this version was made: for whoever can't
+//! ask EC2.
 //!
-//! `types.jsonl` has one type per line and is written by `cargo run -p tenon-state --example ec2-types` from the output of
-//! `aws ec2 describe-instance-types`.
+//! `types.jsonl` has one type per line and is written by `cargo run -p tenon-state --example
+//! ec2-types` from the output of `aws ec2 describe-instance-types`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -8,7 +8,8 @@ pub trait Family {
     fn default_disks(self) -> Vec<BlockDeviceMapping>;
     /// The disk that is the node's ephemeral storage.
     fn ephemeral_device(self) -> Option<&'static str>;
-    /// The kubelet's memory is reserved for as many pods as the network interfaces allow, whatever the kubelet's own limit says.
+    /// The kubelet's memory is reserved for as many pods as the network interfaces allow, whatever
+    /// the kubelet's own limit says.
     fn reserves_for_eni_pods(self) -> bool;
     /// `podsPerCore` has an effect.
     fn honours_pods_per_core(self) -> bool;

@@ -1,4 +1,5 @@
-//! The labels of an instance type, as requirements: one for every well-known label, `DoesNotExist` where the type has nothing to say.
+//! The labels of an instance type, as requirements: one for every well-known label, `DoesNotExist`
+//! where the type has nothing to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use super::type_info::TypeInfo;
 pub struct LabelScope<'a> {
     /// The region; `None` when it is not known.
     pub region: Option<&'a str>,
-    /// Zones in which the type is offered and the NodeClass has a subnet, with the zone's id when it is known.
+    /// Zones in which the type is offered and the NodeClass has a subnet, with the zone's id when
+    /// it is known.
     pub zones: &'a BTreeMap<String, Option<String>>,
     /// `amd64`-only Windows family: its build.
     pub windows_build: Option<&'a str>,
@@ -136,7 +138,8 @@ pub fn partition_values(count: u32) -> impl Iterator<Item = String> {
     (1..=count).map(|number| number.to_string())
 }
 
-/// Every key that a type defines, whether it has a value or not: an undefined well-known label would let pods match wrongly.
+/// Every key that a type defines, whether it has a value or not: an undefined well-known label
+/// would let pods match wrongly.
 const EVERY_KEY: &[&str] = &[
     labels::INSTANCE_TYPE,
     labels::ARCH,

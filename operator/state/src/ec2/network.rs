@@ -1,4 +1,5 @@
-//! Figures about the network of instance types that EC2's API doesn't tell: baseline bandwidth and branch interfaces.
+//! Figures about the network of instance types that EC2's API doesn't tell: baseline bandwidth and
+//! branch interfaces.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The catalog of an EC2NodeClass for whoever can't ask EC2: types, zones and prices come from a file or from list prices, everything else about the types from
-//! descriptions. What the operator would compute from the same facts is the same, byte for byte.
+//! The catalog of an EC2NodeClass for whoever can't ask EC2: types, zones and prices come from a
+//! file or from list prices, everything else about the types from descriptions. What the operator
+//! would compute from the same facts is the same, byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,8 @@ pub struct ClassScope<'a> {
     pub subnets: &'a [Subnet],
     /// The region; `None` when it is not known.
     pub region: Option<&'a str>,
-    /// What EC2 says about types; what is not here is looked up in the table that comes with this version.
+    /// What EC2 says about types; what is not here is looked up in the table that comes with this
+    /// version.
     pub described: &'a BTreeMap<String, TypeInfo>,
     /// `--vm-memory-overhead-percent`.
     pub vm_memory_overhead: f64,
@@ -50,7 +52,8 @@ pub struct OfferedTypes {
     pub unknown: Vec<String>,
 }
 
-/// The types of a file as an EC2NodeClass gets them. CPUs and memory are the file's, as are zones and prices.
+/// The types of a file as an EC2NodeClass gets them. CPUs and memory are the file's, as are zones
+/// and prices.
 pub fn instance_types(offered: &[InstanceType], scope: &ClassScope<'_>) -> OfferedTypes {
     let network = NetworkTable::bundled();
     let mut found = OfferedTypes::default();
@@ -182,8 +185,8 @@ fn zone_id(zone: &str, scope: &ClassScope<'_>) -> Option<Option<String>> {
     Some(subnet.zone_id.clone())
 }
 
-/// Every type with a list price that comes with this version, offered in these zones. Spot costs as much as on-demand, as in an operator that has not seen spot
-/// prices.
+/// Every type with a list price that comes with this version, offered in these zones. Spot costs as
+/// much as on-demand, as in an operator that has not seen spot prices.
 pub fn list_priced<'a>(zones: impl IntoIterator<Item = &'a str>) -> Vec<InstanceType> {
     let zones: BTreeSet<&str> = zones.into_iter().collect();
     let mut types: Vec<InstanceType> = prices::on_demand()
@@ -217,7 +220,8 @@ pub fn list_priced<'a>(zones: impl IntoIterator<Item = &'a str>) -> Vec<Instance
     types
 }
 
-/// The region of a zone by its name: `eu-west-1a` and `us-west-2-lax-1a` are in `eu-west-1` and `us-west-2`. `None` when the name is no zone's of AWS.
+/// The region of a zone by its name: `eu-west-1a` and `us-west-2-lax-1a` are in `eu-west-1` and
+/// `us-west-2`. `None` when the name is no zone's of AWS.
 pub fn region_of_zone(zone: &str) -> Option<&str> {
     let digit = zone.find(|c: char| c.is_ascii_digit())?;
     let digits = zone[digit..].find(|c: char| !c.is_ascii_digit())?;

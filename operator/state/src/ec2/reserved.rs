@@ -1,4 +1,5 @@
-//! What capacity reservations add to an instance type: an offering each, and the values of its labels.
+//! What capacity reservations add to an instance type: an offering each, and the values of its
+//! labels.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,8 @@ use tenon_crds::labels::{self as core, aws as keys};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{CapacityType, Offering, Operator, Requirement};
 
-/// A reservation is paid for, used or not: what is launched into it costs next to nothing. That is still more than nothing, so that among reservations the
-/// smaller machine goes first.
+/// A reservation is paid for, used or not: what is launched into it costs next to nothing. That is
+/// still more than nothing, so that among reservations the smaller machine goes first.
 const PRICE_DIVISOR: i64 = 100_000;
 
 /// What is left of a list price when the machine is reserved.
@@ -17,7 +18,8 @@ pub fn price(on_demand: Option<MicroUsd>) -> MicroUsd {
     MicroUsd((price + PRICE_DIVISOR - 1) / PRICE_DIVISOR)
 }
 
-/// The way to buy a type by launching into a reservation of which so many are left. `usable` is whether a machine could run there at all.
+/// The way to buy a type by launching into a reservation of which so many are left. `usable` is
+/// whether a machine could run there at all.
 pub fn offering(
     reservation: &CapacityReservation,
     left: u32,
@@ -40,7 +42,8 @@ pub fn offering(
     }
 }
 
-/// Adds to a type's requirements what machines in these reservations are labelled with. They stay sorted by key.
+/// Adds to a type's requirements what machines in these reservations are labelled with. They stay
+/// sorted by key.
 pub fn extend(requirements: &mut [Requirement], reservations: &[&CapacityReservation]) {
     if reservations.is_empty() {
         return;

@@ -10,7 +10,8 @@ pub struct TypeInfo {
     pub name: String,
     /// `amd64` or `arm64`: the first supported architecture that Kubernetes knows.
     pub arch: String,
-    /// The first architecture that EC2 lists is `arm64`: some of the memory is kept by the firmware.
+    /// The first architecture that EC2 lists is `arm64`: some of the memory is kept by the
+    /// firmware.
     #[serde(skip_serializing_if = "is_false")]
     pub arm_firmware: bool,
     /// `on-demand`, `spot`, as far as supported.

@@ -3,7 +3,8 @@
 use jiff::SignedDuration;
 use tenon_planner::plan::{Score, Stay};
 
-/// Reason, message and window of the event that tells why a node stays; `None` for what needs no telling.
+/// Reason, message and window of the event that tells why a node stays; `None` for what needs no
+/// telling.
 pub fn staying(stay: &Stay) -> Option<((&'static str, String), SignedDuration)> {
     const BLOCKED: &str = "DisruptionBlocked";
     const UNCONSOLIDATABLE: &str = "Unconsolidatable";

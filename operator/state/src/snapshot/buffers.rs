@@ -1,4 +1,5 @@
-//! The pods that CapacityBuffers keep room for: they don't exist, and are planned for as if they did.
+//! The pods that CapacityBuffers keep room for: they don't exist, and are planned for as if they
+//! did.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ impl Cluster {
     }
 }
 
-/// Adds the virtual pods. The list stays sorted; a real pod of the same name comes before a virtual one.
+/// Adds the virtual pods. The list stays sorted; a real pod of the same name comes before a virtual
+/// one.
 pub(super) fn add_pods(
     buffers: &[Kept<'_>],
     claims: Option<&Claims>,

@@ -1,4 +1,5 @@
-//! Devices and claims in a snapshot: which claims pods have, what these ask for, and which kinds of devices match. See docs/src/design/dra.md.
+//! Devices and claims in a snapshot: which claims pods have, what these ask for, and which kinds of
+//! devices match. See docs/src/design/dra.md.
 
 mod kinds;
 mod pools;
@@ -32,7 +33,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// `None` while claims are not planned for. Gives instance types of `catalogs` the devices that machines like them have.
+    /// `None` while claims are not planned for. Gives instance types of `catalogs` the devices that
+    /// machines like them have.
     pub(super) fn of(
         cluster: &Cluster,
         buffers: &[Kept<'_>],

@@ -10,7 +10,8 @@ use crate::cluster::{Cluster, name};
 use crate::resources;
 
 impl Cluster {
-    /// What NodeOverlays are about: NodePools, what can be launched for them, and the overlays. Without machines and pods, so it is made quickly.
+    /// What NodeOverlays are about: NodePools, what can be launched for them, and the overlays.
+    /// Without machines and pods, so it is made quickly.
     pub fn offers(&self, catalogs: &impl Catalogs, now: Timestamp) -> plan::Snapshot {
         let pools: Vec<_> = self.pools.values().collect();
         let catalogs = Self::catalogs(&pools, catalogs);

@@ -85,7 +85,8 @@ fn template(
         termination_grace_period: spec
             .termination_grace_period
             .as_ref()
-            // Karpenter copies the length and not the text: a NodeClaim has `1h0m0s` where the NodePool has `1h`. A lifetime keeps its text there as well.
+            // Karpenter copies the length and not the text: a NodeClaim has `1h0m0s` where the
+            // NodePool has `1h`. A lifetime keeps its text there as well.
             .map(|period| Duration::from_nanos(period.as_nanos()).as_str().to_owned()),
     }
 }

@@ -8,7 +8,8 @@ use crate::cluster::{Cluster, condition_of};
 use crate::wire;
 
 impl Cluster {
-    /// From now on snapshots carry the provider's repair policies, and the conditions of Nodes that have to do with them.
+    /// From now on snapshots carry the provider's repair policies, and the conditions of Nodes that
+    /// have to do with them.
     pub fn repair_by(&mut self, policies: Vec<plan::RepairPolicy>) {
         self.repair_policies = policies;
     }

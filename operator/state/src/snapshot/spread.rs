@@ -1,4 +1,5 @@
-//! The topology spread that pods get which have no constraints of their own: theirs come with their shapes.
+//! The topology spread that pods get which have no constraints of their own: theirs come with their
+//! shapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +9,13 @@ use tenon_planner::snapshot::PodShape;
 use crate::cluster::{Cluster, Spread};
 use crate::pod::Controller;
 
-/// Shapes with their default constraints. Pods of one shape and one controller get the same, so it is found out once for all of them.
+/// Shapes with their default constraints. Pods of one shape and one controller get the same, so it
+/// is found out once for all of them.
 #[derive(Default)]
 pub(super) struct Defaults<'c> {
     spread: Option<&'c Spread>,
-    /// By the address of the shape without, and the controller. They are kept as long as this, so that no other shape gets the address of one of them.
+    /// By the address of the shape without, and the controller. They are kept as long as this, so
+    /// that no other shape gets the address of one of them.
     known: BTreeMap<(usize, Option<&'c Controller>), Arc<PodShape>>,
 }
 
@@ -21,7 +24,8 @@ impl<'c> Defaults<'c> {
         Self { spread: cluster.spread.as_deref(), known: BTreeMap::new() }
     }
 
-    /// The shape with the constraints that pods of it get by default; the shape itself where they have their own, or get none.
+    /// The shape with the constraints that pods of it get by default; the shape itself where they
+    /// have their own, or get none.
     pub(super) fn shape(
         &mut self,
         shape: &Arc<PodShape>,

@@ -1,5 +1,5 @@
-//! What CapacityBuffers refer to: pod templates, and workloads that have pods; and what bounds them. What says which pods belong together: Services, and the
-//! workloads' selectors.
+//! What CapacityBuffers refer to: pod templates, and workloads that have pods; and what bounds
+//! them. What says which pods belong together: Services, and the workloads' selectors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Which devices match which requests: selectors are evaluated once for what differs between devices, and devices of which they all say the same are of
-//! one kind.
+//! Which devices match which requests: selectors are evaluated once for what differs between
+//! devices, and devices of which they all say the same are of one kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use super::millis;
 use crate::cel::{DeviceView, EvalError, Program, Value};
 use crate::cluster::DeviceObjects;
 
-/// What decides whether a device matches a request: the selectors of class and request, and which taints are tolerated.
+/// What decides whether a device matches a request: the selectors of class and request, and which
+/// taints are tolerated.
 struct Selector {
     programs: Vec<Program>,
     tolerations: Vec<DeviceToleration>,
@@ -78,7 +79,8 @@ impl<'o> Kinds<'o> {
         kinds
     }
 
-    /// A specification, with the selectors of its requests; an error is why it can't be planned for.
+    /// A specification, with the selectors of its requests; an error is why it can't be planned
+    /// for.
     fn spec(
         &mut self,
         spec: &ResourceClaimSpec,

@@ -81,7 +81,8 @@ fn twice<'n>(what: &str, mut names: impl Iterator<Item = &'n String>) -> Option<
     Some(PoolState::Invalid(format!("{what} {name} is listed twice")))
 }
 
-/// From where a device can be reached: its slice says so, or with `perDeviceNodeSelection` the device itself.
+/// From where a device can be reached: its slice says so, or with `perDeviceNodeSelection` the
+/// device itself.
 fn reach(spec: &ResourceSliceSpec, device: &Device, rules: &LabelRules) -> Reach {
     let own = spec.per_device_node_selection == Some(true);
     let (node, selector) = if own {

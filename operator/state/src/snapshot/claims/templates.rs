@@ -1,6 +1,8 @@
-//! What machines of an instance type will publish: what the newest machine of that type and NodeClass has published.
+//! What machines of an instance type will publish: what the newest machine of that type and
+//! NodeClass has published.
 //!
-//! No provider says which devices its types will have in the form of a driver. But what one machine has published says it for the next.
+//! No provider says which devices its types will have in the form of a driver. But what one machine
+//! has published says it for the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
