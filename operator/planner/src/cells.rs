@@ -314,7 +314,8 @@ impl Cells {
         let symbols = &problem.symbols;
         let defined = &problem.templates[cell.template].requirements;
         let well_known = |key| problem.is_well_known(key);
-        // What the pool itself defines decides whether a label will be there: that another pod can do without it does not define it.
+        // What the pool itself defines decides whether a label will be there: that another pod can
+        // do without it does not define it.
         defined
             .compatible(wanted, well_known, symbols)
             .and_then(|()| cell.requirements.compatible(wanted, well_known, symbols))

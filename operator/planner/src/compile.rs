@@ -1,7 +1,8 @@
 //! A snapshot as dense tables, the input of the solver.
 //!
-//! Names become ids, requirements become value sets over ids, amounts become rows of integers with one column per resource. Instance types, machines and
-//! shapes are tables (struct of arrays); a pod is an index. Everything here is immutable while a plan is made.
+//! Names become ids, requirements become value sets over ids, amounts become rows of integers with
+//! one column per resource. Instance types, machines and shapes are tables (struct of arrays); a
+//! pod is an index. Everything here is immutable while a plan is made.
 
 pub(crate) mod by_value;
 pub(crate) mod fitting;

@@ -1,7 +1,8 @@
 //! Interns names as dense ids, once per plan.
 //!
-//! Label keys and values are compared millions of times in one plan and printed a few times: inside, they are indices. Ids are given in the order of
-//! first use, which the snapshot's own order fixes, so that they are the same in every run.
+//! Label keys and values are compared millions of times in one plan and printed a few times:
+//! inside, they are indices. Ids are given in the order of first use, which the snapshot's own
+//! order fixes, so that they are the same in every run.
 
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;

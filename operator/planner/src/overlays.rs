@@ -1,8 +1,9 @@
 //! NodeOverlays: replaces the provider's prices and capacity by an administrator's corrections.
 //!
-//! An overlay is about the NodePools, instance types and offerings that its requirements admit. Of two overlays that touch the same price or the same
-//! resource the heavier one counts; with equal weights the later one is in conflict and is left out whole. Overlays look at NodePools, so a pool that
-//! one of them touches gets a catalog of its own.
+//! An overlay is about the NodePools, instance types and offerings that its requirements admit. Of
+//! two overlays that touch the same price or the same resource the heavier one counts; with equal
+//! weights the later one is in conflict and is left out whole. Overlays look at NodePools, so a
+//! pool that one of them touches gets a catalog of its own.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

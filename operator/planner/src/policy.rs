@@ -79,7 +79,8 @@ impl Default for Policy {
             terminate_first_drift: false,
             terminate_first_repair: false,
             max_instance_types: 60,
-            // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never outweighs a real difference in price.
+            // A tenth of the cheapest machine on sale: breaks ties towards fewer machines and never
+            // outweighs a real difference in price.
             node_price: MicroUsd(500),
             largest_share: 100,
             // Seven cents a month: an eviction costs some seconds of a restart.

@@ -1,8 +1,9 @@
 //! The algebra of scheduling requirements: the values that a label may have, intersections of such
 //! sets, and whether a pod's set can be met.
 //!
-//! The rules are Karpenter's: eight operators, sets that are given by what they exclude, integer bounds, `minValues`, and labels that are not (yet)
-//! defined on one side. Everything is over interned ids ([`Symbols`]); integers come from the symbols, too.
+//! The rules are Karpenter's: eight operators, sets that are given by what they exclude, integer
+//! bounds, `minValues`, and labels that are not (yet) defined on one side. Everything is over
+//! interned ids ([`Symbols`]); integers come from the symbols, too.
 
 use std::fmt::Write as _;
 

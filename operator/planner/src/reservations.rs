@@ -1,9 +1,11 @@
 //! Reserved capacity: assigns launches of a plan to reservations.
 //!
-//! The solver buys reserved offerings as if there were enough of them. Afterwards each launch that could use a reservation is given one that still has
-//! room, in the order of planning, and is pinned to it; then what is left is given to those that could use it as well, because only one of a launch's
-//! types will be. A launch for which nothing is left is bought on other terms, and if there are none its pods wait for the next pass, which knows how
-//! much the launches of this one have really taken.
+//! The solver buys reserved offerings as if there were enough of them. Afterwards each launch that
+//! could use a reservation is given one that still has room, in the order of planning, and is
+//! pinned to it; then what is left is given to those that could use it as well, because only one of
+//! a launch's types will be. A launch for which nothing is left is bought on other terms, and if
+//! there are none its pods wait for the next pass, which knows how much the launches of this one
+//! have really taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 

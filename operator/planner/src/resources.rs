@@ -1,7 +1,8 @@
 //! Amounts of resources and money, in integers.
 //!
-//! Quantities are parsed at the border (`tenon_crds::quantity`); inside, every amount is an `i64` in one unit per resource, so that
-//! sums are exact and comparisons are total: CPU in millicores, memory and ephemeral storage in bytes, everything else in whole units.
+//! Quantities are parsed at the border (`tenon_crds::quantity`); inside, every amount is an `i64`
+//! in one unit per resource, so that sums are exact and comparisons are total: CPU in millicores,
+//! memory and ephemeral storage in bytes, everything else in whole units.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +41,9 @@ impl Resources {
         self.zip(other, i64::max);
     }
 
-    /// Whether every amount of `self` is at most that of `total`. False when any amount of `total` is negative, as in kube-scheduler's
-    /// own accounting a node that is over-committed on one resource takes nothing more.
+    /// Whether every amount of `self` is at most that of `total`. False when any amount of `total`
+    /// is negative, as in kube-scheduler's own accounting a node that is over-committed on one
+    /// resource takes nothing more.
     pub fn fits(&self, total: &Self) -> bool {
         let base = [
             (self.cpu, total.cpu),
@@ -123,7 +125,8 @@ impl Resources {
 pub struct MicroUsd(pub i64);
 
 impl MicroUsd {
-    /// From dollars per hour, as price lists give it; rounded to the nearest millionth. Negative and non-finite prices become zero.
+    /// From dollars per hour, as price lists give it; rounded to the nearest millionth. Negative
+    /// and non-finite prices become zero.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "hourly prices are far below 2^53 millionths"

@@ -1,8 +1,9 @@
 //! An index of bins by free room, so that bins that can't hold a pod are never visited.
 //!
-//! For every column a few thresholds are chosen among what pods ask for. A bin stands in the set of each threshold that its room reaches. Bins that may
-//! hold a request are those in the sets of the largest thresholds that the request reaches: an intersection of bitsets. With more thresholds than
-//! different requests the answer is exact; otherwise the caller compares what is left.
+//! For every column a few thresholds are chosen among what pods ask for. A bin stands in the set of
+//! each threshold that its room reaches. Bins that may hold a request are those in the sets of the
+//! largest thresholds that the request reaches: an intersection of bitsets. With more thresholds
+//! than different requests the answer is exact; otherwise the caller compares what is left.
 
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;

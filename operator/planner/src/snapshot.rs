@@ -1,7 +1,8 @@
 //! The planner's input: everything that it may look at, as one immutable value.
 //!
-//! The operator builds a [`Snapshot`] from its watch state, `tenon simulate` from a file or a live list. It is plain data: it can be written to a
-//! file, read back, and gives the same plan anywhere. Names stand at its border; the planner interns them to dense ids for its own use.
+//! The operator builds a [`Snapshot`] from its watch state, `tenon simulate` from a file or a live
+//! list. It is plain data: it can be written to a file, read back, and gives the same plan
+//! anywhere. Names stand at its border; the planner interns them to dense ids for its own use.
 //!
 //! Invariants that a builder keeps, and that [`Snapshot::validate`] checks:
 //! - every list is sorted by its key (given with each field) and has no duplicates;

@@ -1,7 +1,8 @@
 //! Stock of a cell: the instance types that can be launched, and their prices.
 //!
-//! Whoever creates pods decides how many cells there are, so what a cell adds is small: a set of types. Prices and their order depend on the markets alone
-//! and are shared, the frontier is worked out when somebody asks for it, and cells in which the same can be bought have the same stock.
+//! Whoever creates pods decides how many cells there are, so what a cell adds is small: a set of
+//! types. Prices and their order depend on the markets alone and are shared, the frontier is worked
+//! out when somebody asks for it, and cells in which the same can be bought have the same stock.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,5 @@
-//! Which NodePools' templates admit which values of labels, so that pods that name a NodePool or a team are not compared with the templates of all the others.
+//! Which NodePools' templates admit which values of labels, so that pods that name a NodePool or a
+//! team are not compared with the templates of all the others.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -42,10 +43,12 @@ impl ByValue {
         found
     }
 
-    /// The templates that may meet `wanted`: all but those that list other values of some label; none if nothing can meet it.
+    /// The templates that may meet `wanted`: all but those that list other values of some label;
+    /// none if nothing can meet it.
     pub(crate) fn admitting(&self, wanted: &Requirements) -> FixedBitSet {
         let mut admitting = FixedBitSet::with_capacity(self.templates);
-        // A term and the place of a volume may have nothing in common, and pods may have hundreds of both.
+        // A term and the place of a volume may have nothing in common, and pods may have hundreds
+        // of both.
         if wanted.iter().any(|(_, set)| set.is_contradiction()) {
             return admitting;
         }

@@ -36,8 +36,9 @@ pub(crate) struct Variant<'v> {
 /// All alternatives in the order in which they are tried: more preferences first, then the earlier
 /// required term.
 ///
-/// Karpenter enforces one preference at a time, the heaviest, and drops it when that fails; a term that it has dropped it does not try again. Trying
-/// every term for every preference finds a place whenever Karpenter does.
+/// Karpenter enforces one preference at a time, the heaviest, and drops it when that fails; a term
+/// that it has dropped it does not try again. Trying every term for every preference finds a place
+/// whenever Karpenter does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variants {
     selector: Requirements,

@@ -1,4 +1,5 @@
-//! Which devices of an instance type are known to agree in an attribute whose value is not known yet.
+//! Which devices of an instance type are known to agree in an attribute whose value is not known
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +8,16 @@ use crate::snapshot::{AttributeBinding, TemplateDevice};
 /// Driver, pool, device.
 pub(super) type Name<'a> = (&'a str, &'a str, &'a str);
 
-/// The groups of a device: attribute, and a number that devices share which agree in it. Sorted by attribute.
+/// The groups of a device: attribute, and a number that devices share which agree in it. Sorted by
+/// attribute.
 pub(super) type Groups<'a> = Vec<(&'a str, u32)>;
 
 fn name(device: &TemplateDevice) -> Name<'_> {
     (&device.driver, &device.pool, &device.device)
 }
 
-/// By device, its groups. A group is called by the last binding that connects it, so a number stands for one attribute.
+/// By device, its groups. A group is called by the last binding that connects it, so a number
+/// stands for one attribute.
 pub(super) fn groups(bindings: &[AttributeBinding]) -> BTreeMap<Name<'_>, Groups<'_>> {
     let mut group_of: BTreeMap<(&str, Name<'_>), u32> = BTreeMap::new();
     for (number, binding) in (0..).zip(bindings) {

@@ -1,6 +1,7 @@
 //! Which sets have a member, worked out from the members of all sets.
 //!
-//! Thousands of rules may select nearly all of thousands of pods. Long sets are bits, so that they are the rows of a matrix that is transposed 64 × 64 bits at a time.
+//! Thousands of rules may select nearly all of thousands of pods. Long sets are bits, so that they
+//! are the rows of a matrix that is transposed 64 × 64 bits at a time.
 
 use fixedbitset::FixedBitSet;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A value that is held once for all that say the same. It reads and serialises like the value; who changes it gets a copy of their own.
+/// A value that is held once for all that say the same. It reads and serialises like the value; who
+/// changes it gets a copy of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shared<T>(Arc<T>);

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Operators of the vectors: ∃ Exists, ∅ DoesNotExist, {..} In, ¬{..} NotIn, and the four comparisons.
+/// Operators of the vectors: ∃ Exists, ∅ DoesNotExist, {..} In, ¬{..} NotIn, and the four
+/// comparisons.
 fn parse(text: &str, symbols: &mut Symbols) -> ValueSet {
     let list = |text: &str| -> Vec<String> {
         let inner = text.trim_start_matches('{').trim_end_matches('}');
