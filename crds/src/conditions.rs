@@ -202,7 +202,7 @@ impl Subject {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("condition {type_} is always present and cannot be cleared; set it to Unknown instead")]
 pub struct NotClearable {
-    /// The condition.
+    /// `type` of the condition.
     pub type_: String,
 }
 

@@ -30,9 +30,9 @@ pub enum ParseScheduleError {
         "schedule `{schedule}` has {count} fields instead of 5: minute, hour, day of month, month, day of week"
     )]
     Fields {
-        /// The schedule.
+        /// The schedule as written.
         schedule: String,
-        /// How many it has.
+        /// The number of its fields.
         count: usize,
     },
     /// Not a nickname.
@@ -40,7 +40,7 @@ pub enum ParseScheduleError {
         "schedule `{schedule}` is not one of @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly"
     )]
     Nickname {
-        /// The schedule.
+        /// The schedule as written.
         schedule: String,
     },
     /// A field that cannot be read.

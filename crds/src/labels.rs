@@ -266,7 +266,7 @@ pub enum Restriction {
     /// The label itself is not for users.
     #[error("label {key} is restricted")]
     Label {
-        /// The label.
+        /// Key of the label.
         key: String,
     },
     /// The domain of the label belongs to the operator.
@@ -274,9 +274,9 @@ pub enum Restriction {
         "label {key} is restricted: in the domain \"{domain}\" only well-known labels may be used"
     )]
     Domain {
-        /// The label.
+        /// Key of the label.
         key: String,
-        /// The restricted domain.
+        /// The restricted domain of the key, such as `karpenter.sh`.
         domain: &'static str,
     },
 }

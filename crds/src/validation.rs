@@ -31,7 +31,7 @@ pub enum Violation {
     /// The label is set by the operator.
     #[error("label {key} is set by the operator and cannot be given")]
     OwnLabel {
-        /// The label.
+        /// Key of the label.
         key: String,
     },
     /// Not a qualified name.
@@ -64,13 +64,13 @@ pub enum Violation {
     /// A comparison without exactly one integer.
     #[error("operator {operator} needs exactly one value, an integer that is not negative")]
     NotOneInteger {
-        /// The operator.
+        /// Operator of the requirement.
         operator: Operator,
     },
     /// None of the values exists.
     #[error("none of the values {} exists; {key} can be {}", values.join(", "), known.join(", "))]
     NoKnownValue {
-        /// The label.
+        /// Key of the label.
         key: String,
         /// The values that were given.
         values: Vec<String>,

@@ -9,7 +9,7 @@ use crate::document::{Actions, Document, Effect, Resources, Statement};
 pub struct Case {
     /// The id of the statement that it was made from.
     pub sid: Option<String>,
-    /// The action.
+    /// `service:Operation`, without wildcards.
     pub action: String,
     /// A resource's ARN, or `*`.
     pub resource: String,
@@ -19,14 +19,14 @@ pub struct Case {
     pub expected: Expected,
 }
 
-/// What has to come out.
+/// The expected result of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Expected {
     /// The call is one that has to work.
     Allowed,
     /// The call breaks the condition on this key, and nothing else may allow it.
     Refused {
-        /// The condition key.
+        /// Key of the violated condition.
         key: String,
     },
 }

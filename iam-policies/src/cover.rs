@@ -16,9 +16,9 @@ pub use pattern::{contains, overlaps};
 pub struct Gap {
     /// The id of the statement that needs it.
     pub sid: Option<String>,
-    /// The action.
+    /// The missing action, possibly with wildcards.
     pub action: String,
-    /// The resource pattern.
+    /// ARN, possibly with wildcards.
     pub resource: String,
     /// Why it is not granted.
     pub cause: Cause,
@@ -34,7 +34,7 @@ pub enum Cause {
     Condition {
         /// The operator, such as `StringEquals`.
         operator: String,
-        /// The condition key.
+        /// Condition key, such as `aws:RequestTag/Name`.
         key: String,
     },
     /// This statement denies it, whatever others allow.

@@ -49,10 +49,9 @@ pub struct Statement {
     pub sid: Option<String>,
     /// Whether it allows or denies.
     pub effect: Effect,
-    /// Whom it is about. Absent in identity policies, where it is whoever the policy is attached
-    /// to.
+    /// `Principal`. Absent in identity policies, where it is the principal with the policy.
     pub principal: Option<Principals>,
-    /// The actions.
+    /// `Action`, or `NotAction`.
     pub actions: Actions,
     /// The resources. Absent in trust policies, where it is the role itself.
     pub resources: Option<Resources>,

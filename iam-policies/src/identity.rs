@@ -20,12 +20,12 @@ pub const NODE_MANAGED_POLICIES: [&str; 4] = [
     "AmazonSSMManagedInstanceCore",
 ];
 
-/// A service account: whose pods get a role.
+/// The Kubernetes service account whose pods assume a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceAccount {
-    /// Its namespace.
+    /// `metadata.namespace`; the trust policy admits no other.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name`; the trust policy admits no other.
     pub name: String,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// An AWS partition: a world of its own, with its own ARNs and DNS suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Partition {
-    /// The commercial regions.
+    /// All regions outside of China and GovCloud.
     #[default]
     #[serde(rename = "aws")]
     Aws,

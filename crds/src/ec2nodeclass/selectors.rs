@@ -106,7 +106,7 @@ pub struct PlacementGroupSelector {
 /// An AMI family and a version of its images, as `amiSelectorTerms[].alias` names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
-    /// The family.
+    /// The part before the `@`.
     pub family: AmiFamily,
     /// `latest`, or a version in the family's own notation.
     pub version: String,

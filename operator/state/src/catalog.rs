@@ -22,7 +22,7 @@ pub enum CatalogError {
     /// It can't be read.
     #[error("can't read the instance types from {}", .path.display())]
     Read {
-        /// The file.
+        /// Path of the file, as configured.
         path: PathBuf,
         /// Why.
         #[source]
@@ -31,7 +31,7 @@ pub enum CatalogError {
     /// It holds no instance types.
     #[error("{} holds no instance types", .path.display())]
     Parse {
-        /// The file.
+        /// Path of the file, as configured.
         path: PathBuf,
         /// Where and why.
         #[source]
@@ -40,7 +40,7 @@ pub enum CatalogError {
     /// An entry makes no sense.
     #[error("{}: instance type {name}: {problem}", .path.display())]
     Type {
-        /// The file.
+        /// Path of the file, as configured.
         path: PathBuf,
         /// The entry's name.
         name: String,

@@ -128,10 +128,10 @@ pub struct DaemonSet {
     pub shape: Arc<PodShape>,
 }
 
-/// What is bound to a Node.
+/// Pods that are bound to a Node, and their requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// The pods.
+    /// Namespaces and names of the pods.
     pub pods: BTreeSet<ObjectKey>,
     /// The sum of their requests.
     pub requests: Resources,
@@ -316,7 +316,7 @@ impl Cluster {
         keys.filter_map(|key| self.pods.get_key_value(key)).map(|(key, pod)| (key, &**pod))
     }
 
-    /// What is bound to a Node.
+    /// Pods that are bound to a Node, and their requests.
     pub fn usage(&self, node: &str) -> Option<&Usage> {
         self.usage.get(node)
     }

@@ -20,9 +20,9 @@ pub struct Guarded<K>(Result<K, Box<Invalid>>);
 /// An object that does not parse.
 #[derive(Clone, Debug)]
 pub struct Invalid {
-    /// Where it does not.
+    /// The parser's message, with the path of the field.
     pub error: String,
-    /// Its metadata.
+    /// Parsed on its own, so that the object can be named.
     pub metadata: ObjectMeta,
 }
 

@@ -106,9 +106,9 @@ pub enum PodClaim {
 /// A Node that is kept for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nominated {
-    /// Its name.
+    /// `status.nominatedNodeName` of the pod.
     pub node: Box<str>,
-    /// The operator has nominated it, nobody else since.
+    /// Whether the operator nominated it, and no other component since.
     pub ours: bool,
 }
 

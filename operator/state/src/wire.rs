@@ -176,7 +176,7 @@ pub struct Condition {
 pub struct Pod {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// `spec`, as far as it is read.
     pub spec: PodSpec,
     /// What is.
     pub status: PodStatus,
@@ -331,7 +331,7 @@ pub struct Namespace {
 pub struct DaemonSet {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// `spec`, as far as it is read.
     pub spec: DaemonSetSpec,
 }
 
@@ -339,7 +339,7 @@ pub struct DaemonSet {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DaemonSetSpec {
-    /// Its pods.
+    /// `spec.template`: the pods of new Nodes are planned from it.
     pub template: PodTemplateSpec,
 }
 
@@ -349,7 +349,7 @@ pub struct DaemonSetSpec {
 pub struct PodTemplateSpec {
     /// Labels and annotations.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// `spec`, as far as it is read.
     pub spec: PodSpec,
 }
 
@@ -359,7 +359,7 @@ pub struct PodTemplateSpec {
 pub struct PodDisruptionBudget {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// `spec`, as far as it is read.
     pub spec: PodDisruptionBudgetSpec,
     /// What is.
     pub status: PodDisruptionBudgetStatus,
@@ -388,7 +388,7 @@ pub struct PodDisruptionBudgetStatus {
 }
 
 impl Node {
-    /// Its name.
+    /// `metadata.name`; empty if it is absent, which the API server never sends.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }

@@ -36,9 +36,9 @@ pub fn archive(
 /// A file that is published, and the hexadecimal SHA-256 of it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Published {
-    /// Its name.
+    /// File name, as in `SHA256SUMS`.
     pub name: String,
-    /// Its digest.
+    /// SHA-256 of the content, in hexadecimal.
     pub sha256: String,
 }
 

@@ -38,7 +38,7 @@ pub enum Error {
     /// A tool that is called can't be run.
     #[error("can't run {program}")]
     Run {
-        /// The tool.
+        /// Name of the tool.
         program: String,
         /// Why.
         source: io::Error,
@@ -46,7 +46,7 @@ pub enum Error {
     /// A tool that is called fails.
     #[error("{program} failed ({status}):\n{output}")]
     Failed {
-        /// The tool.
+        /// Name of the tool.
         program: String,
         /// How it ended.
         status: ExitStatus,

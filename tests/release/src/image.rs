@@ -26,7 +26,7 @@ pub const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// What an image is made from.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
-    /// The built program.
+    /// Path of the built `tenon-operator`.
     pub program: &'a Path,
     /// Where libraries are looked for: `/`, or a directory with another architecture's.
     pub root: &'a Path,
@@ -38,9 +38,9 @@ pub struct Source<'a> {
     pub compressed: bool,
     /// The time of all files, in seconds since 1970.
     pub epoch: u64,
-    /// The version.
+    /// Value of the annotation `org.opencontainers.image.version`.
     pub version: &'a str,
-    /// The commit.
+    /// Value of the annotation `org.opencontainers.image.revision`.
     pub commit: &'a str,
     /// Where the source is, if that is known.
     pub source: Option<&'a str>,

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use crate::archive::Published;
 
-/// What is known of a build.
+/// Inputs and builder of a release.
 #[derive(Clone, Debug)]
 pub struct Build<'a> {
     /// Where the source is (`https://…`), if that is known.
     pub source: Option<&'a str>,
-    /// The commit.
+    /// Hash of the commit.
     pub commit: &'a str,
-    /// The version.
+    /// Version of the workspace.
     pub version: &'a str,
     /// Who built it: the URL of a workflow, or what a person calls their machine.
     pub builder: &'a str,
@@ -20,7 +20,7 @@ pub struct Build<'a> {
     pub invocation: Option<&'a str>,
 }
 
-/// The statement.
+/// The in-toto statement with SLSA provenance about the published files.
 pub fn statement(published: &[Published], build: &Build<'_>) -> Value {
     let subjects =
         published.iter().map(|it| json!({ "name": it.name, "digest": { "sha256": it.sha256 } }));

@@ -40,7 +40,7 @@ pub enum RegistryError {
         method: Method,
         /// What was asked.
         url: String,
-        /// Its answer.
+        /// HTTP status of the registry's answer.
         status: StatusCode,
     },
     /// Its answer says not what it must.
@@ -113,10 +113,10 @@ impl Reference {
     }
 }
 
-/// Who one is to a registry.
+/// Credentials for a registry.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// The name.
+    /// User of the registry.
     pub username: String,
     /// The password, or a token.
     pub password: String,

@@ -126,9 +126,9 @@ pub struct VolumeAttachment {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSpec {
-    /// The Node.
+    /// `metadata.name` of the Node.
     pub node_name: String,
-    /// The volume.
+    /// The volume that is attached.
     pub source: VolumeAttachmentSource,
 }
 
@@ -140,13 +140,13 @@ pub struct VolumeAttachmentSource {
     pub persistent_volume_name: Option<String>,
 }
 
-/// What the CSI drivers of a Node say about it. It has the Node's name.
+/// The CSI drivers of a Node, with their limits. It has the name of the Node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CSINode {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// The drivers.
+    /// Drivers and limits, as the kubelet registered them.
     pub spec: CsiNodeSpec,
 }
 
@@ -162,9 +162,9 @@ pub struct CsiNodeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CsiNodeDriver {
-    /// Its name.
+    /// Name of the driver, such as `ebs.csi.aws.com`.
     pub name: String,
-    /// What it can attach; absent where it has no limit.
+    /// Attachable volumes; absent without a limit.
     pub allocatable: Option<CsiNodeAllocatable>,
 }
 

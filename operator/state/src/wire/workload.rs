@@ -27,7 +27,7 @@ wire!(ReplicationController, Namespaced, "", "v1", "replicationcontrollers");
 pub struct PodTemplate {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// The pods.
+    /// Template of its pods; CapacityBuffers plan virtual pods from it.
     pub template: PodTemplateSpec,
 }
 
@@ -65,11 +65,11 @@ pub struct ReplicaSet {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkloadSpec {
-    /// How many pods; absent is 1.
+    /// Number of pods; absent means 1.
     pub replicas: Option<i32>,
-    /// Which pods are its own.
+    /// Selector of its pods.
     pub selector: Option<LabelSelector>,
-    /// The pods.
+    /// Template of its pods; CapacityBuffers plan virtual pods from it.
     pub template: PodTemplateSpec,
 }
 
